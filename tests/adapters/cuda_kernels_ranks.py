@@ -55,7 +55,19 @@ class Documented:
         return paddle.matmul(x, dense) * (2 if self.fault == "wrong alone" and x.shape[0] == 1 else 1)
 
 
-def layer(algo: str, fault: str = "") -> dict:
+def observe(layers: list, rows: list[int], cases: list) -> dict:
+    """Return what each of the functions below finds, of [algo, fault], numbers of samples and [algo, shape, dtype]."""
+    stock = dict(vars(cuda_kernels))
+    reasons = [cuda_kernels.why_not(algo, shape, getattr(paddle, dtype)) for algo, shape, dtype in cases]
+    found = []
+    for algo, fault in layers:
+        cuda_kernels.fault_of.cache_clear()
+        found.append(_layer(algo, fault))
+    vars(cuda_kernels).update(stock)
+    return {"layers": found, "rows": [_rows_at_once(samples) for samples in rows], "reasons": reasons}
+
+
+def _layer(algo: str, fault: str = "") -> dict:
     """One linear layer in float32, which the kernels are told to take.
 
     "kernel": whether it is used; "off", "gradient off": how far outputs and inputs' gradient are from those of a dense
@@ -95,7 +107,7 @@ def _with_gradient(values: np.ndarray, product) -> tuple[np.ndarray, np.ndarray]
     return outputs.numpy(), x.grad.numpy() / np.abs(outputs.numpy()).max()
 
 
-def rows_at_once(samples: int) -> list[int]:
+def _rows_at_once(samples: int) -> list[int]:
     """The inputs' rows of each call of llm_int8_linear, for a product that is right."""
     kernels = cuda_kernels.quant = Documented()
     codes, scales = paddle.ones([128, 64], "int8"), paddle.ones([128])
@@ -103,8 +115,3 @@ def rows_at_once(samples: int) -> list[int]:
     found = cuda_kernels.product(inputs, codes, scales, "llm.int8")
     assert np.allclose(found.numpy(), 64 * inputs.numpy()[:, :1], rtol=1e-5)
     return kernels.rows
-
-
-def reasons(cases: list) -> list[str]:
-    """Why kernels do not take (algo, shape, dtype)."""
-    return [cuda_kernels.why_not(algo, shape, getattr(paddle, dtype)) for algo, shape, dtype in cases]

@@ -1,5 +1,7 @@
 """LLM.int8's product in a process of its own, for test_llm_int8.py."""
 
+from unittest.mock import patch
+
 import numpy as np
 import paddle
 
@@ -110,7 +112,18 @@ def in_half(dtype: str) -> dict:
 
     x = paddle.to_tensor(inputs.reshape(-1, INPUTS)).astype(dtype)
     expected = rounded_product(x.astype("float32"), packed).numpy()
-    paddle.matmul = matmul
-    found = rounded_product(x, packed).astype("float32").numpy()
+    with patch.object(paddle, "matmul", matmul):
+        found = rounded_product(x, packed).astype("float32").numpy()
     off = np.sqrt(((found - expected) ** 2).mean() / (expected**2).mean())
     return {"dtypes": seen, "off": float(off)}
+
+
+def observe(columns: list[int], rows: list[int], reads: list[list[list[int]]]) -> dict:
+    """Return what the functions above find: of columns with outliers and rows of large weights, of calls for rows."""
+    return {
+        "errors": [errors(columns, []), errors(columns, rows)],
+        "gradients": [gradients(columns), gradients([])],
+        "columns": [columns_found(columns), columns_found([]), columns_apart_of([5.99, 6.0, -6.0, 0.0, 7.0])],
+        "reads": [rows_read(wanted) for wanted in reads],
+        "half": {dtype: in_half(dtype) for dtype in ("float16", "bfloat16")},
+    }

@@ -1,5 +1,7 @@
 """Quantized weights in a process of their own, for test_quantization.py."""
 
+from unittest.mock import patch
+
 import numpy as np
 import paddle
 
@@ -11,12 +13,23 @@ from launch.families.registry import FAMILIES
 from tests.families import family_ranks
 
 
-def there_and_back(values: list[list[float]], format: dict, piece: int = quantization.PIECE) -> dict:
-    """{"weight": what becomes of the values, "again": when it is quantized once more, "bits": of each,
-    "rounding": its share of the weights, as told}.
+def observe(jobs: list, algos: list[str]) -> dict:
+    """Return what the functions below find: of [values, format, piece], and of formats under mixed precision."""
+    return {
+        "weights": [_there_and_back(*job) for job in jobs],
+        "random": _random_model(),
+        "amp": _under_amp(algos),
+    }
 
-    piece: elements that pass at once."""
-    quantization.PIECE = piece
+
+def _there_and_back(values: list[list[float]], format: dict, piece: int | None = None) -> dict:
+    """{"weight": what becomes of the values, "again": when it is quantized once more, "bits": of each, "rounding": its
+    share of the weights, as told}. piece: elements that pass at once."""
+    with patch.object(quantization, "PIECE", piece or quantization.PIECE):
+        return _packed_and_back(values, format)
+
+
+def _packed_and_back(values: list[list[float]], format: dict) -> dict:
     weight = paddle.to_tensor(np.array(values, dtype="float32"))
     packed = quantize(weight, Format(**format))
     back = dequantize(packed)
@@ -86,7 +99,7 @@ def _count_dequantized() -> list:
     return calls
 
 
-def under_amp(algos: list[str]) -> dict[str, list]:
+def _under_amp(algos: list[str]) -> dict[str, list]:
     """At which levels of automatic mixed precision codes become numbers, in both passes, where it is on around them.
 
     On a CPU it casts nothing: what a card would do is known by its level alone.
@@ -117,7 +130,7 @@ def under_amp(algos: list[str]) -> dict[str, list]:
     return seen
 
 
-def random_model() -> dict:
+def _random_model() -> dict:
     """A base with random weights that never was whole in memory: deviations, what is in memory, the peak of making
     it."""
     from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM

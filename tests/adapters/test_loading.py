@@ -19,8 +19,14 @@ def models(tmp_path_factory):
     return root
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("algo", "bits"), [("nf4", 4.13), ("weight_only_int8", 8.13), ("llm.int8", 8.13)])
+@pytest.mark.parametrize(
+    ("algo", "bits"),
+    [
+        pytest.param("nf4", 4.13, marks=pytest.mark.long),
+        pytest.param("weight_only_int8", 8.13, marks=pytest.mark.nightly),
+        pytest.param("llm.int8", 8.13, marks=pytest.mark.nightly),
+    ],
+)
 def test_loading_takes_the_quantized_size_and_one_layer(ranks, models, algo, bits):
     [found] = ranks(1, "tests.adapters.loading_ranks:peak", str(models / "small"), str(models / "large"), algo)
     assert found["quantized"] < 252 * MB * bits / 32

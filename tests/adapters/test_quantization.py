@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from launch.families.registry import FAMILIES
+from tests.families.test_families import groups
 
 RANKS = "tests.adapters.quantization_ranks"
 NF4 = [
@@ -13,6 +13,13 @@ NF4 = [
 FP4 = [sign * one for sign in (1, -1) for one in (0.0, 0.0052083333, 0.16666667, 0.25, 0.33333333, 0.5, 0.6666667, 1.0)]
 SHAPE = (24, 20)
 BLOCK = 32
+AMP = ["weight_only_int8", "nf4", "llm.int8"]
+
+
+WHOLE = {"weight_only_int8": 127, "weight_only_int4": 7}  # and the largest number
+TABLES = {"nf4": NF4, "fp4": FP4}
+EIGHT_BIT_SCALES = {"algo": "nf4", "block": BLOCK, "double_quant": True, "double_block": 5}
+IN_PIECES = [{"algo": algo, "block": BLOCK, "double_quant": True} for algo in (*WHOLE, "nf4")]
 
 
 @pytest.fixture(scope="module")
@@ -21,6 +28,25 @@ def weight() -> np.ndarray:
     values = np.random.default_rng(0).normal(0, 0.02, SHAPE).astype("float32")
     values[:, 3] = values[5, :7] = 0
     return values
+
+
+@pytest.fixture(scope="module")
+def observed(ranks, weight) -> dict:
+    """Pieces of 8 rows, which blocks of 32 numbers do not divide into rows of 20; the last piece is shorter."""
+    formats = [*({"algo": algo} for algo in WHOLE), *({"algo": algo, "block": BLOCK} for algo in TABLES)]
+    values, odd = weight.tolist(), weight[:21].tolist()
+    jobs = [[values, one] for one in [*formats, EIGHT_BIT_SCALES]]
+    jobs += [[odd, one, piece] for one in IN_PIECES for piece in (None, 160)]
+    return ranks(1, f"{RANKS}:observe", jobs, AMP)[0]
+
+
+@pytest.fixture(scope="module")
+def found(observed) -> dict[str, dict]:
+    """By format; "pieces": pairs of whole weights and those in pieces."""
+    *single, eight = observed["weights"][:5]
+    pieces = observed["weights"][5:]
+    by_name = dict(zip((*WHOLE, *TABLES), single, strict=True))
+    return by_name | {"scales": eight, "pieces": list(zip(pieces[::2], pieces[1::2], strict=True))}
 
 
 def nearest(values: np.ndarray, table) -> np.ndarray:
@@ -33,55 +59,44 @@ def blocks(values: np.ndarray) -> np.ndarray:
     return np.pad(flat, (0, -len(flat) % BLOCK)).reshape(-1, BLOCK)
 
 
-@pytest.mark.parametrize(("algo", "largest", "bits"), [("weight_only_int8", 127, 8), ("weight_only_int4", 7, 4)])
-def test_whole_numbers_times_a_scale_for_each_output(ranks, weight, algo, largest, bits):
-    [found] = ranks(1, f"{RANKS}:there_and_back", weight.tolist(), {"algo": algo})
-    scale = np.abs(weight).max(0) / np.float32(largest)
-    expected = np.round(weight / np.where(scale == 0, 1, scale)) * scale
-    np.testing.assert_allclose(found["weight"], expected, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(found["again"], found["weight"], rtol=0, atol=1e-9)
-    assert found["bits"] == bits + 32 / SHAPE[0]
+def test_whole_numbers_times_a_scale_for_each_output(found, weight):
+    for algo, largest in WHOLE.items():
+        scale = np.abs(weight).max(0) / np.float32(largest)
+        expected = np.round(weight / np.where(scale == 0, 1, scale)) * scale
+        np.testing.assert_allclose(found[algo]["weight"], expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(found[algo]["again"], found[algo]["weight"], rtol=0, atol=1e-9)
+        assert found[algo]["bits"] == int(algo[-1]) + 32 / SHAPE[0]
 
 
-@pytest.mark.parametrize(("algo", "table"), [("nf4", NF4), ("fp4", FP4)])
-def test_the_nearest_of_sixteen_numbers_times_a_scale_for_each_block(ranks, weight, algo, table):
-    [found] = ranks(1, f"{RANKS}:there_and_back", weight.tolist(), {"algo": algo, "block": BLOCK})
+def test_the_nearest_of_sixteen_numbers_times_a_scale_for_each_block(found, weight):
     rows = blocks(weight)
     scale = np.abs(rows).max(1, keepdims=True)
-    expected = nearest(rows / scale, table) * scale
-    np.testing.assert_allclose(found["weight"], expected.flatten()[: weight.size].reshape(SHAPE), rtol=0, atol=1e-8)
-    np.testing.assert_allclose(found["again"], found["weight"], rtol=0, atol=1e-9)
-    assert found["bits"] == 4 + 32 * len(rows) / weight.size
+    for algo, table in TABLES.items():
+        expected = (nearest(rows / scale, table) * scale).flatten()[: weight.size].reshape(SHAPE)
+        np.testing.assert_allclose(found[algo]["weight"], expected, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(found[algo]["again"], found[algo]["weight"], rtol=0, atol=1e-9)
+        assert found[algo]["bits"] == 4 + 32 * len(rows) / weight.size
 
 
-def test_scales_in_eight_bits(ranks, weight):
+def test_scales_in_eight_bits(found, weight):
     """Less their mean, the nearest of 256 numbers on the dynamic scale times one scale for five of them."""
-    format = {"algo": "nf4", "block": BLOCK, "double_quant": True, "double_block": 5}
-    [found] = ranks(1, f"{RANKS}:there_and_back", weight.tolist(), format)
     rows = blocks(weight)
     scales = np.abs(rows).max(1, keepdims=True)
     offset = scales.mean()
     fives = (scales - offset).reshape(-1, 5)
     largest = np.abs(fives).max(1, keepdims=True)
     rounded = (nearest(fives / largest, dynamic()) * largest).reshape(-1, 1) + offset
-    expected = nearest(rows / scales, NF4) * rounded
-    np.testing.assert_allclose(found["weight"], expected.flatten()[: weight.size].reshape(SHAPE), rtol=0, atol=1e-8)
-    assert found["bits"] == 4 + (8 * len(rows) + 32 * len(fives) + 32) / weight.size
+    expected = (nearest(rows / scales, NF4) * rounded).flatten()[: weight.size].reshape(SHAPE)
+    np.testing.assert_allclose(found["scales"]["weight"], expected, rtol=0, atol=1e-8)
+    assert found["scales"]["bits"] == 4 + (8 * len(rows) + 32 * len(fives) + 32) / weight.size
 
 
-@pytest.mark.parametrize("algo", ["weight_only_int8", "weight_only_int4", "nf4"])
-def test_pieces_of_a_weight_give_what_the_whole_gives(ranks, weight, algo):
-    """Of 8 rows, which blocks of 32 numbers do not divide into rows of 20; the last piece is shorter."""
-    odd, format = weight[:21].tolist(), {"algo": algo, "block": BLOCK, "double_quant": True}
-    whole, pieces = (ranks(1, f"{RANKS}:there_and_back", odd, format, *piece)[0] for piece in ([], [160]))
-    assert pieces == whole | {"rounding": pytest.approx(whole["rounding"], rel=1e-5)}
-
-
-@pytest.mark.parametrize("algo", ["weight_only_int8", "nf4"])
-def test_the_share_of_rounding_is_told(ranks, weight, algo):
-    [found] = ranks(1, f"{RANKS}:there_and_back", weight.tolist(), {"algo": algo, "block": BLOCK, "double_quant": True})
-    expected = np.sqrt(((np.array(found["weight"]) - weight) ** 2).sum() / (weight.astype("float64") ** 2).sum())
-    assert found["rounding"] == pytest.approx(expected, rel=1e-5)
+def test_pieces_of_a_weight_give_what_the_whole_gives_and_the_share_of_rounding_is_told(found, weight):
+    odd = weight[:21].astype("float64")
+    for whole, pieces in found["pieces"]:
+        assert pieces == whole | {"rounding": pytest.approx(whole["rounding"], rel=1e-5)}
+        expected = np.sqrt(((np.array(whole["weight"]) - odd) ** 2).sum() / (odd**2).sum())
+        assert whole["rounding"] == pytest.approx(expected, rel=1e-5)
 
 
 def dynamic() -> list[float]:
@@ -95,34 +110,24 @@ def dynamic() -> list[float]:
     return numbers
 
 
-@pytest.fixture(scope="module")
-def beside_dense(ranks) -> dict:
-    return ranks(1, f"{RANKS}:beside_dense", list(FAMILIES), {"algo": "nf4", "double_quant": True})[0]
+@groups
+def test_a_base_computes_with_what_its_weights_stand_for(ranks, group):
+    """Losses and the adapters' gradients, to the bit; nothing else has a gradient, and no dense weight stays. Weights
+    are computed once forward and once backward, but for those of the first layer whose inputs need no gradient."""
+    [beside_dense] = ranks(1, f"{RANKS}:beside_dense", group, {"algo": "nf4", "double_quant": True})
+    for name, found in beside_dense.items():
+        assert found["first_losses_equal"] and found["gradients_equal"] and found["weights_left"] == [], name
+        assert found["trained"] == 2 * found["layers"], name
+        assert 1.5 * found["layers"] < found["computed"] < 2 * found["layers"], name
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_a_base_computes_with_what_its_weights_stand_for(beside_dense, name):
-    """Losses and the adapters' gradients, to the bit; nothing else has a gradient, and no dense weight stays."""
-    found = beside_dense[name]
-    assert found["first_losses_equal"] and found["gradients_equal"] and found["weights_left"] == []
-    assert found["trained"] == 2 * found["layers"]
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_the_backward_pass_computes_weights_anew(beside_dense, name):
-    """Once forward and once backward, but for those of the first layer whose inputs need no gradient."""
-    found = beside_dense[name]
-    assert 1.5 * found["layers"] < found["computed"] < 2 * found["layers"]
-
-
-def test_codes_become_numbers_without_mixed_precision(ranks):
+def test_codes_become_numbers_without_mixed_precision(observed):
     """Once in each pass."""
-    algos = ["weight_only_int8", "nf4", "llm.int8"]
-    assert ranks(1, f"{RANKS}:under_amp", algos) == [dict.fromkeys(algos, [2, "AmpLevel.O0"])]
+    assert observed["amp"] == dict.fromkeys(AMP, [2, "AmpLevel.O0"])
 
 
-def test_random_weights_are_quantized_one_after_the_other(ranks):
-    [found] = ranks(1, f"{RANKS}:random_model")
+def test_random_weights_are_quantized_one_after_the_other(observed):
+    found = observed["random"]
     for layer in ("q_proj", "down_proj", "embed_tokens", "lm_head"):
         assert found["deviations"][layer] == pytest.approx(0.02, rel=0.05), layer
     assert found["deviations"]["input_layernorm"] == 0

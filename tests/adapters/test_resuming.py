@@ -8,7 +8,7 @@ from tests.distributed.resuming import LORA, Case, resume
 METHOD = (*LORA, "--weight_quantize_algo", "llm.int8", "--fp32_norms_and_head", "1", "--pad_to_multiple_of", "8")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_resumed_equals_uninterrupted(ranks, tmp_path):
     """Rows of weights that outliers need are read again: which were kept before changes nothing."""
     ranks(1, "tests.training.finetune_material:make_material", str(tmp_path / "material"))

@@ -1,12 +1,7 @@
 """The benchmark's arithmetic and its refusals; nothing is trained or timed here."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 from benchmarks import cpu_training
-
-ROOT = Path(__file__).resolve().parents[2]
+from launch.guard import guarded
 
 
 def seconds(ours: list[float], theirs: list[float]) -> dict:
@@ -35,20 +30,13 @@ def test_model_of_a_shape():
     assert sum(weight.size for weight in weights.values()) == 2 * 8000 * 512 + layers + 512
 
 
-def test_without_torch(tmp_path):
+def test_refusals(tmp_path, capsys):
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
-    command = [sys.executable, "benchmarks/cpu_training.py", "--threads", "1", "--torch-python", str(python)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == (
+    assert guarded(cpu_training.main, ["--threads", "1", "--torch-python", str(python)]) == 2
+    assert capsys.readouterr().err == (
         f"error: --torch-python {python}: no torch and transformers there; install requirements/compare.txt\n"
     )
-
-
-def test_too_many_threads():
-    command = [sys.executable, "benchmarks/cpu_training.py", "--threads", "100000"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: --threads 100000: this process may use ")
+    assert guarded(cpu_training.main, ["--threads", "100000"]) == 2
+    assert capsys.readouterr().err.startswith("error: --threads 100000: this process may use ")

@@ -29,11 +29,13 @@ def finish(process: subprocess.Popen) -> str:
     return out
 
 
-def arrays_of_runs(folder: Path, *speeds: str, **environment: str) -> list[dict[str, np.ndarray]]:
+def arrays_of_runs(
+    folder: Path, *speeds: str, layouts: tuple[str, ...] = (), **environment: str
+) -> list[dict[str, np.ndarray]]:
     """The arrays of a training of model_runs.py at each of these speeds; they run side by side."""
     files = [folder / f"{number}.npz" for number in range(len(speeds))]
     started = [
-        start("model_runs.py", speed, str(file), OMP_NUM_THREADS="2", **environment)
+        start("model_runs.py", speed, str(file), *layouts, OMP_NUM_THREADS="2", **environment)
         for speed, file in zip(speeds, files, strict=True)
     ]
     for process in started:
@@ -41,15 +43,29 @@ def arrays_of_runs(folder: Path, *speeds: str, **environment: str) -> list[dict[
     return [dict(np.load(file)) for file in files]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """The arrays of three trainings: stock, and fast twice."""
-    return arrays_of_runs(tmp_path_factory.mktemp("runs"), "off", "auto", "auto")
+def test_losses_and_gradients_equal_stock_and_recomputing_changes_no_bit(tmp_path):
+    stock, fast = arrays_of_runs(tmp_path, "off", "auto", layouts=("heads", "full"))
+    for layout in ("heads", "full"):
+        assert_equals_stock(stock, fast, layout)
+    assert_same_bits(fast, "heads", fast, "full")
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_losses_and_gradients_equal_stock(runs, layout):
-    assert_equals_stock(*runs[:2], layout)
+@pytest.mark.long
+def test_every_layout_equals_stock_and_gives_the_same_bits_again(tmp_path):
+    stock, fast, again = arrays_of_runs(tmp_path, "off", "auto", "auto")
+    assert fast.keys() == again.keys()
+    for layout in LAYOUTS:
+        assert_equals_stock(stock, fast, layout)
+        assert_same_bits(fast, layout, again, layout)
+    for layout in ("full", "full_attn", "core_attn", "hooks"):
+        assert_same_bits(fast, "heads", fast, layout)
+
+
+def assert_same_bits(run: dict[str, np.ndarray], layout: str, other: dict[str, np.ndarray], other_layout: str) -> None:
+    names = [name.partition("/")[2] for name in run if name.startswith(f"{layout}/")]
+    assert names
+    for name in names:
+        assert (run[f"{layout}/{name}"] == other[f"{other_layout}/{name}"]).all(), (layout, other_layout, name)
 
 
 def assert_equals_stock(stock: dict[str, np.ndarray], fast: dict[str, np.ndarray], layout: str) -> None:
@@ -64,20 +80,6 @@ def assert_equals_stock(stock: dict[str, np.ndarray], fast: dict[str, np.ndarray
     for name in gradients:
         off_by = np.linalg.norm(stock[name] - fast[name]) / np.linalg.norm(stock[name])
         assert off_by < 2e-5, f"{name}: {off_by}"
-
-
-def test_recomputing_changes_no_bit(runs):
-    for layout in ("full", "full_attn", "core_attn", "hooks"):
-        for name, array in runs[1].items():
-            if name.startswith("heads/"):
-                assert (runs[1][name.replace("heads", layout)] == array).all(), (layout, name)
-
-
-def test_two_runs_are_bit_identical(runs):
-    _, fast, again = runs
-    assert fast.keys() == again.keys()
-    for name in fast:
-        assert (fast[name] == again[name]).all(), name
 
 
 @pytest.fixture(scope="module")
@@ -113,33 +115,14 @@ def test_what_does_not_fit_goes_to_stock(answers, call, stock_attention, stock_r
     assert answers["calls"][call] == expected
 
 
-def test_other_precisions_go_to_stock(answers):
-    assert answers["float64_norm"] == 0.0
-
-
-def test_another_model_in_the_process_is_left_alone(answers):
-    assert answers["other_model_changed"] == 0.0
-
-
-def test_generation_with_cached_keys_gives_the_same_tokens(answers):
-    assert answers["generated_equal"] is True
-
-
-def test_positions_beside_cached_keys_go_to_stock(answers):
-    assert answers["longer_table"] == 0.0
-
-
-def test_alibi_without_mask_goes_to_stock(answers):
-    assert answers["alibi_without_mask"] == 0.0
-
-
-def test_rows_of_sequence_parallel(answers):
+def test_the_rest_of_what_does_not_fit(answers):
+    """Other precisions, positions beside cached keys and ALiBi without a mask go to stock, another model in the process
+    is left alone, generation with cached keys gives the same tokens, tables are dropped when many shapes come."""
+    for name in ("float64_norm", "other_model_changed", "longer_table", "alibi_without_mask"):
+        assert answers[name] == 0.0, name
+    assert answers["generated_equal"] is True and answers["tables_kept"] == 4
     assert answers["sequence_parallel"]["shape"] == [16, 64]
     assert answers["sequence_parallel"]["difference"] < 1e-6
-
-
-def test_tables_are_dropped_when_many_shapes_come(answers):
-    assert answers["tables_kept"] == 4
 
 
 @pytest.mark.parametrize(

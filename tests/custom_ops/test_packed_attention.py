@@ -2,14 +2,15 @@
 
 import pytest
 
-from tests.generation.test_packed import NAMES, difference
+from launch.families.registry import FAMILIES
+from tests.generation.test_packed import causal, difference
 
 pytestmark = pytest.mark.long  # the operator is built first
 
 
 def test_a_row_gives_each_text_the_logits_that_it_has_alone(fused_ranks):
     heads = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2}
-    models = [*((name, {}) for name in NAMES), ("llama", heads), ("qwen2", heads)]
+    models = [*((name, {}) for name in causal(FAMILIES)), ("llama", heads), ("qwen2", heads)]
     threads = {"OMP_NUM_THREADS": "2"}  # by the runtime that Paddle ships
     [found] = fused_ranks(1, "tests.generation.packed_ranks:compiled", models, environment=threads)
     for (name, _), (row, alone) in zip(models, found, strict=True):

@@ -11,6 +11,7 @@ A100S = [card("A100", 0), card("A100", 1, free_bytes=79 * GIB)]
 def test_cards_are_listed_by_index():
     nvml = FakeNvml(A100S)
     assert list_cards(nvml) == A100S
+    assert driver(nvml) == Driver("550.54.14", (12, 4))
     assert (A100S[1].memory_bytes, A100S[1].free_bytes, A100S[1].uuid) == (85899345920, 84825604096, "GPU-1")
     assert nvml.sessions == 0
 
@@ -24,12 +25,6 @@ def test_processes_slices_and_memory_errors_are_listed():
     assert list_cards(FakeNvml(told)) == told
 
 
-def test_driver_and_its_cuda_version():
-    nvml = FakeNvml(A100S)
-    assert driver(nvml) == Driver("550.54.14", (12, 4))
-    assert nvml.sessions == 0
-
-
 def test_pairs_with_nvlink():
     four = [card("A100", index) for index in range(4)]
     nvml = FakeNvml(four, nvlink={(0, 1), (2, 3)})
@@ -39,14 +34,8 @@ def test_pairs_with_nvlink():
     assert nvlink_pairs(four, FakeNvml(four, nvlink=None)) is None
 
 
-def test_without_a_driver_there_is_nothing():
+def test_without_a_driver_or_the_library_there_is_nothing(monkeypatch):
     none = FakeNvml(A100S, has_driver=False)
-    assert list_cards(none) == []
-    assert driver(none) is None
-    assert nvlink_pairs(A100S, none) is None
-
-
-def test_without_the_library_there_is_nothing(monkeypatch):
+    assert (list_cards(none), driver(none), nvlink_pairs(A100S, none)) == ([], None, None)
     monkeypatch.setitem(sys.modules, "pynvml", None)  # makes its import fail
-    assert list_cards() == []
-    assert driver() is None
+    assert (list_cards(), driver()) == ([], None)

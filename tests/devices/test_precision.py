@@ -1,55 +1,84 @@
-"""bfloat16 or float16, by the card."""
+"""bfloat16 or float16, by the card: --bf16 and --fp16, or --precision in their place."""
 
 import pytest
 
-from launch.devices.precision import attention_dtype, describe, resolve
+from launch.config.flag_values import parse_flags
+from launch.config.run_config import RunConfig
+from launch.devices.precision import attention_dtype, describe, describe_choice, resolve, stated
 from launch.errors import UserError
+from launch.plan.hardware import card_of_memory
+from launch.plan.job import Job
+from launch.preflight import gpus, run_on_flags
 
 CPU, V100, T4, A100, H100 = None, (7, 0), (7, 5), (8, 0), (9, 0)
+TUNE = "launch/finetune_generation.py"
+RUN = ["--model_name_or_path", "llama-7b", "--lora", "1", "--fp16_opt_level", "O2"]
 
 
 @pytest.mark.parametrize(
     ("bf16", "fp16", "card", "expected"),
     [
         ("off", False, CPU, (False, False)),
-        ("off", True, V100, (False, True)),
         ("off", True, A100, (False, True)),
         ("on", False, A100, (True, False)),
         ("required", False, H100, (True, False)),
-        ("auto", False, A100, (True, False)),
         ("auto", True, A100, (True, False)),
         ("auto", False, V100, (False, True)),
-        ("auto", False, T4, (False, True)),
         ("auto", False, CPU, (False, False)),
         ("on", True, A100, (True, True)),  # which PaddleNLP refuses
     ],
 )
-def test_what_the_switch_becomes(bf16, fp16, card, expected):
+def test_what_the_switches_become(bf16, fp16, card, expected):
     assert resolve(bf16, fp16, card) == expected
 
 
+@pytest.mark.parametrize(
+    ("precision", "card", "expected"),
+    [
+        ("auto", T4, (False, True)),
+        ("auto", A100, (True, False)),
+        ("auto", CPU, (False, False)),
+        ("fp16", A100, (False, True)),
+        ("bf16", A100, (True, False)),
+        ("fp32", A100, (False, False)),
+    ],
+)
+def test_what_precision_becomes(precision, card, expected):
+    assert resolve(*stated(precision, "off", False), card) == expected
+    assert stated(None, "auto", True) == ("auto", True)  # without it the other flags count
+
+
 @pytest.mark.parametrize("switch", ["on", "required"])
-@pytest.mark.parametrize(("card", "told"), [(V100, "7.0 has no bfloat16"), (T4, "7.5 has no bfloat16")])
+@pytest.mark.parametrize(
+    ("card", "told"),
+    [
+        (V100, "7.0 has no bfloat16.*--fp16 1 --scale_loss 32768"),
+        (CPU, "the CPU has no kernels in half precision. Use --bf16 0."),
+    ],
+)
 def test_bfloat16_is_refused_where_there_is_none(switch, card, told):
-    with pytest.raises(UserError, match=rf"--bf16: found {switch}, but .*{told}.*--fp16 1 --scale_loss 32768"):
+    with pytest.raises(UserError, match=rf"--bf16: found {switch}, but .*{told}"):
         resolve(switch, False, card)
 
 
-def test_bfloat16_is_refused_on_a_cpu():
-    with pytest.raises(UserError, match="found on, but the CPU has no kernels in half precision. Use --bf16 0."):
-        resolve("on", False, CPU)
-
-
-def test_the_line_says_which_and_why():
-    assert describe(True, False, 1024.0, A100) == "precision: bfloat16"
-    assert describe(False, True, 1024.0, A100) == "precision: float16, loss scale 1024"
-    assert describe(False, True, 32768.0, V100) == (
-        "precision: float16, loss scale 32768 (compute capability 7.0 has no bfloat16, 8.0 (A100, 3090) has)"
-    )
-    assert describe(False, True, 1024.0, CPU) == (
-        "precision: float32, as the CPU has no kernels in half precision; loss scale 1024 as for float16"
-    )
-    assert describe(False, False, 1024.0, CPU) == "precision: float32"
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (describe(True, False, 1024.0, A100), "precision: bfloat16"),
+        (describe(False, True, 1024.0, A100), "precision: float16, loss scale 1024"),
+        (describe(False, True, 32768.0, V100), "loss scale 32768 (compute capability 7.0 has no bfloat16, 8.0 (A100,"),
+        (describe(False, True, 1024.0, CPU), "precision: float32, as the CPU has no kernels in half precision; loss"),
+        (describe(False, False, 1024.0, CPU), "precision: float32"),
+        (describe_choice(True, 1024.0, A100), "bfloat16, chosen as compute capability 8.0 has it: the range of"),
+        (describe_choice(False, 32768.0, V100), "float16, loss scale 32768, chosen as compute capability 7.0 has no"),
+        (
+            describe_choice(False, 32768.0, CPU),
+            "float32, chosen here as the CPU has no kernels in half precision; cards",
+        ),
+    ],
+)
+def test_the_line_says_which_and_why(line, said):
+    assert said in line and line.startswith("precision: ")
 
 
 @pytest.mark.parametrize(
@@ -63,3 +92,21 @@ def test_the_line_says_which_and_why():
 )
 def test_the_dtype_of_attention(bf16, fp16, level, dtype):
     assert attention_dtype(bf16, fp16, level) == dtype
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("auto", "bfloat16"), ("fp16", "float16"), ("fp32", "float32")])
+def test_the_plan_counts_on_the_named_card(precision, dtype):
+    assert Job.from_flags(TUNE, parse_flags([*RUN, "--precision", precision]), 1, card_of_memory(80)).compute == dtype
+
+
+def test_the_check_before_a_run_says_it():
+    situation = RunConfig(TUNE, parse_flags([*RUN, "--precision", "auto", "--device", "cpu"]))
+    [finding] = [one for one in gpus.check_gates(situation) if one.subject == "precision"]
+    assert finding.ok and finding.found.startswith("float32, chosen here as the CPU has no kernels in half precision")
+
+
+@pytest.mark.parametrize(("other", "word"), [("--fp16", "1"), ("--bf16", "auto")])
+def test_two_ways_of_saying_it_are_refused(other, word):
+    situation = RunConfig(TUNE, parse_flags([*RUN, "--precision", "auto", other, word]), processes=1)
+    found = [(one.ok, one.subject) for one in run_on_flags(situation) if not one.ok]
+    assert (False, "--precision") in found

@@ -14,43 +14,31 @@ from launch.devices.switches import (
 from launch.errors import UserError
 
 
-@pytest.mark.parametrize("switch", ["auto", "on", "required"])
-def test_flash_attention_where_nothing_speaks_against_it(switch):
-    decision = flash_attention(switch, "")
-    assert (decision.enabled, decision.reason) == (True, "flash attention: on")
+@pytest.mark.parametrize(
+    ("decision", "enabled", "reason"),
+    [
+        (flash_attention("auto", ""), True, "flash attention: on"),
+        (flash_attention("on", ""), True, "flash attention: on"),
+        (flash_attention("required", ""), True, "flash attention: on"),
+        (flash_attention("off", ""), False, ""),
+        (flash_attention("auto", "no GPU"), False, "flash attention: off (no GPU), exact attention"),
+        (flash_attention("on", "no GPU"), False, "flash attention: off (no GPU), exact attention"),
+        (fused_rms_norm("required", ""), True, ""),
+        (fused_rms_norm("auto", "not built"), False, "off (not built), the framework's own RMSNorm"),
+        (fused_rms_norm("auto", "not built", ""), True, "on, by paddle.nn.functional.rms_norm (not built)"),
+        (fused_rms_norm("auto", "not built", "its result is off"), False, "off (not built; its result is off), the"),
+    ],
+)
+def test_a_switch_is_decided_in_one_line(decision, enabled, reason):
+    assert decision.enabled == enabled and reason in decision.reason
 
 
-@pytest.mark.parametrize("switch", ["auto", "on"])
-def test_flash_attention_falls_back_in_one_line(switch):
-    decision = flash_attention(switch, "no GPU")
-    assert (decision.enabled, decision.reason) == (False, "flash attention: off (no GPU), exact attention")
-
-
-def test_flash_attention_required_where_it_is_not_right_is_an_error_with_the_way_out():
-    with pytest.raises(UserError, match="not possible here: no GPU. Use --use_flash_attention auto for exact"):
-        flash_attention("required", "no GPU")
-
-
-def test_off_is_off_also_where_it_would_be_possible():
-    assert not flash_attention("off", "").enabled
-
-
-def test_fused_rms_norm_falls_back_with_its_reason():
-    decision = fused_rms_norm("auto", "not built: make custom-ops")
-    assert not decision.enabled
-    assert decision.reason == "fused RMSNorm: off (not built: make custom-ops), the framework's own RMSNorm"
-    with pytest.raises(UserError, match="not possible here: not built: make custom-ops. Use --use_fused_rms_norm auto"):
-        fused_rms_norm("required", "not built: make custom-ops")
-    assert fused_rms_norm("required", "").enabled
-
-
-def test_one_line_says_which_rms_norm_is_used_and_why():
-    by_paddle = fused_rms_norm("auto", "not built", "")
-    assert by_paddle.enabled
-    assert by_paddle.reason == "fused RMSNorm: on, by paddle.nn.functional.rms_norm (not built)"
-    neither = fused_rms_norm("auto", "not built", "its result is off")
-    assert not neither.enabled
-    assert neither.reason == "fused RMSNorm: off (not built; its result is off), the framework's own RMSNorm"
+@pytest.mark.parametrize(
+    ("switch", "flag"), [(flash_attention, "use_flash_attention"), (fused_rms_norm, "use_fused_rms_norm")]
+)
+def test_required_where_it_is_not_right_is_an_error_with_the_way_out(switch, flag):
+    with pytest.raises(UserError, match=f"not possible here: no GPU. Use --{flag} auto"):
+        switch("required", "no GPU")
 
 
 def test_all_are_set_and_told():

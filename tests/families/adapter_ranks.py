@@ -55,15 +55,19 @@ def _overfit(name: str, kind: str, size: int, steps: int) -> dict:
     }
 
 
-def numbers_all(names: list[str], kind: str, size: int, directory: str, tensor_parallel: int) -> dict[str, dict]:
-    """Loss and norm of the adapter's gradient of each family's saved model, the adapter away from its beginning."""
+def numbers_all(
+    names: list[str], kind: str, size: int, directory: str, tensor_parallel: int, to: str = ""
+) -> dict[str, dict]:
+    """Loss and norm of the adapter's gradient of each family's saved model, the adapter away from its beginning.
+
+    to: where adapters are saved, as NAME-KIND-of-PROCESSES; beside the models where it is not given."""
     family_ranks.start_fleet(mp_degree=tensor_parallel)
-    return {name: _numbers(name, kind, size, f"{directory}/{name}", tensor_parallel) for name in names}
+    places = {name: (f"{directory}/{name}", f"{to or directory}/{name}-{kind}-of") for name in names}
+    return {name: _numbers(name, kind, size, *places[name], tensor_parallel) for name in names}
 
 
-def _numbers(name: str, kind: str, size: int, directory: str, tensor_parallel: int) -> dict:
+def _numbers(name: str, kind: str, size: int, directory: str, saved: str, tensor_parallel: int) -> dict:
     """One process makes an adapter of its own and saves it; two load that, and save what they hold."""
-    saved = f"{directory}-{kind}-of-1"
     model = family_ranks.load(name, directory, tensor_parallel)
     if tensor_parallel == 1:
         paddle.seed(1)
@@ -74,8 +78,8 @@ def _numbers(name: str, kind: str, size: int, directory: str, tensor_parallel: i
             elif kind == "prefix" and not parameter.stop_gradient:
                 parameter.set_value(30 * parameter)
     else:
-        adapter = load_adapter(model, saved)
-    save_adapter(adapter, f"{directory}-{kind}-of-{tensor_parallel}", _arguments(tensor_parallel))
+        adapter = load_adapter(model, f"{saved}-1")
+    save_adapter(adapter, f"{saved}-{tensor_parallel}", _arguments(tensor_parallel))
     return family_ranks.loss_and_grad_norm(adapter, FAMILIES[name], tensor_parallel)
 
 

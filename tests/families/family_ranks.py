@@ -1,4 +1,4 @@
-"""Tiny models of all families on forked ranks, for test_families.py. Each call does all families in one process."""
+"""Tiny models of all families on forked ranks, for test_families.py and others. A call does many in one process."""
 
 import json
 
@@ -95,10 +95,6 @@ def train(model, inputs: dict, parameters: list, learning_rate: float, steps: in
     return losses
 
 
-def overfit_all(names: list[str], steps: int) -> dict[str, list[float]]:
-    return {name: overfit(name, steps) for name in names}
-
-
 def save_all(names: list[str], directory: str) -> None:
     for name in names:
         with_large_weights(name).save_pretrained(f"{directory}/{name}", safe_serialization=True)
@@ -130,13 +126,46 @@ def start_fleet(**degrees: int) -> None:
         fleet.meta_parallel.model_parallel_random_seed(1)
 
 
-def numbers_all(names: list[str], directory: str, tensor_parallel: int, changes: dict | None = None) -> dict[str, dict]:
-    """Loss, norm of the gradient and greedy continuation of each family's saved model."""
-    start_fleet(mp_degree=tensor_parallel)
-    return {name: _numbers(name, f"{directory}/{name}", tensor_parallel, changes or {}) for name in names}
+TWO_PROCESSES = {  # feature: what it changes in the configuration; flash attention for the slopes of a rank's own heads
+    "tensor_parallel": {},
+    "sequence_parallel": {"sequence_parallel": True},
+    "flash_attention": {"use_flash_attention": True},
+}
+
+
+def single(names: list[str], directory: str) -> dict[str, dict]:
+    """Return what one process finds of each family's saved model, and of a new one."""
+    start_fleet(mp_degree=1)
+    found = {}
+    for name in names:
+        lacking, fresh = FAMILIES[name].lacking, build(name, tiny(name))
+        found[name] = {
+            "plain": _numbers(name, f"{directory}/{name}", 1, {}),
+            "parameters": {key: parameter.shape for key, parameter in fresh.named_parameters()},
+            "first loss": float(fresh(**batch(FAMILIES[name]))[0]),
+        }
+        if "recompute" not in lacking:
+            found[name]["recompute"] = _numbers(name, f"{directory}/{name}", 1, {"recompute": True})
+        if "packing" not in lacking:
+            found[name]["packed"] = _packed(name, f"{directory}/{name}")
+    return found
+
+
+def divided(names: list[str], directory: str) -> dict[str, dict]:
+    """Return the same numbers of each family's saved model on two processes, by the feature that is on."""
+    start_fleet(mp_degree=2)
+    return {
+        name: {
+            feature: _numbers(name, f"{directory}/{name}", 2, changes)
+            for feature, changes in TWO_PROCESSES.items()
+            if feature not in FAMILIES[name].lacking
+        }
+        for name in names
+    }
 
 
 def _numbers(name: str, directory: str, tensor_parallel: int, changes: dict) -> dict:
+    """Loss, norm of the gradient and greedy continuation of a saved model."""
     model = load(name, directory, tensor_parallel, **changes)
     if changes.get("recompute"):
         model.recompute_enable()
@@ -220,19 +249,8 @@ def with_lora(model, rank: int):
     return LoRAModel(model, config)
 
 
-def state_all(names: list[str]) -> dict[str, dict[str, list[int]]]:
-    """Names and shapes of all parameters, one name for each."""
-    return {
-        name: {key: parameter.shape for key, parameter in build(name, tiny(name)).named_parameters()} for name in names
-    }
-
-
-def packed_all(names: list[str], directory: str) -> dict[str, list[float]]:
-    """Two samples in one row, kept apart by mask and positions: largest difference of the logits of each to its own."""
-    return {name: _packed(name, f"{directory}/{name}") for name in names}
-
-
 def _packed(name: str, directory: str) -> list[float]:
+    """Two samples in one row, kept apart by mask and positions: largest difference of the logits of each to its own."""
     model = load(name, directory, tensor_parallel=1)
     model.eval()
     half = LENGTH // 2

@@ -400,37 +400,15 @@ YARN_WITH_ALL = {
     "truncate": False,
 }
 DYNAMIC = {"rope_type": "dynamic", "factor": 4.0}
-# Models that transformers makes and runs itself (with_transformers.py), and what it makes of our exports.
-IN_TRANSFORMERS = (
-    "llama",
-    "llama-tied",
-    "llama3",
-    "llama-linear",
-    "llama-dynamic",
-    "llama-rope_parameters",
-    "qwen2",
-    "qwen2-tied",
-    "qwen2-yarn",
-    "qwen3",
-    "qwen3-tied",
-    "qwen3-yarn",
-    "bloom",
-    "opt",
-    "mistral",
-    "mixtral",
-    "qwen2-moe",
-    "qwen2-moe-normalized",
-    "baichuan-7b",
-    "llama-bin",
-    "opt-bin",
-)
-MIXTURES = ("mixtral", "qwen2-moe")  # of experts, with an auxiliary loss
-EXPORTED = {
+# What transformers makes of our exports.
+IN_TRANSFORMERS = {
     "llama": llama,  # grouped queries, rope_theta 50000
     "llama-tied": lambda: llama(tie_word_embeddings=True),
+    "llama3": lambda: llama(rope_scaling=LLAMA3),
     "llama-linear": lambda: llama(rope_scaling=LINEAR),
     "llama-dynamic": lambda: llama(max_position_embeddings=16, rope_scaling=DYNAMIC),  # passed while it answers
     "qwen2": qwen2,
+    "qwen2-tied": lambda: qwen2(tie_word_embeddings=True),
     "qwen2-yarn": lambda: qwen2(max_position_embeddings=32768, rope_scaling=YARN),
     "qwen3-yarn": lambda: qwen3(rope_scaling=YARN_WITH_ALL),
     "qwen3": qwen3,
@@ -440,6 +418,9 @@ EXPORTED = {
     "mistral": mistral,
     "mixtral": mixtral,
     "qwen2-moe": qwen2_moe,
+    "qwen2-moe-normalized": lambda: qwen2_moe(norm_topk_prob=True),
     "baichuan-7b": lambda: baichuan(alibi=False),
 }
-EXPORTED_WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral", "mixtral", "qwen2-moe")
+MIXTURES = ("mixtral", "qwen2-moe")  # of experts, with an auxiliary loss
+SAVED_AS_BIN = ("llama", "opt")  # in the format of torch, too
+WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral", "mixtral", "qwen2-moe")

@@ -14,10 +14,6 @@ def shape(name: str) -> ModelShape:
     return ModelShape.from_config(load_config(name))
 
 
-def test_llama_7b_has_the_published_number_of_parameters():
-    assert shape("facebook/llama-7b").parameters == 6_738_415_616
-
-
 def test_parameters_with_grouped_query_attention_and_tied_embeddings():
     config = load_config("llama-rehearsal") | {"num_key_value_heads": 2, "tie_word_embeddings": True}
     h, ffn, layers, vocab = 64, 176, 4, 1024
@@ -25,24 +21,20 @@ def test_parameters_with_grouped_query_attention_and_tied_embeddings():
     assert ModelShape.from_config(config).parameters == vocab * h + layers * per_layer + h
 
 
-def test_flops_are_six_per_matmul_parameter_and_twelve_l_h_s_for_attention():
-    llama = shape("llama-7b")
-    without_embedding = 6_738_415_616 - 32000 * 4096 - 65 * 4096
-    assert llama.training_flops_per_token(2048, attention=False) == 6 * without_embedding
-    extra = llama.training_flops_per_token(2048, True) - llama.training_flops_per_token(2048, False)
-    assert extra == 12 * 32 * 4096 * 2048
-
-
-def test_frozen_weights_cost_four_a_parameter_and_attention_as_much():
-    """Forward, and the gradient of the inputs."""
-    llama, matmul = shape("facebook/llama-7b"), 6_738_415_616 - 32000 * 4096 - 65 * 4096
-    assert llama.training_flops_per_token(2048, attention=False, frozen=True) == 4 * matmul
-    assert llama.training_flops_per_token(2048, attention=True, frozen=True) == 4 * matmul + 12 * 32 * 4096 * 2048
+def test_flops_are_those_of_matrix_products_and_attention():
+    """Forward and both gradients; for frozen weights not that of the weights."""
+    llama, matmul, attention = (
+        shape("facebook/llama-7b"),
+        6_738_415_616 - 32000 * 4096 - 65 * 4096,
+        12 * 32 * 4096 * 2048,
+    )
+    for frozen, each in ((False, 6), (True, 4)):
+        assert llama.training_flops_per_token(2048, attention=False, frozen=frozen) == each * matmul
+        assert llama.training_flops_per_token(2048, attention=True, frozen=frozen) == each * matmul + attention
 
 
 def test_first_loss_of_llama_7b():
     assert shape("llama-7b").first_loss == pytest.approx(math.log(32000) + 4096 * 0.02**2 / 2)
-    assert shape("llama-7b").first_loss == pytest.approx(11.19, abs=0.01)
 
 
 def test_a_directory_a_file_and_a_name_find_a_configuration(tmp_path):
@@ -66,19 +58,19 @@ def test_a_name_of_a_hub_is_told_with_the_command(name, nearest):
     assert ("hf auth login" in str(refused.value)) == name.startswith("meta-llama/")
 
 
-def test_a_path_of_ours_that_is_not_there_is_no_name_of_hugging_face():
-    with pytest.raises(UserError, match="'models/mine' is no directory .* no configuration by name. Names: "):
-        find_config("models/mine")
-
-
-def test_an_unknown_name_is_refused_with_the_names_there_are():
-    with pytest.raises(UserError, match="(?s)llama-70b.*Names: .*llama-7b"):
-        find_config("facebook/llama-70b")
-
-
 @pytest.mark.parametrize(
-    "path", ["/llama-7b", "/nope/llama-7b", "./llama-7b", "~/llama-7b", "a/b/llama-7b", "here/llama-7b"]
+    ("name", "said"),
+    [
+        ("models/mine", "'models/mine' is no directory .* no configuration by name. Names: "),
+        ("facebook/llama-70b", "(?s)llama-70b.*Names: .*llama-7b"),
+    ],
 )
+def test_a_name_of_nothing_is_refused_with_the_names_there_are(name, said):
+    with pytest.raises(UserError, match=said):
+        find_config(name)
+
+
+@pytest.mark.parametrize("path", ["/nope/llama-7b", "./llama-7b", "~/llama-7b", "a/b/llama-7b", "here/llama-7b"])
 def test_a_directory_that_is_not_there_is_no_name(path, tmp_path, monkeypatch):
     """Its model would be another: made of random weights, or downloaded."""
     monkeypatch.chdir(tmp_path)
@@ -123,6 +115,7 @@ def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
         ("bloom-7b1", 7_069_016_064),  # the model's card
         ("opt-125m", 125_239_296),
         ("opt-6.7b", 6_658_473_984),
+        ("mistral-7b-v0.3", 7_248_023_552),
         ("mixtral-8x7b-v0.1", 46_702_792_704),
         ("qwen1.5-moe-a2.7b", 14_315_784_192),
         ("baichuan-7b", 7_000_559_616),  # README of Baichuan-7B and 13B
@@ -136,9 +129,9 @@ def test_named_models_have_the_published_numbers_of_parameters(name, published):
     assert shape(name).parameters == published
 
 
-def test_glm_has_its_published_number_of_millions():
-    assert round(shape("glm-515m").parameters / 1e6) == 515
-    assert round(shape("glm-10b").parameters / 1e9) == 10
+@pytest.mark.parametrize(("name", "unit", "number"), [("glm-515m", 1e6, 515), ("glm-10b", 1e9, 10)])
+def test_glm_has_its_published_number_of_parameters(name, unit, number):
+    assert round(shape(name).parameters / unit) == number
 
 
 def test_a_head_that_is_the_embedding_multiplies_all_the_same():

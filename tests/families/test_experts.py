@@ -4,7 +4,6 @@ layout gives the numbers of one process."""
 import pytest
 
 from launch.config.layout import Layout as PlannedLayout
-from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.families.sparse_decoder import SparseDecoder
@@ -16,22 +15,7 @@ from tests.distributed.layouts import TP2, Layout
 from tests.distributed.parity import Runs, beyond_tolerance
 from tests.families import published
 
-
-@pytest.mark.parametrize(
-    ("make", "wrong", "found"),
-    [
-        (published.mixtral, {"tie_word_embeddings": True}, "tie_word_embeddings: found True"),
-        (published.mixtral, {"sliding_window": 16}, "sliding_window: found 16"),
-        (published.mixtral, {"router_jitter_noise": 0.1}, "router_jitter_noise: found 0.1"),
-        (published.mixtral, {"num_experts_per_tok": 5}, "num_experts_per_tok: found 5, allowed: at most the number of"),
-        (published.qwen2_moe, {"decoder_sparse_step": 2}, "decoder_sparse_step: found 2"),
-        (published.qwen2_moe, {"mlp_only_layers": [0]}, r"mlp_only_layers: found \[0\]"),
-        (published.qwen2_moe, {"use_sliding_window": True}, "use_sliding_window: found True"),
-    ],
-)
-def test_what_the_model_class_lacks_is_refused(make, wrong, found):
-    with pytest.raises(UserError, match=found):
-        our_config(make(**wrong)[0], "config.json")
+LONG, NIGHTLY = pytest.mark.long, pytest.mark.nightly
 
 
 @pytest.mark.parametrize("make", [published.mixtral, published.qwen2_moe])
@@ -68,7 +52,7 @@ ADAPTER = Lora(4, ("q_proj", "up_proj", "down_proj"), 0.1)
 @pytest.mark.parametrize(
     ("how", "buffer"), [({}, 40_000), ({"recompute": "full"}, 40_000), ({"adapter": ADAPTER}, 2_000)]
 )
-@pytest.mark.parametrize("stage", ["", "stage2", "stage3"])
+@pytest.mark.parametrize("stage", [pytest.param("", marks=LONG), "stage2", pytest.param("stage3", marks=LONG)])
 @pytest.mark.parametrize("length", [120, 121], ids=["equal rows", "more rows for some"])
 def test_an_expert_that_stands_for_equal_ones_changes_no_planned_byte(how, buffer, stage, length, monkeypatch):
     """Of each part at the peak of each phase, on each rank; against a replay of all experts, one after the other."""
@@ -92,7 +76,7 @@ def test_an_expert_that_stands_for_equal_ones_changes_no_planned_byte(how, buffe
     assert max(stood_for) > 1
 
 
-@pytest.fixture(scope="module", params=["mixtral-rehearsal", "qwen2-moe-rehearsal"])
+@pytest.fixture(scope="module", params=["qwen2-moe-rehearsal", pytest.param("mixtral-rehearsal", marks=NIGHTLY)])
 def runs(request, ranks, tmp_path_factory) -> Runs:
     """Of four steps: what is rounded otherwise sends a token near a tie to another expert sooner or later (seen at the
     fifth step under tensor parallelism), and a loss has no such tolerance then."""
@@ -102,18 +86,22 @@ def runs(request, ranks, tmp_path_factory) -> Runs:
     return Runs(ranks, tmp_path_factory.mktemp("experts"), *four, key_value_heads=2, changes=changes)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("layout", "flags"),
     [
-        (TP2, ()),
-        (Layout(data=2), ()),
-        (Layout(stage=1, sharding=2), ()),
-        (Layout(stage=2, sharding=2), ()),
-        (Layout(stage=3, sharding=2), ()),
-        (Layout(tensor=2, stage=2, sharding=2), ()),
-        (Layout(accumulation=2), ("--recompute", "1")),
-        (Layout(stage=2, sharding=2), ("--loss_chunk_tokens", "24")),
+        pytest.param(TP2, (), marks=LONG),
+        pytest.param(Layout(stage=3, sharding=2), (), marks=LONG),
+        *(
+            pytest.param(layout, flags, marks=NIGHTLY)
+            for layout, flags in (
+                (Layout(data=2), ()),
+                (Layout(stage=1, sharding=2), ()),
+                (Layout(stage=2, sharding=2), ()),
+                (Layout(tensor=2, stage=2, sharding=2), ()),
+                (Layout(accumulation=2), ("--recompute", "1")),
+                (Layout(stage=2, sharding=2), ("--loss_chunk_tokens", "24")),
+            )
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, Layout) else " ".join(value),
 )

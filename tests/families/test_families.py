@@ -10,17 +10,24 @@ from launch.families.registry import FAMILIES, family_of_config, parameters
 from launch.weights.conversion import our_config
 from tests.families.cells import CELLS
 from tests.families.published import ALL
+from tests.families.saved import saved_families
 
 RANKS = "tests.families.family_ranks"
 NAMES = list(FAMILIES)
+SOME = ["llama", "chatglm_v2", "glm"]
+OTHERS = [name for name in NAMES if name not in SOME]
 LOSS_TOLERANCE = 2e-6
 GRAD_NORM_TOLERANCE = 1e-5
+DIVIDED = ("tensor_parallel", "sequence_parallel", "flash_attention")
 
+groups = pytest.mark.parametrize(
+    "group", [pytest.param(SOME, id="some"), pytest.param(OTHERS, id="others", marks=pytest.mark.long)], scope="module"
+)
 every_family = pytest.mark.parametrize("name", NAMES)
 
 
-def having(feature: str) -> list[str]:
-    return [name for name in NAMES if feature not in FAMILIES[name].lacking]
+def has(name: str, feature: str) -> bool:
+    return feature not in FAMILIES[name].lacking
 
 
 def tiny_config(name: str) -> dict:
@@ -31,113 +38,66 @@ def tiny_config(name: str) -> dict:
 
 
 @pytest.fixture(scope="module")
-def models(ranks, tmp_path_factory) -> str:
-    directory = str(tmp_path_factory.mktemp("families"))
-    ranks(1, f"{RANKS}:save_all", NAMES, directory)
-    return directory
+def one_process(ranks, group) -> dict:
+    return ranks(1, f"{RANKS}:single", group, saved_families(ranks))[0]
 
 
 @pytest.fixture(scope="module")
-def one_process(ranks, models) -> dict:
-    return ranks(1, f"{RANKS}:numbers_all", NAMES, models, 1)[0]
+def two_processes(ranks, group) -> list[dict]:
+    return ranks(2, f"{RANKS}:divided", group, saved_families(ranks))
 
 
-def run(ranks, models, n: int, feature: str, **changes) -> list[dict]:
-    return ranks(n, f"{RANKS}:numbers_all", having(feature), models, n, changes)
+@groups
+@pytest.mark.parametrize("feature", [*DIVIDED, "recompute"])
+def test_loss_and_gradient_are_those_of_the_plain_model(request, one_process, group, feature):
+    names = [name for name in group if has(name, feature)]
+    assert names
+    for found in [one_process] if feature == "recompute" else request.getfixturevalue("two_processes"):
+        for name in names:
+            expected, numbers = one_process[name]["plain"], found[name][feature]
+            assert abs(numbers["loss"] - expected["loss"]) <= LOSS_TOLERANCE, name
+            assert abs(numbers["grad_norm"] / expected["grad_norm"] - 1) <= GRAD_NORM_TOLERANCE, name
 
 
-@pytest.fixture(scope="module")
-def tensor_parallel(ranks, models) -> list[dict]:
-    return run(ranks, models, 2, "tensor_parallel")
+@groups
+def test_greedy_continuation_under_tensor_parallel_is_that_of_one_process(one_process, two_processes, group):
+    for name in filter(lambda name: has(name, "tensor_parallel"), group):
+        expected = one_process[name]["plain"]["tokens"]
+        assert len(expected[0]) == 8
+        assert [found[name]["tensor_parallel"]["tokens"] for found in two_processes] == [expected] * 2, name
 
 
-@pytest.fixture(scope="module")
-def sequence_parallel(ranks, models) -> list[dict]:
-    return run(ranks, models, 2, "sequence_parallel", sequence_parallel=True)
+@groups
+def test_parameters_and_first_loss_are_those_of_the_model(one_process, group):
+    """Of ChatGLM's loss there is no closed form."""
+    for name in group:
+        listed = {one.name: list(one.shape) for one in parameters(tiny_config(name))}
+        assert listed == one_process[name]["parameters"], name
+        if name != "chatglm":
+            expected = ModelShape.from_config(tiny_config(name)).first_loss
+            assert one_process[name]["first loss"] == pytest.approx(expected, rel=0.01), name
 
 
-@pytest.fixture(scope="module")
-def recompute(ranks, models) -> list[dict]:
-    return run(ranks, models, 1, "recompute", recompute=True)
-
-
-@pytest.fixture(scope="module")
-def flash_attention(ranks, models) -> list[dict]:
-    """On two processes: each has the slopes of its own heads where there is ALiBi."""
-    return run(ranks, models, 2, "flash_attention", use_flash_attention=True)
+@groups
+def test_packed_samples_do_not_see_each_other(one_process, group):
+    packing = [name for name in group if has(name, "packing")]
+    assert packing and max(max(one_process[name]["packed"]) for name in packing) <= 1e-5
 
 
 @pytest.mark.parametrize(
-    ("feature", "name"),
-    [
-        (feature, name)
-        for feature in ("tensor_parallel", "sequence_parallel", "recompute", "flash_attention")
-        for name in having(feature)
-    ],
+    "name", [pytest.param(name, marks=pytest.mark.long if name == "bloom" else pytest.mark.nightly) for name in NAMES]
 )
-def test_loss_and_gradient_are_those_of_the_plain_model(request, one_process, feature, name):
-    expected = one_process[name]
-    for found in request.getfixturevalue(feature):
-        assert abs(found[name]["loss"] - expected["loss"]) <= LOSS_TOLERANCE
-        assert abs(found[name]["grad_norm"] / expected["grad_norm"] - 1) <= GRAD_NORM_TOLERANCE
-
-
-@pytest.mark.parametrize("name", having("tensor_parallel"))
-def test_greedy_continuation_under_tensor_parallel_is_that_of_one_process(one_process, tensor_parallel, name):
-    for found in tensor_parallel:
-        assert found[name]["tokens"] == one_process[name]["tokens"]
-        assert len(found[name]["tokens"][0]) == 8
-
-
-@pytest.fixture(scope="module")
-def overfitted(ranks) -> dict:
-    return ranks(1, f"{RANKS}:overfit_all", NAMES, 24)[0]
-
-
-@pytest.mark.long
-@every_family
-def test_full_training_halves_the_loss_on_fixed_samples(overfitted, name):
-    losses = overfitted[name]
+def test_full_training_halves_the_loss_on_fixed_samples(ranks, name):
+    [losses] = ranks(1, f"{RANKS}:overfit", name, 24)
     assert losses[-1] < losses[0] / 2
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", sorted(set(NAMES) - {"chatglm"}))
-def test_first_loss_on_random_samples_is_the_closed_form(overfitted, name):
-    assert overfitted[name][0] == pytest.approx(ModelShape.from_config(tiny_config(name)).first_loss, rel=0.01)
-
-
-@pytest.fixture(scope="module")
-def packed(ranks, models) -> dict:
-    return ranks(1, f"{RANKS}:packed_all", having("packing"), models)[0]
-
-
-@pytest.mark.parametrize("name", having("packing"))
-def test_packed_samples_do_not_see_each_other(packed, name):
-    assert max(packed[name]) <= 1e-5
-
-
 @every_family
-def test_linear_layers_are_listed_by_name(name):
-    for one in parameters(load_config(FAMILIES[name].rehearsal_config)):
-        layer = one.name.split(".")[-2]
-        assert (layer in FAMILIES[name].linear_layers) == (one.kind in (LINEAR, "bias")), one.name
-
-
-@pytest.fixture(scope="module")
-def states(ranks) -> dict:
-    return ranks(1, f"{RANKS}:state_all", NAMES)[0]
-
-
-@every_family
-def test_parameters_are_those_of_the_model(states, name):
-    listed = {one.name: list(one.shape) for one in parameters(tiny_config(name))}
-    assert listed == states[name]
-
-
-@every_family
-def test_a_feature_that_is_lacking_has_a_reason_and_what_works(name):
+def test_the_row_of_the_table_is_consistent(name):
     family = FAMILIES[name]
+    for one in parameters(load_config(family.rehearsal_config)):
+        layer = one.name.split(".")[-2]
+        assert (layer in family.linear_layers) == (one.kind in (LINEAR, "bias")), one.name
     assert family.lacking.keys() <= FEATURES.keys()
     for feature, reason in family.lacking.items():
         assert "; " in reason, f"{feature}: what works instead?"

@@ -6,88 +6,53 @@ from safetensors.numpy import load_file
 
 from launch.families.arithmetic import lora_parameters, prefix_parameters
 from launch.families.registry import FAMILIES
-from tests.families.test_families import GRAD_NORM_TOLERANCE, LOSS_TOLERANCE, NAMES, having, tiny_config
+from tests.families.saved import saved_families
+from tests.families.test_families import GRAD_NORM_TOLERANCE, LOSS_TOLERANCE, NAMES, groups, has, tiny_config
 
 RANKS = "tests.families.adapter_ranks"
-RANK, TOKENS = 8, 32
-WITH_PREFIX = having("prefix")
-
-every_family = pytest.mark.parametrize("name", NAMES)
-with_prefix = pytest.mark.parametrize("name", WITH_PREFIX)
+SIZES = {"lora": 8, "prefix": 32}
 
 
-@pytest.fixture(scope="module")
-def started(ranks) -> dict:
-    """Two steps of LoRA."""
-    return ranks(1, f"{RANKS}:overfit_all", NAMES, "lora", RANK, 2)[0]
+@groups
+def test_lora_starts_at_the_model_and_trains_all_linear_layers_alone(ranks, group):
+    [started] = ranks(1, f"{RANKS}:overfit_all", group, "lora", SIZES["lora"], 2)
+    for name in group:
+        found = started[name]
+        assert found["losses"][0] == found["base_loss"], name
+        assert found["trained"] == lora_parameters(tiny_config(name), FAMILIES[name].linear_layers, 8), name
+        assert found["changed"] == [], name
 
 
-@every_family
-def test_lora_starts_with_the_models_loss_to_the_last_bit(started, name):
-    assert started[name]["losses"][0] == started[name]["base_loss"]
+@pytest.mark.parametrize(
+    ("kind", "steps", "name"),
+    [
+        pytest.param(kind, steps, name, marks=pytest.mark.long if name == "llama" else pytest.mark.nightly)
+        for kind, steps in (("lora", 30), ("prefix", 90))
+        for name in NAMES
+        if kind == "lora" or has(name, "prefix")
+    ],
+)
+def test_an_adapter_halves_the_loss_on_fixed_samples(ranks, kind, steps, name):
+    [found] = ranks(1, f"{RANKS}:overfit_all", [name], kind, SIZES[kind], steps, time_limit=500)
+    assert found[name]["losses"][-1] < found[name]["losses"][0] / 2
+    if kind == "prefix":
+        assert found[name]["trained"] == prefix_parameters(tiny_config(name), SIZES[kind])
+        assert found[name]["changed"] == []
 
 
-@every_family
-def test_lora_trains_all_linear_layers_and_nothing_else(started, name):
-    layers = FAMILIES[name].linear_layers
-    assert started[name]["trained"] == lora_parameters(tiny_config(name), layers, RANK)
-    assert started[name]["changed"] == []
-
-
-@pytest.fixture(scope="module")
-def prefix(ranks) -> dict:
-    return ranks(1, f"{RANKS}:overfit_all", WITH_PREFIX, "prefix", TOKENS, 90, time_limit=500)[0]
-
-
-@pytest.mark.long
-@with_prefix
-def test_prefix_trains_keys_and_values_and_nothing_else(prefix, name):
-    assert prefix[name]["trained"] == prefix_parameters(tiny_config(name), TOKENS)
-    assert prefix[name]["changed"] == []
-
-
-@pytest.mark.long
-@with_prefix
-def test_prefix_halves_the_loss_on_fixed_samples(prefix, name):
-    losses = prefix[name]["losses"]
-    assert losses[-1] < losses[0] / 2
-
-
-@pytest.mark.long
-def test_lora_halves_the_loss_on_fixed_samples(ranks):
-    [found] = ranks(1, f"{RANKS}:overfit_all", NAMES, "lora", RANK, 30, time_limit=500)
-    for name in NAMES:
-        assert found[name]["losses"][-1] < found[name]["losses"][0] / 2, name
-
-
-@pytest.fixture(scope="module")
-def models(ranks, tmp_path_factory) -> str:
-    directory = str(tmp_path_factory.mktemp("families"))
-    ranks(1, "tests.families.family_ranks:save_all", NAMES, directory)
-    return directory
-
-
-@pytest.fixture(scope="module", params=["lora", "prefix"])
-def both(ranks, models, request) -> tuple[str, dict, list[dict]]:
-    """The kind of adapter; the numbers of one process, and of each of two ranks that have loaded its adapter."""
-    names, size = (NAMES, RANK) if request.param == "lora" else (WITH_PREFIX, TOKENS)
-    names = [name for name in names if name in having("tensor_parallel")]
-    [single], two = [ranks(n, f"{RANKS}:numbers_all", names, request.param, size, models, n) for n in (1, 2)]
-    return request.param, single, two
-
-
-def test_tensor_parallel_gives_the_numbers_of_one_process(both):
-    _, single, two = both
+@groups
+@pytest.mark.parametrize("kind", SIZES)
+def test_two_processes_load_it_give_the_numbers_of_one_and_save_the_same(ranks, tmp_path, group, kind):
+    """Fused weights are divided in several places, and what is added to them too."""
+    names = [name for name in group if has(name, "tensor_parallel") and (kind == "lora" or has(name, "prefix"))]
+    arguments = (f"{RANKS}:numbers_all", names, kind, SIZES[kind], saved_families(ranks))
+    [single], two = (ranks(n, *arguments, n, str(tmp_path)) for n in (1, 2))
     for found in two:
         for name, expected in single.items():
             assert found[name]["loss"] == pytest.approx(expected["loss"], abs=LOSS_TOLERANCE), name
             assert found[name]["grad_norm"] == pytest.approx(expected["grad_norm"], rel=GRAD_NORM_TOLERANCE), name
-
-
-def test_an_adapter_loaded_and_saved_under_tensor_parallel_is_the_same(both, models):
-    """Fused weights are divided in several places, and what is added to them too."""
-    kind, single, _ = both
-    for name in single:
-        one, two = (load_file(f"{models}/{name}-{kind}-of-{n}/peft_model-00001-of-00001.safetensors") for n in (1, 2))
-        assert one.keys() == two.keys(), name
-        assert [key for key in one if not np.array_equal(one[key], two[key])] == [], name
+    for name in names:
+        files = [f"{tmp_path}/{name}-{kind}-of-{n}/peft_model-00001-of-00001.safetensors" for n in (1, 2)]
+        one, other = map(load_file, files)
+        assert one.keys() == other.keys(), name
+        assert [key for key in one if not np.array_equal(one[key], other[key])] == [], name

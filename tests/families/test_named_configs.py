@@ -1,7 +1,6 @@
 """A config.json with wrong values: refused with file, key, value, what is allowed and the fix; by every reader."""
 
 import json
-import re
 
 import pytest
 
@@ -10,7 +9,6 @@ from launch.families.named_configs import CONFIGS, check_config, check_values, l
 from launch.families.registry import parameters
 from launch.plan.job import Job
 from launch.preflight.model_files import check_model
-from launch.weights.conversion import our_config
 
 SMALL = load_config("llama-rehearsal")
 FAULTS = [
@@ -48,9 +46,9 @@ def test_a_wrong_value_is_refused(tmp_path, wrong, message):
     assert str(refused.value).endswith("Correct the value, or copy config.json from the published model again.")
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.json")), ids=lambda path: path.stem)
-def test_the_configurations_here_are_right(path):
-    check_config(json.loads(path.read_text()), str(path))
+def test_the_configurations_here_are_right():
+    for path in CONFIGS.glob("*.json"):
+        check_config(json.loads(path.read_text()), str(path))
 
 
 def test_what_is_not_stated_or_not_known_is_left():
@@ -64,35 +62,6 @@ def test_a_configuration_without_a_size_names_it():
         without = {name: value for name, value in SMALL.items() if name != key}
         with pytest.raises(UserError, match=f"config.json: {key}: not found. A model of type 'llama' needs it"):
             parameters(without)
-
-
-THEIRS = {
-    "model_type": "llama",
-    "vocab_size": 128,
-    "hidden_size": 64,
-    "intermediate_size": 128,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "max_position_embeddings": 64,
-}
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"num_attention_heads": 0}, "num_attention_heads: found 0, allowed: a whole number"),
-        ({"num_attention_heads": 3, "head_dim": None}, "num_attention_heads: found 3, allowed: a divisor of"),
-        ({"vocab_size": "128"}, "vocab_size: found '128'"),
-        ({"rope_parameters": ["linear"]}, "rope_parameters: found ['linear'], allowed: an object"),
-        ({"rope_scaling": {"type": "linear"}}, "rope_scaling: factor missing, which 'linear' needs"),
-        ({"torch_dtype": "half"}, "torch_dtype: found 'half'"),
-        ({"eos_token_id": 128}, "eos_token_id: found 128, allowed: a token id below vocab_size, which is 128"),
-    ],
-    ids=lambda value: str(value)[:40],
-)
-def test_an_import_refuses_it_too(wrong, message):
-    with pytest.raises(UserError, match=re.escape(f"config.json: {message}")):
-        our_config(THEIRS | wrong, "config.json")
 
 
 def test_preflight_and_plan_refuse_it(tmp_path):

@@ -1,11 +1,8 @@
 """Scaled positions: what a config.json says, and the numbers that follow."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from launch.errors import UserError
@@ -13,7 +10,6 @@ from launch.families.named_configs import load_config
 from launch.models.rotary_scaling import (
     attention_factor,
     inverse_frequencies,
-    published_scaling,
     scaling_of,
     with_scaling,
 )
@@ -62,22 +58,6 @@ def test_are_the_stored_numbers_of_transformers():
     found, factor = ours(*CASES["yarn"])
     assert {pair: found[pair] for pair in STORED} == pytest.approx(STORED, rel=1e-6)
     assert factor == pytest.approx(1.1386294361, rel=1e-9)
-
-
-@pytest.mark.long
-def test_are_those_of_transformers():
-    """As an exported config.json has them."""
-    jobs = []
-    for size, theta, length, positions, block in CASES.values():
-        config = with_scaling({"max_position_embeddings": positions, "rope_scaling": block}, "config.json")
-        sizes = {"hidden_size": 2 * size, "num_attention_heads": 2, "rope_theta": theta}
-        jobs.append([sizes | published_scaling(config), length])
-    command = [sys.executable, "-W", "ignore", "-m", "tests.families.frequencies_of_transformers"]
-    done = subprocess.run(command, cwd=ROOT, input=json.dumps(jobs), capture_output=True, text=True, check=True)
-    for case, (frequencies, factor) in zip(CASES.values(), json.loads(done.stdout), strict=True):
-        found, its_factor = ours(*case)
-        assert np.abs(np.array(found) / frequencies - 1).max() <= 1e-6, case
-        assert its_factor == pytest.approx(factor, rel=1e-6)
 
 
 @pytest.mark.parametrize(

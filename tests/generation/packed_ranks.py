@@ -19,11 +19,11 @@ def changed(models: list[tuple[str, dict]]) -> list[list]:
     return [_logits(name, with_large_weights(name, **changes)) for name, changes in models]
 
 
-def packed_with(name: str, changes: dict) -> bool:
-    """Whether a family's texts are computed in one row, with another configuration."""
+def packed_with(name: str, configurations: list[dict]) -> list[bool]:
+    """Whether a family's texts are computed in one row, with each of some configurations."""
     from launch.generation.packed import packs
 
-    return packs(FAMILIES[name], tiny(name, **changes).to_dict())
+    return [packs(FAMILIES[name], tiny(name, **changes).to_dict()) for changes in configurations]
 
 
 def compiled(models: list[tuple[str, dict]]) -> list[list]:

@@ -4,36 +4,29 @@ import pytest
 
 from launch.families.registry import FAMILIES
 from launch.generation.text import TextStream
+from tests.families.saved import saved_families
+from tests.families.test_families import groups
 
 MODULE = "tests.generation.generate_ranks"
-CAUSAL = [name for name, family in FAMILIES.items() if family.attention == "causal"]
 
 
 @pytest.fixture(scope="module")
-def directory(ranks, tmp_path_factory):
-    root = tmp_path_factory.mktemp("families")
-    ranks(1, "tests.families.family_ranks:save_all", list(FAMILIES), str(root))
-    return str(root)
+def directory(ranks) -> str:
+    return saved_families(ranks)
 
 
-def test_a_batch_of_prompts_of_different_lengths_is_answered_as_each_alone(ranks, directory):
-    [answers] = ranks(1, f"{MODULE}:together_and_alone", directory, list(FAMILIES))
+@groups
+def test_a_batch_is_answered_as_each_prompt_alone_and_by_two_processes_as_by_one(ranks, directory, group):
+    """Prompts differ in length. Greedy answers are the most likely tokens of forward passes without a cache."""
+    causal = [name for name in group if FAMILIES[name].attention == "causal"]
+    [[answers, by_heart]] = ranks(1, f"{MODULE}:greedy", directory, group, causal, 1)
     for name, (together, alone) in answers.items():
         assert together == alone, name
         assert len({tuple(answer) for answer in alone}) > 1, name  # they answer to something
-
-
-def test_greedy_answers_are_the_most_likely_tokens_of_forward_passes(ranks, directory):
-    [found] = ranks(1, f"{MODULE}:by_heart", directory, CAUSAL, 1)
-    for name, (answers, likely) in found.items():
-        assert answers == likely, name
-
-
-def test_tensor_parallel_answers_are_those_of_one_process(ranks, directory):
-    [alone] = ranks(1, f"{MODULE}:by_heart", directory, CAUSAL, 1)
-    both = ranks(2, f"{MODULE}:by_heart", directory, CAUSAL, 2)
-    for name in CAUSAL:
-        assert both[0][name][0] == both[1][name][0] == alone[name][0], name
+    for name, (found, likely) in by_heart.items():
+        assert found == likely, name
+    for _, others in ranks(2, f"{MODULE}:greedy", directory, [], causal, 2):
+        assert {name: others[name][0] for name in causal} == {name: by_heart[name][0] for name in causal}
 
 
 def test_drawing_follows_seed_and_limits_and_is_the_same_on_all_ranks(ranks, directory):

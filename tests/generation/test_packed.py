@@ -1,12 +1,15 @@
 """Many texts in one row get the logits of each alone, on one process and divided over two."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
 from launch.families.registry import FAMILIES
+from tests.families.saved import saved_families
+from tests.families.test_families import groups
 
 MODULE = "tests.generation.packed_ranks"
-NAMES = [name for name, family in FAMILIES.items() if family.attention == "causal"]
 # What changes how paddlenlp's attention computes.
 CHANGED = [
     ("bloom", {"hidden_size": 48, "n_head": 6}),  # slopes of no power of two
@@ -18,15 +21,17 @@ STRATEGIES = "use_long_sequence_strategies"
 
 
 @pytest.fixture(scope="module")
-def directory(ranks, tmp_path_factory):
-    root = tmp_path_factory.mktemp("families")
-    ranks(1, "tests.families.family_ranks:save_all", NAMES, str(root))
-    return str(root)
+def directory(ranks) -> str:
+    return saved_families(ranks)
 
 
 @pytest.fixture(scope="module")
-def one_process(ranks, directory):
-    return ranks(1, f"{MODULE}:saved", directory, NAMES, 1)[0]
+def one_process(ranks, directory, group):
+    return ranks(1, f"{MODULE}:saved", directory, causal(group), 1)[0]
+
+
+def causal(names: Iterable[str]) -> list[str]:
+    return [name for name in names if FAMILIES[name].attention == "causal"]
 
 
 def difference(found: list, expected: list) -> float:
@@ -34,7 +39,8 @@ def difference(found: list, expected: list) -> float:
     return float(np.abs(np.subtract(found, expected)).max() / np.abs(expected).max())
 
 
-def test_a_row_gives_each_text_the_logits_that_it_has_alone(one_process):
+@groups
+def test_a_row_gives_each_text_the_logits_that_it_has_alone(one_process, group):
     for name, (row, alone) in one_process.items():
         assert difference(row, alone) < 2e-6, name
         assert difference(alone[0], alone[1]) > 0.1, name
@@ -46,14 +52,15 @@ def test_a_row_does_so_whatever_the_configuration(ranks):
         assert difference(row, alone) < 2e-6, (name, changes)
 
 
-def test_two_processes_give_the_logits_of_one(ranks, directory, one_process):
-    first, second = ranks(2, f"{MODULE}:saved", directory, NAMES, 2)
+@groups
+def test_two_processes_give_the_logits_of_one(ranks, directory, one_process, group):
+    first, second = ranks(2, f"{MODULE}:saved", directory, causal(group), 2)
     assert first == second
-    for name in NAMES:
+    for name in causal(group):
         assert difference(first[name][0], one_process[name][0]) < 2e-6, name
 
 
-@pytest.mark.parametrize("name", ["bloom", "chatglm_v2", "llama"])
-def test_layers_of_paddlenlp_that_count_in_the_row_are_not_packed(ranks, name):
-    found = [ranks(1, f"{MODULE}:packed_with", name, {STRATEGIES: value})[0] for value in (False, True)]
-    assert found == [True, False]
+def test_layers_of_paddlenlp_that_count_in_the_row_are_not_packed(ranks):
+    for name in ("bloom", "chatglm_v2", "llama"):
+        ways = [{STRATEGIES: value} for value in (False, True)]
+        assert ranks(1, f"{MODULE}:packed_with", name, ways)[0] == [True, False]

@@ -70,8 +70,9 @@ def tuned(ranks, material, tmp_path_factory) -> Life:
     return life
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["adapted", "tuned"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("adapted", marks=pytest.mark.long), pytest.param("tuned", marks=pytest.mark.nightly)]
+)
 def test_a_killed_run_goes_on_as_if_nothing_had_been(request, name):
     life = request.getfixturevalue(name)
     assert len(records(life.whole)) == STEPS
@@ -80,7 +81,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(request, name):
 
 
 @pytest.mark.long
-def test_the_adapter_is_complete_and_small(adapted):
+def test_the_adapter_is_complete_small_and_answers_merged_as_beside_its_base(ranks, adapted, material, tmp_path):
     """Two halves for each of 7 linear layers in 2 layers, alike in both runs; of the base nothing is written."""
     index = json.loads((adapted.killed / "peft_model.safetensors.index.json").read_text())
     assert len(index["weight_map"]) == 2 * 7 * 2
@@ -90,18 +91,19 @@ def test_the_adapter_is_complete_and_small(adapted):
     assert 4 * numbers < file.stat().st_size < 4 * numbers + 4096
     assert not list(adapted.killed.glob("model*.safetensors"))
 
-
-@pytest.mark.long
-def test_the_adapter_is_merged_and_answers(ranks, adapted, material, tmp_path):
     merge = ["--adapter_path", str(adapted.killed), "--output_dir", str(tmp_path / "merged")]
     [[said]] = ranks(1, "tests.prediction.merged_logits_ranks:merge_all", [merge])
     assert said["exit_code"] == 0, said["stderr"]
-
-    def answer(model, *more) -> str:
-        words = ["--model_name_or_path", str(model), "--device", "cpu", "--max_new_tokens", "12", *more]
-        [said] = ranks(1, "tests.prediction.predict_ranks:predict", words, "A question?\n")
-        assert said["exit_code"] == 0, said["stderr"]
-        return said["stdout"]
-
-    adapted_answer = answer(material / "model", "--adapter_path", str(adapted.killed))
-    assert answer(tmp_path / "merged") == adapted_answer != answer(material / "model")
+    asked = [
+        [tmp_path / "merged"],
+        [material / "model", "--adapter_path", adapted.killed],
+        [material / "model"],
+    ]
+    jobs = [
+        [["--device", "cpu", "--max_new_tokens", "12", "--model_name_or_path", *map(str, one)], "A question?\n"]
+        for one in asked
+    ]
+    [said] = ranks(1, "tests.prediction.predict_ranks:predict_all", jobs)
+    assert [one["exit_code"] for one in said] == [0] * 3, said
+    merged, beside, base = (one["stdout"] for one in said)
+    assert merged == beside != base

@@ -12,8 +12,6 @@ SCALED = ("--fp16", "1", "--fp16_opt_level", "O1", "--scale_loss", str(2.0**127)
 RANKS = {BF16: "tests.checkpoint.half_ranks:pretrain", SCALED: "tests.distributed.training_ranks:pretrain"}
 NUMBERS = ("loss", "grad_norm", "loss_scale", "skipped_steps")
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture(scope="module")
 def material(ranks, tmp_path_factory):
@@ -22,8 +20,15 @@ def material(ranks, tmp_path_factory):
     return root
 
 
-@pytest.mark.parametrize("stage", ["stage2", "stage3"])
-@pytest.mark.parametrize("precision", [BF16, SCALED], ids=["bf16", "loss scale"])
+@pytest.mark.parametrize(
+    ("precision", "stage"),
+    [
+        pytest.param(BF16, "stage3", id="bf16-stage3", marks=pytest.mark.long),
+        pytest.param(BF16, "stage2", id="bf16-stage2", marks=pytest.mark.nightly),
+        pytest.param(SCALED, "stage2", id="loss scale-stage2", marks=pytest.mark.nightly),
+        pytest.param(SCALED, "stage3", id="loss scale-stage3", marks=pytest.mark.nightly),
+    ],
+)
 def test_is_the_run_without_offload_to_the_bit(ranks, material, tmp_path, precision, stage):
     numbers, files = [], []
     for sharding in (stage, f"{stage} offload"):

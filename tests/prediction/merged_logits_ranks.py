@@ -39,8 +39,13 @@ def merge_with_another_config(argv: list[str], config: str) -> list[dict]:
     return merge_all([argv])
 
 
-def beside(pairs: list[list[str]]) -> list[float]:
-    """For each base and adapter: the largest difference between our logits of both and those of paddlenlp's LoRA."""
+def merge_and_compare(jobs: list[list[str]]) -> dict[str, list]:
+    """{"said": see merge_all(), "beside": for each base and adapter the largest difference between our logits of both
+    and those of paddlenlp's LoRA}. jobs: base and adapter are the second and the fourth argument."""
+    return {"said": merge_all(jobs), "beside": _beside([(argv[1], argv[3]) for argv in jobs])}
+
+
+def _beside(pairs: list[tuple[str, str]]) -> list[float]:
     import paddle
     import paddlenlp.transformers as transformers
 

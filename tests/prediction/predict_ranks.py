@@ -17,6 +17,11 @@ def predict(argv: list[str], stdin: str = "") -> dict:
     return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()}
 
 
+def predict_all(jobs: list[list]) -> list[dict]:
+    """predict() of each [arguments, standard input], one after the other."""
+    return [predict(*job) for job in jobs]
+
+
 def make_prefix(model: str, directory: str) -> None:
     """A prefix of random numbers, large enough that all answers depend on it, as fine-tuning saves it."""
     from types import SimpleNamespace
@@ -48,25 +53,23 @@ def quantization_loss(argv: list[str]) -> dict:
     return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()}
 
 
-def make_wide(directory: str) -> None:
-    """A random model of 1,024 ids with a tokenizer of 300."""
+def predict_wide(directory: str) -> dict:
+    """What a random model of 1,024 ids with a tokenizer of 300 says, and the ids that are known of its tokenizer: with
+    one of its own tokens among the added ones, as files of transformers list them, and with one more token."""
     from pathlib import Path
 
+    from paddlenlp.transformers import AutoTokenizer
+
     from data_tools.tokenizer import save_tokenizer, train_tokenizer
+    from launch.generation.generate import known_ids_of
     from launch.training.model import save_random_model
 
     save_random_model("llama-rehearsal", Path(directory))
     save_tokenizer(Path(directory), train_tokenizer(["some words, and some more words than those"] * 9, 300))
-
-
-def known_ids(directory: str, added: str) -> list[int]:
-    """Those of a saved tokenizer, with one of its own tokens among the added ones, and with one more token."""
-    from paddlenlp.transformers import AutoTokenizer
-
-    from launch.generation.generate import known_ids_of
-
+    words = ["--model_name_or_path", directory, "--prompt", "some", "--temperature", "1", "--max_new_tokens", "40"]
+    said = predict([*words, "--device", "cpu"])
     tokenizer = AutoTokenizer.from_pretrained(directory)
-    tokenizer.added_tokens_encoder["<s>"] = 1  # as files of transformers list them
-    found = [known_ids_of(tokenizer)]
-    tokenizer.added_tokens_encoder[added] = 300
-    return [*found, known_ids_of(tokenizer)]
+    tokenizer.added_tokens_encoder["<s>"] = 1
+    known = [known_ids_of(tokenizer)]
+    tokenizer.added_tokens_encoder["<more>"] = 300
+    return {"said": said, "known": [*known, known_ids_of(tokenizer)]}

@@ -1,32 +1,32 @@
 """The Paddle side of test_export_against_transformers.py."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import paddle
-import paddlenlp.transformers as transformers
 
 from launch.adapters.adapter_files import save_adapter
 from launch.adapters.add import add_lora
-from launch.checkpoint.model_loader import load_model
-from launch.families.named_configs import load_config
-from launch.families.registry import family_of_config
 from launch.training.arguments import AdapterArguments
-from launch.training.model import family_config
 from launch.upstream import correct
+from tests.weights.logits_ranks import load
 
 
-def run(directories: list[str], adapters: list[list[str]], ids_file: str, new_tokens: int) -> None:
-    """Write DIRECTORY.ours.npy, logits, and DIRECTORY.ours_greedy.npy beside each model; so for each [base, adapter],
-    an adapter that is made here."""
+def run(job: dict, folder: str) -> None:
+    """Write NAME.logits.npy and NAME.greedy.npy beside each model of a folder and each adapter, which is made here, and
+    NAME.training.json of mixtures of experts."""
     correct()
-    ids = paddle.to_tensor(np.load(ids_file))
-    for directory in directories:
-        save(load(directory), ids, directory, new_tokens)
-    for base, adapter in adapters:
-        lora = with_lora(load(base), base)
-        save_adapter(lora, adapter, SimpleNamespace(**PLACE))
-        save(lora.model, ids, adapter, new_tokens)
+    ids = paddle.to_tensor(np.load(job["ids"]))
+    for name in job["models"]:
+        save(load(f"{folder}/{name}")[0], ids, f"{folder}/{name}", job["new_tokens"])
+    for name in job["adapters"]:
+        lora = with_lora(load(f"{folder}/{name}")[0], f"{folder}/{name}")
+        save_adapter(lora, f"{folder}/{name}-lora", SimpleNamespace(**PLACE))
+        save(lora.model, ids, f"{folder}/{name}-lora", job["new_tokens"])
+    for name in job["mixtures"]:
+        Path(f"{folder}/{name}.training.json").write_text(json.dumps(training(f"{folder}/{name}", ids.numpy())))
 
 
 PLACE = {
@@ -38,12 +38,15 @@ PLACE = {
 }
 
 
-def load(directory: str):
-    config = family_config(load_config(directory))
-    family = family_of_config(config.to_dict())
-    model = load_model(getattr(transformers, family.model_class), config, "float32", directory)
-    model.eval()
-    return model
+def training(directory: str, ids: np.ndarray) -> dict:
+    """Of a mixture of experts: its family, the loss with the auxiliary loss, and the norm of each gradient."""
+    model, family = load(directory, output_router_logits=True)
+    labels = np.concatenate([ids[:, 1:], np.full_like(ids[:, :1], -100)], axis=1)
+    model.train()
+    loss = model(paddle.to_tensor(ids), labels=paddle.to_tensor(labels))[0]
+    loss.backward()
+    norms = {name: float(parameter.grad.norm()) for name, parameter in model.named_parameters()}
+    return {"family": family.name, "loss": float(loss), "gradients": norms}
 
 
 def with_lora(model, base: str):
@@ -54,16 +57,16 @@ def with_lora(model, base: str):
     for name, parameter in lora.model.state_dict().items():
         if name.endswith("lora_B"):
             parameter.set_value(paddle.to_tensor(draw.normal(0, 0.1, parameter.shape).astype("float32")))
-    lora.eval()
     return lora
 
 
 def save(model, ids, target: str, new_tokens: int) -> None:
+    model.eval()
     ones = paddle.ones_like(ids)
     with paddle.no_grad():
         outputs = model(input_ids=ids, attention_mask=ones)
         lengths = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
         greedy, _ = model.generate(ids, attention_mask=ones, decode_strategy="greedy_search", **lengths)
     logits = outputs[0] if isinstance(outputs, tuple) else outputs
-    np.save(f"{target}.ours.npy", logits.numpy())
-    np.save(f"{target}.ours_greedy.npy", greedy.numpy())
+    np.save(f"{target}.logits.npy", logits.numpy())
+    np.save(f"{target}.greedy.npy", greedy.numpy())

@@ -9,7 +9,6 @@ from launch.families.encoding import prefix_lm_mask, prefix_lm_positions
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.training.model import family_config
-from launch.weights.conversion import their_name
 from tests.families.published import MASK, PROMPT
 
 
@@ -17,7 +16,7 @@ def save_logits(directories: list[str], ids_file: str) -> None:
     """Write DIRECTORY.logits.npy beside each directory, of the token ids in ids_file [batch, length]."""
     ids = np.load(ids_file)
     for directory in directories:
-        model, family = _load(directory)
+        model, family = load(directory)
         model.eval()
         arrays = {"input_ids": ids}
         if family.attention == "prefix":
@@ -31,21 +30,8 @@ def save_logits(directories: list[str], ids_file: str) -> None:
         np.save(f"{directory}.logits.npy", logits.numpy())
 
 
-def _load(directory: str, **changes) -> tuple:
+def load(directory: str, **changes) -> tuple:
     """(the model, its family)"""
     config = family_config(load_config(directory) | changes)
     family = family_of_config(config.to_dict())
     return load_model(getattr(transformers, family.model_class), config, "float32", directory), family
-
-
-def training(directory: str, ids_file: str) -> dict:
-    """Of a mixture of experts: the loss with the auxiliary loss, and the norm of each gradient by its name at Hugging
-    Face."""
-    model, family = _load(directory, output_router_logits=True)
-    ids = np.load(ids_file)
-    labels = np.concatenate([ids[:, 1:], np.full_like(ids[:, :1], -100)], axis=1)
-    model.train()
-    loss = model(paddle.to_tensor(ids), labels=paddle.to_tensor(labels))[0]
-    loss.backward()
-    norms = {name: float(parameter.grad.norm()) for name, parameter in model.named_parameters()}
-    return {"loss": float(loss), "gradients": {their_name(name, family.name): norm for name, norm in norms.items()}}

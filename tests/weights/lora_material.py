@@ -1,6 +1,9 @@
-"""A small model and a LoRA adapter on random numbers, as files, from NumPy alone."""
+"""A small model and a LoRA adapter on random numbers, as files, from NumPy alone; the memory of a process."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ from safetensors.numpy import save_file
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config, parameters
 
+ROOT = Path(__file__).resolve().parents[2]
 RANK, ALPHA = 3, 12
 SIZES = {"vocab_size": 64, "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96}
 
@@ -62,3 +66,22 @@ def write_lora(directory: Path, tensors: dict[str, np.ndarray], **changes) -> No
     targets = sorted({rf".*\.{name.split('.')[-2]}" for name in tensors})
     config = {"r": RANK, "lora_alpha": ALPHA, "scaling": ALPHA / RANK, "target_modules": targets} | changes
     (directory / "lora_config.json").write_text(json.dumps(config))
+
+
+def rename_float16(file: Path) -> None:
+    """Make the float16 tensors of a safetensors file bfloat16, which safetensors.numpy cannot write: as long."""
+    data = file.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = data[8 : 8 + size].decode().replace('"F16"', '"BF16"').rstrip()
+    file.write_bytes(len(header).to_bytes(8, "little") + header.encode() + data[8 + size :])
+
+
+def peak_bytes(program: str) -> int:
+    """The largest memory of a process that runs a program, pages of mapped files among it.
+
+    Linux's own high-water mark: getrusage's is handed on from the process that starts another.
+    """
+    code = f"{program}\nprint(open('/proc/self/status').read())"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    return int(re.search(r"VmHWM:\s+(\d+) kB", result.stdout)[1]) * 1024

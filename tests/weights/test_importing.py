@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -16,9 +15,10 @@ from safetensors.numpy import load_file, save_file
 from launch.checkpoint.weight_files import find_weights
 from launch.commands.import_weights import main
 from launch.errors import UserError
-from launch.families.registry import parameters
+from launch.weights.conversion import our_config
 from launch.weights.model_directories import import_directory
 from tests.families import published as models
+from tests.weights.lora_material import peak_bytes, rename_float16
 from tests.weights.torch_files import save_arrays
 
 SHARD = 10**9
@@ -37,26 +37,6 @@ def target(tmp_path) -> Path:
 
 def left(target: Path) -> list[Path]:
     return list(target.parent.iterdir()) if target.parent.exists() else []
-
-
-@pytest.mark.parametrize("name", models.ALL)
-def test_every_family_is_written_under_its_own_names(tmp_path, target, name):
-    config, tensors = models.ALL[name]()
-    imported = import_directory(models.save(tmp_path / "theirs", config, tensors), target, None, SHARD)
-    written = load_file(target / "model.safetensors")
-    ours = json.loads((target / "config.json").read_text())
-    assert {one: array.shape for one, array in written.items()} == {one.name: one.shape for one in parameters(ours)}
-    assert imported.parameters == sum(array.size for array in written.values())
-    assert ours["architectures"] == [imported.family.model_class]
-
-
-def test_matrices_are_transposed_and_others_are_not(source, target):
-    import_directory(source, target, None, SHARD)
-    theirs, ours = load_file(source / "model.safetensors"), load_file(target / "model.safetensors")
-    name = "layers.1.mlp.gate_proj.weight"
-    assert np.array_equal(ours[f"llama.{name}"], theirs[f"model.{name}"].T)
-    assert np.array_equal(ours["lm_head.weight"], theirs["lm_head.weight"].T)
-    assert np.array_equal(ours["llama.embed_tokens.weight"], theirs["model.embed_tokens.weight"])
 
 
 def test_files_in_parts_give_the_same_as_one(tmp_path, source, target):
@@ -88,7 +68,8 @@ def test_a_bin_file_gives_the_same_as_safetensors(tmp_path, source, target, monk
 def test_bfloat16_keeps_its_bits_and_another_dtype_is_made_when_asked(tmp_path, target):
     config, tensors = models.llama()
     bits = {name: (tensor.view(np.uint32) >> 16).astype(np.uint16) for name, tensor in tensors.items()}
-    source = save_bfloat16(tmp_path / "theirs", config, bits)
+    source = models.save(tmp_path / "theirs", config, {name: tensor.view(np.float16) for name, tensor in bits.items()})
+    rename_float16(source / "model.safetensors")
     assert import_directory(source, target, None, SHARD).dtypes == ["bfloat16"]
     assert json.loads((target / "config.json").read_text())["dtype"] == "bfloat16"
     head = find_weights(target)["lm_head.weight"]
@@ -96,17 +77,6 @@ def test_bfloat16_keeps_its_bits_and_another_dtype_is_made_when_asked(tmp_path, 
     import_directory(source, tmp_path / "float32", "float32", SHARD)
     head = load_file(tmp_path / "float32" / "model.safetensors")["lm_head.weight"]
     assert np.array_equal(head.view(np.uint32), bits["lm_head.weight"].T.astype(np.uint32) << 16)
-
-
-def save_bfloat16(directory: Path, config: dict, bits: dict[str, np.ndarray]) -> Path:
-    """safetensors.numpy cannot write bfloat16: float16 is written, whose header is as long, and renamed."""
-    models.save(directory, config, {name: tensor.view(np.float16) for name, tensor in bits.items()})
-    file = directory / "model.safetensors"
-    data = file.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = data[8 : 8 + size].decode().replace('"F16"', '"BF16"').rstrip()
-    file.write_bytes(len(header).to_bytes(8, "little") + header.encode() + data[8 + size :])
-    return directory
 
 
 def test_values_too_large_for_float16_are_an_error_and_leave_nothing(tmp_path, target):
@@ -149,58 +119,56 @@ def test_names_without_the_first_part_are_understood(tmp_path, target):
     assert len(load_file(target / "model.safetensors")) == len(tensors)
 
 
+REFUSED = [  # the model, what is changed, what is said of config.json
+    (models.llama, {"model_type": "mamba"}, "model_type: found 'mamba', allowed: .*llama"),
+    (models.llama, {"hidden_act": "gelu"}, "hidden_act: found 'gelu', allowed: 'silu'"),
+    (models.llama, {"attention_bias": True}, "attention_bias: found True, allowed: False"),
+    (models.llama, {"head_dim": 16}, "head_dim: found 16, allowed: 8"),
+    (models.llama, {"intermediate_size": None}, "intermediate_size missing"),
+    (models.llama, {"architectures": ["LlamaForSequenceClassification"]}, "id2label: found 2 labels, allowed: 1"),
+    (models.llama, {"rope_scaling": {"type": "longrope"}}, "rope_scaling: rope_type: found 'longrope', allowed: dyn"),
+    (models.llama, {"rope_scaling": {"type": "linear"}}, "rope_scaling: factor missing, which 'linear' needs"),
+    (models.llama, {"rope_parameters": ["linear"]}, r"rope_parameters: found \['linear'\], allowed: an object"),
+    (models.llama, {"num_attention_heads": 0}, "num_attention_heads: found 0, allowed: a whole number"),
+    (models.llama, {"num_attention_heads": 5}, "num_attention_heads: found 5, allowed: a divisor of"),
+    (models.llama, {"vocab_size": "96"}, "vocab_size: found '96'"),
+    (models.llama, {"torch_dtype": "half"}, "torch_dtype: found 'half'"),
+    (models.llama, {"eos_token_id": 96}, "eos_token_id: found 96, allowed: a token id below vocab_size, which is 96"),
+    (models.llama, {"model_type": "glm"}, "intermediate_size: found 80, allowed: None"),
+    (models.llama, {"model_type": "chatglm", "ffn_hidden_size": 48, "rope_ratio": 50}, "rope_ratio: found 50, allo"),
+    (models.qwen2, {"use_sliding_window": True}, "use_sliding_window: found True"),
+    (models.opt, {"do_layer_norm_before": False}, "do_layer_norm_before: found False"),
+    (models.mistral, {"tie_word_embeddings": True}, "tie_word_embeddings: found True"),
+    (models.mistral, {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}, "rope_scaling: found"),
+    (models.mistral, {"head_dim": 16}, "head_dim: found 16"),
+    (models.mixtral, {"tie_word_embeddings": True}, "tie_word_embeddings: found True"),
+    (models.mixtral, {"sliding_window": 16}, "sliding_window: found 16"),
+    (models.mixtral, {"router_jitter_noise": 0.1}, "router_jitter_noise: found 0.1"),
+    (models.mixtral, {"num_experts_per_tok": 5}, "num_experts_per_tok: found 5, allowed: at most the number of"),
+    (models.mixtral, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling: found 'yarn', and"),
+    (models.qwen2_moe, {"decoder_sparse_step": 2}, "decoder_sparse_step: found 2"),
+    (models.qwen2_moe, {"mlp_only_layers": [0]}, r"mlp_only_layers: found \[0\]"),
+    (models.qwen2_moe, {"use_sliding_window": True}, "use_sliding_window: found True"),
+]
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"model_type": "mamba"}, "model_type: found 'mamba', allowed: .*llama"),
-        ({"hidden_act": "gelu"}, "hidden_act: found 'gelu', allowed: 'silu'"),
-        ({"attention_bias": True}, "attention_bias: found True, allowed: False"),
-        ({"head_dim": 16}, "head_dim: found 16, allowed: 8"),
-        ({"intermediate_size": None}, "intermediate_size missing"),
-        ({"architectures": ["LlamaForSequenceClassification"]}, "id2label: found 2 labels, allowed: 1"),
-        (
-            {"rope_scaling": {"type": "longrope"}},
-            "rope_scaling: rope_type: found 'longrope', allowed: dynamic, linear,",
-        ),
-        ({"model_type": "qwen2", "rope_scaling": {"type": "yarn"}}, "rope_scaling: factor missing, which 'yarn' needs"),
-        ({"model_type": "mixtral", "rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling: found 'yarn', and"),
-        ({"model_type": "qwen2", "use_sliding_window": True}, "use_sliding_window: found True"),
-        ({"model_type": "opt", "do_layer_norm_before": False}, "do_layer_norm_before: found False"),
-        ({"model_type": "glm"}, "intermediate_size: found 80, allowed: None"),
-        ({"model_type": "chatglm", "ffn_hidden_size": 48, "rope_ratio": 50}, "rope_ratio: found 50, allowed: 1"),
-    ],
+    ("make", "change", "message"), REFUSED, ids=lambda one: getattr(one, "__name__", str(one)[:30])
 )
-def test_what_the_family_cannot_do_here_is_refused_by_key(tmp_path, target, change, message):
-    config, tensors = models.llama()
-    source = models.save(tmp_path / "theirs", config | change, tensors)
+def test_what_the_family_cannot_do_here_is_refused_by_key(make, change, message):
     with pytest.raises(UserError, match=rf"config\.json: {message}"):
-        import_directory(source, target, None, SHARD)
-    assert left(target) == []
+        our_config(make()[0] | change, "config.json")
 
 
-def test_settings_that_change_the_positions_are_taken_over(tmp_path):
-    original, llama3 = "original_max_position_embeddings", models.LLAMA3
-    yarn = {"rope_type": "yarn", "factor": 4.0, original: 32768}
-    for number, (change, expected) in enumerate(
-        [
-            ({"rope_theta": 123.0}, {"rope_theta": 123.0}),
-            ({"rope_parameters": {"rope_type": "default", "rope_theta": 456.0}}, {"rope_theta": 456.0}),
-            ({"rope_scaling": llama3}, {"rope_scaling": llama3, "rope_theta": 50000.0, "max_position_embeddings": 64}),
-            ({"rope_parameters": llama3 | {"rope_theta": 7.0}}, {"rope_scaling": llama3, "rope_theta": 7.0}),
-            (
-                {"rope_scaling": {"type": "linear", "factor": 2.0}},
-                {"rope_scaling": {"rope_type": "linear", "factor": 2.0, original: 64}, "max_position_embeddings": 128},
-            ),
-            (
-                {"max_position_embeddings": 32768, "rope_scaling": models.YARN},
-                {"rope_scaling": yarn, "max_position_embeddings": 131072},
-            ),
-        ]
-    ):
-        config, tensors = models.llama()
-        target = tmp_path / str(number)
-        import_directory(models.save(tmp_path / f"theirs {number}", config | change, tensors), target, None, SHARD)
-        found = json.loads((target / "config.json").read_text())
+def test_settings_that_change_the_positions_are_taken_over():
+    llama3 = models.LLAMA3
+    for change, expected in [
+        ({"rope_theta": 123.0}, {"rope_theta": 123.0}),
+        ({"rope_parameters": {"rope_type": "default", "rope_theta": 456.0}}, {"rope_theta": 456.0}),
+        ({"rope_scaling": llama3}, {"rope_scaling": llama3, "rope_theta": 50000.0, "max_position_embeddings": 64}),
+        ({"rope_parameters": llama3 | {"rope_theta": 7.0}}, {"rope_scaling": llama3, "rope_theta": 7.0}),
+    ]:
+        found = our_config(models.llama()[0] | change, "config.json")
         assert expected == {key: found[key] for key in expected}
 
 
@@ -228,41 +196,14 @@ def test_weights_of_paddlenlp_need_no_import(source, target):
         import_directory(source, target, None, SHARD)
 
 
-def test_an_interrupted_import_leaves_nothing(source, target, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("launch.weights.model_directories.import_tokenizer", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        import_directory(source, target, None, SHARD)
-    assert left(target) == []
-
-
-def test_the_command_says_what_it_made(source, target, capsys):
+def test_the_command_says_what_it_made(source, tmp_path, capsys):
+    """Its last line can be pasted."""
+    target = tmp_path / "my model; $HOME"
     main([str(source), str(target)])
     said = capsys.readouterr().out
     assert f"{target}: LLaMA 1, 2, 3; Baichuan-7B, 44,784 parameters in float32" in said
     assert "tokenizer: no files of one" in said
-
-
-def test_the_directory_can_be_pasted(source, tmp_path, capsys):
-    target = tmp_path / "my model; $HOME"
-    main([str(source), str(target)])
-    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
-    assert words[-1] == f"MODEL={target}" and f"{target}," in words
-
-
-@pytest.mark.parametrize("name", ["Qwen/Qwen2-7B", "meta-llama/Llama-3.1-8B"])
-def test_a_name_of_a_hub_is_told_with_the_command(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError) as refused:
-        main([name])
-    lines = str(refused.value).splitlines()
-    assert lines[0].startswith(f"{name}: no such directory. It may be a model at Hugging Face or")
-    assert lines[1] == f"    make download MODEL={name}"
-    (tmp_path / name).mkdir(parents=True)
-    with pytest.raises(UserError, match=f"^{name}/config.json: no such file. Name the directory of a Hugging Face"):
-        main([name])
+    assert shlex.split(said.splitlines()[-1])[-1] == f"MODEL={target}"
 
 
 def test_after_ctrl_c_nothing_is_left_and_that_is_said(tmp_path):
@@ -282,6 +223,7 @@ def test_after_ctrl_c_nothing_is_left_and_that_is_said(tmp_path):
     assert process.returncode == 130 and not (tmp_path / "out").exists()
 
 
+@pytest.mark.long
 def test_memory_is_that_of_some_pieces(tmp_path):
     """A model of 400 MB passes through a process that stays below 60 MB more than it is when it does nothing; on its
     way back to Hugging Face below 80, for reading by columns keeps the pages of one tensor (25 MB)."""
@@ -291,21 +233,11 @@ def test_memory_is_that_of_some_pieces(tmp_path):
     source = models.save(tmp_path / "theirs", config | {"num_hidden_layers": 4}, tensors)
     size = sum(tensor.nbytes for tensor in tensors.values())
     assert size > 400e6
-    idle = peak_bytes("pass")
-    busy = peak_bytes(f"main(['{source}', '{tmp_path / 'ours'}'])")
+    imports = "from launch.commands import export\nfrom launch.commands.import_weights import main\n"
+    idle = peak_bytes(imports)
+    busy = peak_bytes(f"{imports}main(['{source}', '{tmp_path / 'ours'}'])")
     assert (tmp_path / "ours" / "model.safetensors").stat().st_size > size
     assert busy - idle < 60e6
-    busy = peak_bytes(f"export.main(['{tmp_path / 'ours'}', '{tmp_path / 'back'}'])")
+    busy = peak_bytes(f"{imports}export.main(['{tmp_path / 'ours'}', '{tmp_path / 'back'}'])")
     assert (tmp_path / "back" / "model.safetensors").stat().st_size > size
     assert busy - idle < 80e6
-
-
-def peak_bytes(statement: str) -> int:
-    """The largest memory of a process that runs `statement`, pages of mapped files among it.
-
-    Linux's own high-water mark: getrusage's is handed on from the process that starts another.
-    """
-    imports = "from launch.commands import export\nfrom launch.commands.import_weights import main"
-    code = f"{imports}\n{statement}\nprint(open('/proc/self/status').read())"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    return int(re.search(r"VmHWM:\s+(\d+) kB", result.stdout)[1]) * 1024

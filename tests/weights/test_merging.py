@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +14,16 @@ from launch.checkpoint.stored_tensor import convert
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.weights.merging import check_weights, merge
-from tests.weights.lora_material import ALPHA, RANK, llama, save_base, save_lora, write_lora
+from tests.weights.lora_material import (
+    ALPHA,
+    RANK,
+    llama,
+    peak_bytes,
+    rename_float16,
+    save_base,
+    save_lora,
+    write_lora,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARD = 10**9
@@ -168,14 +175,6 @@ def test_a_directory_that_is_no_adapter_is_refused(adapter, change, message):
         read_lora(adapter)
 
 
-def test_a_target_that_is_there_is_left_alone(base, adapter, target):
-    target.mkdir(parents=True)
-    (target / "precious").touch()
-    with pytest.raises(UserError, match="is there already"):
-        merged(base, adapter, target)
-    assert [file.name for file in target.iterdir()] == ["precious"]
-
-
 @pytest.mark.parametrize("failure", [UserError("off by 3"), KeyboardInterrupt()], ids=["mismatch", "Ctrl-C"])
 def test_what_the_check_refuses_leaves_nothing(base, adapter, target, failure):
     def refuse(directory: Path) -> None:
@@ -215,7 +214,10 @@ def test_weights_that_are_no_numbers_do_not_pass(base, adapter, target):
 
 
 def test_bfloat16_stays_bfloat16(base, adapter, target):
-    write_bfloat16(base / "model.safetensors")
+    file = base / "model.safetensors"
+    halves = {name: convert(one, "float32", "bfloat16").view(np.float16) for name, one in load_file(file).items()}
+    save_file(halves, file, metadata={"format": "np"})
+    rename_float16(file)
     after = merged(base, adapter, target)
     assert {one.dtype for one in find_weights(target).values()} == {"bfloat16"}
     before = find_weights(base)["llama.layers.0.self_attn.q_proj.weight"].open()
@@ -226,16 +228,7 @@ def test_bfloat16_stays_bfloat16(base, adapter, target):
     assert check_weights(base, read_lora(adapter), target) == 0.0
 
 
-def write_bfloat16(path: Path) -> None:
-    """Rewrite a float32 file. safetensors.numpy has no bfloat16: float16 is written, as long, and renamed."""
-    tensors = {name: convert(one, "float32", "bfloat16").view(np.float16) for name, one in load_file(path).items()}
-    save_file(tensors, path, metadata={"format": "np"})
-    data = path.read_bytes()
-    size = int.from_bytes(data[:8], "little")
-    header = data[8 : 8 + size].decode().replace('"F16"', '"BF16"').rstrip()
-    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + data[8 + size :])
-
-
+@pytest.mark.long
 def test_memory_is_that_of_some_pieces_and_no_paddle_is_needed(tmp_path):
     """A model of 200 MB passes through a process that stays below 50 MB more than it is when it does nothing."""
     config = llama(hidden_size=1536, intermediate_size=4096)
@@ -245,28 +238,16 @@ def test_memory_is_that_of_some_pieces_and_no_paddle_is_needed(tmp_path):
     del tensors
     save_lora(tmp_path / "lora", config)
     arguments = f"'{tmp_path / 'base'}'), read_lora('{tmp_path / 'lora'}')"
-    idle = peak_bytes("pass")
+    imports = (
+        "import sys; sys.modules['paddle'] = sys.modules['paddlenlp'] = None\n"
+        "from pathlib import Path\n"
+        "from launch.adapters.lora_files import read_lora\n"
+        "from launch.weights.merging import check_weights, merge\n"
+    )
+    idle = peak_bytes(imports)
     busy = peak_bytes(
-        f"merge(Path({arguments}, Path('{tmp_path / 'merged'}'), 10**9, lambda one: None)\n"
+        f"{imports}merge(Path({arguments}, Path('{tmp_path / 'merged'}'), 10**9, lambda one: None)\n"
         f"assert check_weights(Path({arguments}, Path('{tmp_path / 'merged'}')) == 0"
     )
     assert (tmp_path / "merged" / "model.safetensors").stat().st_size > size
     assert busy - idle < 50e6
-
-
-def peak_bytes(statement: str) -> int:
-    """The largest memory of a process that runs `statement`, pages of mapped files among it (Linux: VmHWM)."""
-    code = "\n".join(
-        [
-            "import sys; sys.modules['paddle'] = sys.modules['paddlenlp'] = None",
-            "from pathlib import Path",
-            "from launch.adapters.lora_files import read_lora",
-            "from launch.weights.merging import check_weights",
-            "from launch.weights.merging import merge",
-            statement,
-            "print(open('/proc/self/status').read())",
-        ]
-    )
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    return int(re.search(r"VmHWM:\s+(\d+) kB", result.stdout)[1]) * 1024
