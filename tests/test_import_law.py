@@ -2,6 +2,7 @@
 
 import ast
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -82,10 +83,15 @@ def python_files(*places: str) -> list[Path]:
     return found
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
 def imports(path: Path, anywhere: bool = True) -> set[str]:
     """Names of the modules that a file imports: anywhere in it, or at its top level."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = set()
+    tree, names = parsed(path), set()
     for node in ast.walk(tree) if anywhere else tree.body:
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
@@ -99,20 +105,22 @@ def imported(path: Path, *packages: str) -> list[str]:
     return sorted(name for name in imports(path) if name.startswith(tuple(f"{package}." for package in packages)))
 
 
+@cache
+def files_of(name: str) -> list[Path]:
+    """The files of ours that an imported name stands for: a module, or one that holds the name."""
+    places = [ROOT / module.replace(".", "/") for module in (name, name.rpartition(".")[0])]
+    return [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()]
+
+
 def reachable(path: Path) -> set[str]:
     """Modules that importing a file imports, ours followed to their ends."""
     seen, waiting, found = set(), [path], set()
     while waiting:
         current = waiting.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        for name in imports(current, anywhere=False):
-            found.add(name)
-            for module in (name, name.rpartition(".")[0]):
-                file = ROOT / (module.replace(".", "/") + ".py")
-                package = ROOT / module.replace(".", "/") / "__init__.py"
-                waiting += [one for one in (file, package) if one.exists()]
+        if current not in seen:
+            seen.add(current)
+            found |= imports(current, anywhere=False)
+            waiting += [file for name in imports(current, anywhere=False) for file in files_of(name)]
     return found
 
 

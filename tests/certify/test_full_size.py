@@ -27,16 +27,11 @@ def test_every_recipe_for_cards_is_a_check():
     assert sorted(recipes_for_cards()) == sorted(set(recipes_by_target()) - of_a_cpu)
 
 
-def takes_long(target: str, cards: int) -> bool:
-    """Those of many cards; and of today's models all but one."""
-    return cards > 2 or target.endswith(("-qwen2.5-7b", "-qwen2.5-0.5b", "-llama3-8b", "-deepseek-r1-distill-qwen-7b"))
-
-
 @pytest.mark.parametrize(
     "target",
     [
-        pytest.param(target, marks=pytest.mark.long if takes_long(target, cards) else ())
-        for target, cards in recipes_for_cards().items()
+        pytest.param(target, marks=() if target in ("lora-1gpu", "qlora-qwen3-8b") else pytest.mark.nightly)
+        for target in recipes_for_cards()
     ],
 )
 def test_a_recipe_starts_with_the_made_up_model_and_data(target, tmp_path):

@@ -16,7 +16,7 @@ def certify(folder, *arguments: str, **environment: str) -> subprocess.Completed
     return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, timeout=900)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_all_checks_end_and_none_passes(tmp_path):
     done = certify(tmp_path, "--pretend")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -41,6 +41,7 @@ def run(folder, *checks: Check, chosen=None, **changes):
     return run_checks(session(folder, **changes), checks, chosen or checks)
 
 
+@pytest.mark.long
 def test_every_end_is_a_result_and_the_rest_go_on(tmp_path):
     checks = [check(name) for name in ("crashes", "raises", "needs_a_run", "fails", "cannot_be_shown", "passes")]
     results, interrupted = run(tmp_path, check("hangs", limit=10), *checks)
@@ -85,6 +86,7 @@ for stays, patience in ((False, 45), (True, 0.5)):
 """
 
 
+@pytest.mark.long
 def test_the_next_check_begins_when_nothing_of_the_last_is_left(tmp_path):
     """It ends by itself first, and then it is killed. In a process that may adopt what is left."""
     done = subprocess.run([sys.executable, "-c", LEFT, tmp_path], cwd=ROOT, capture_output=True, text=True, timeout=100)

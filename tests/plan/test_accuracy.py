@@ -66,8 +66,11 @@ def test_a_step_on_one_process(ranks, material, cell):
     check(measure(ranks, cell, material))
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("cell", SAMPLE, ids=lambda cell: cell.name)
+@pytest.mark.parametrize(
+    "cell",
+    [pytest.param(cell, marks=pytest.mark.nightly if cell in SAMPLE[3::2] else pytest.mark.long) for cell in SAMPLE],
+    ids=lambda cell: cell.name,
+)
 def test_a_step(ranks, material, cell):
     check(measure(ranks, cell, material))
 

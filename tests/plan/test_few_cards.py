@@ -16,7 +16,7 @@ MARGIN = 0.92  # of a card
     ("recipe", "card", "ranks", "host_gib"),
     [
         ("baichuan-13b/lora-2gpu.sh", "4090", 2, 64),
-        ("baichuan-13b/qlora-1gpu.sh", "4090", 1, 8),
+        pytest.param("baichuan-13b/qlora-1gpu.sh", "4090", 1, 8, marks=pytest.mark.long),
         ("chatglm-6b/int8-lora-1gpu.sh", "4090", 1, 8),
         ("chatglm2-6b/full-2gpu.sh", "V100-32G", 2, 128),
     ],

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,13 +16,15 @@ from launch.plan.hardware import CARDS
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
 from launch.plan.time_plan import plan_time
+from tests.forked_commands import start_forked
 from tests.recipes.machine import ROOT, Machine
 
 
-def run(tmp_path: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess:
-    environment = Machine(tmp_path).environment(**variables)
-    command = [sys.executable, ROOT / "launch" / "commands" / "fit.py", *arguments]
-    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+def run(tmp_path: Path, *arguments: str, cards: int = 0, kind: str = "A100", **variables: str):
+    """How `make fit` ends, in a fork."""
+    machine = Machine(tmp_path, cards, kind)
+    environment = machine.environment(**variables)
+    return start_forked("launch/commands/fit.py", tmp_path, [*arguments], environment, machine.said)
 
 
 def commands(output: str) -> list[list[str]]:
@@ -56,13 +56,16 @@ def test_several_nodes_are_planned_with_their_network_and_what_crosses_it(tmp_pa
     ("arguments", "card"),
     [
         ("--model facebook/llama-7b --gpus 2 --gpu_memory_gb 24 --method lora", "4090"),
-        ("--model glm-515m --gpus 1 --gpu_memory_gb 24 --method lora", "4090"),  # which cannot pack
-        ("--model facebook/llama-13b --gpus 1 --gpu_memory_gb 24 --method dpo-qlora", "4090"),
-        pytest.param("--model qwen2.5-7b --gpus 4 --gpu_memory_gb 80 --method dpo", "A100-80G", marks=pytest.mark.long),
-        pytest.param(
-            "--model facebook/llama-7b --gpus 4 --gpu_memory_gb 80 --method full", "A100-80G", marks=pytest.mark.long
+        *(
+            pytest.param(arguments, card, marks=pytest.mark.long)
+            for arguments, card in (
+                ("--model glm-515m --gpus 1 --gpu_memory_gb 24 --method lora", "4090"),  # which cannot pack
+                ("--model facebook/llama-13b --gpus 1 --gpu_memory_gb 24 --method dpo-qlora", "4090"),
+                ("--model qwen2.5-7b --gpus 4 --gpu_memory_gb 80 --method dpo", "A100-80G"),
+                ("--model facebook/llama-7b --gpus 4 --gpu_memory_gb 80 --method full", "A100-80G"),
+                ("--model qwen2-7b --gpus 4 --card V100-32G --method lora", "V100-32G"),
+            )
         ),
-        pytest.param("--model qwen2-7b --gpus 4 --card V100-32G --method lora", "V100-32G", marks=pytest.mark.long),
     ],
 )
 def test_the_printed_commands_are_legal_and_fit(arguments, card, tmp_path):
@@ -120,9 +123,7 @@ def test_mistakes(arguments, message, tmp_path):
 
 
 def test_this_machines_cards_are_taken_where_none_are_named(tmp_path):
-    environment = Machine(tmp_path, cards=1, kind="A100-40G").environment()
-    command = [sys.executable, ROOT / "launch" / "commands" / "fit.py", "--method", "lora"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = run(tmp_path, "--method", "lora", cards=1, kind="A100-40G")
     assert done.stdout.startswith("# facebook/llama-7b, lora, 1 x 40 GB, planned as A100-40G")
 
 

@@ -31,13 +31,11 @@ def batch(run: RunConfig) -> tuple[int, int]:
     return run.flags.per_device_train_batch_size, run.flags.gradient_accumulation_steps
 
 
-# Of the recipes of today's models, those of one are in every run.
-OTHERS = {name for name in ON_CARDS if name.startswith(("qwen2.5-", "llama3-8b/", "deepseek-r1-distill-qwen-7b/"))}
-OTHERS |= {"qwen3-8b/kto-lora", "qwen3-8b/simpo-lora"}
+IN_EVERY_RUN = {"llama-7b/pretrain", "qwen3-8b/qlora", "chatglm2-6b/full-2gpu", "baichuan-13b/lora-2gpu"}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.long] if name in OTHERS else []) for name in ON_CARDS]
+    "name", [pytest.param(name, marks=[] if name in IN_EVERY_RUN else [pytest.mark.long]) for name in ON_CARDS]
 )
 def test_a_recipe_is_as_fast_as_the_best_that_make_fit_finds_in_its_layout(name):
     """Within 5 %; as it stands, it is fitted to its hardware within a tenth."""
@@ -55,8 +53,18 @@ def test_a_recipe_is_as_fast_as_the_best_that_make_fit_finds_in_its_layout(name)
     assert as_it_stands >= 0.9 * ours
 
 
-@pytest.mark.parametrize("memory", [24, 32, 40, 80])
-@pytest.mark.parametrize("name", ["llama-7b/lora", "llama-7b/prefix", "llama-7b/qlora"])
+@pytest.mark.parametrize(
+    ("name", "memory"),
+    [
+        ("llama-7b/lora", 24),
+        ("llama-7b/prefix", 80),
+        *(
+            pytest.param(f"llama-7b/{name}", memory, marks=pytest.mark.long)
+            for name in ("lora", "prefix", "qlora")
+            for memory in (24, 32, 40, 80)
+        ),
+    ],
+)
 def test_adapters_run_on_cards_of_each_size(name, memory):
     """With the recipe's samples a step; faster the larger the card; a share of the memory is left free."""
     run, card = recipe_run(name, GPU_MEMORY_GB=str(memory)), card_of_memory(memory)

@@ -1,14 +1,13 @@
 """docs/low-memory.md: its tables are today's, and what its text says follows from them."""
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from docs.tools.guide_tables import with_tables
-from launch.commands.guide import TABLES
+from launch.commands.guide import TABLES, main
+from launch.errors import UserError
 from launch.plan.hardware import CARDS
 from launch.plan.measures import HALF, STAGES, Case, measures, order_of
 from tests.recipes.rehearsing import recipes_by_target
@@ -88,17 +87,12 @@ def test_the_orders_of_the_text(card, gpus, accumulation, faster, slower):
     assert set(speeds) == set(STAGES) and speeds[faster] > 1.05 * speeds[slower]
 
 
-def test_the_command_prints_a_table_and_refuses_what_it_does_not_know():
-    def run(*words: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, ROOT / "launch/commands/guide.py", *words]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-    done = run("measures", "llama-tiny", "--gpus", "2", "--card", "T4")
-    title, _, head, *rows = done.stdout.splitlines()
+def test_the_command_prints_a_table_and_refuses_what_it_does_not_know(capsys):
+    main(["measures", "llama-tiny", "--gpus", "2", "--card", "T4"])
+    title, _, head, *rows = capsys.readouterr().out.splitlines()
     assert title == (
         "llama-tiny, 2 x T4, 16 samples of 1024 tokens a step; this kind of card is uncalibrated (docs/plan.md)"
     )
     assert head.startswith("| measure | GiB on a card") and len(rows) == 19
-    for words in (["measures", "nothing"], ["measures", "llama-tiny", "--gpus", "0"]):
-        refused = run(*words)
-        assert refused.returncode == 2 and refused.stderr.startswith("error: ") and not refused.stdout
+    with pytest.raises(UserError, match="'nothing' is no directory"):
+        main(["measures", "nothing"])

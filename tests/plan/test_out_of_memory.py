@@ -16,27 +16,9 @@ from launch.watch import BACKWARD, _message
 from tests.plan.test_fitting import recipe_run
 
 ARGV = ["launch/run_pretrain.py", "--model_name_or_path", "llama-rehearsal", "--device", "cpu", "--sharding", "stage2"]
-ON_A_CARD = [
-    "launch/finetune_generation.py",
-    "--model_name_or_path",
-    "llama-7b",
-    "--lora",
-    "1",
-    "--fp16",
-    "1",
-    "--fp16_opt_level",
-    "O2",
-    "--do_train",
-    "1",
-    "--dataset_name_or_path",
-    "data",
-    "--output_dir",
-    "out",
-    "--max_length",
-    "512",
-    "--per_device_train_batch_size",
-    "2",
-]
+ON_A_CARD = ["launch/finetune_generation.py", "--model_name_or_path", "llama-7b", "--lora", "1", "--do_train", "1"]
+ON_A_CARD += ["--fp16", "1", "--fp16_opt_level", "O2", "--dataset_name_or_path", "data", "--output_dir", "out"]
+ON_A_CARD += ["--max_length", "512", "--per_device_train_batch_size", "2"]
 
 
 def test_the_table_of_the_run_that_died():
@@ -76,7 +58,7 @@ def test_the_changes_of_a_recipes_run_keep_the_users_own_flags(monkeypatch):
         assert [line for line in arguments if f'ARGS="{own}' not in line or line.count("--lora_rank") > bool(own)] == []
 
 
-@pytest.mark.parametrize("gpus", ["", "2"])
+@pytest.mark.parametrize("gpus", ["", pytest.param("2", marks=pytest.mark.long)])
 def test_the_changes_of_a_fitted_run_are_those_of_the_plan_when_they_are_given(gpus):
     """FIT chooses nothing else beside them: its plan was too low. On twice the cards, too, with the same samples."""
     here = {"GPU_MEMORY_GB": "24", "GPUS": gpus}

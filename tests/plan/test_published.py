@@ -13,9 +13,8 @@ EACH, MEDIAN = 0.10, 0.05
 MEASURED = [row for row in ROWS if row.published]
 
 
-@pytest.mark.parametrize("row", MEASURED, ids=lambda row: f"{row.source} {row.name}")
-def test_each_is_within_10_per_cent(row):
-    assert all(abs(error) <= EACH for error in row.errors), row.errors
+def test_each_is_within_10_per_cent():
+    assert {row.name: row.errors for row in MEASURED if any(abs(error) > EACH for error in row.errors)} == {}
 
 
 def test_no_published_run_took_more_than_what_fit_leaves_free_for_it():
@@ -32,11 +31,12 @@ def test_the_median_is_within_5_per_cent():
     assert statistics.median(abs(error) for row in MEASURED for error in row.errors) <= MEDIAN
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if not row.published], ids=lambda row: row.name)
-def test_what_fitted_fits_and_what_did_not_does_not(row):
-    assert row.fits == row.fitted
+def test_what_fitted_fits_and_what_did_not_does_not():
+    judged = [row for row in ROWS if not row.published]
+    assert judged and [row.name for row in judged if row.fits != row.fitted] == []
 
 
+@pytest.mark.long
 def test_the_table_of_the_document_is_current():
     document = (Path(__file__).resolve().parents[2] / "docs" / "plan.md").read_text()
     assert place(document, "plan_published.py")[2] == markdown() + "\n"
