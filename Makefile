@@ -160,6 +160,9 @@ lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
 	    --output-file grammar.lock grammar.in $(ARGS)
+	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
+	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
+	    --output-file evaluate.lock evaluate.in $(ARGS)
 	$(RUN) launch/environment/pins.py paddlepaddle < requirements/cpu.lock > requirements/gpu.lock
 
 clean: ## remove what builds and tests left; no checkpoints, no data

@@ -34,20 +34,27 @@ def progress(verb: str, total_bytes: int, done_bytes: int = 0) -> Iterator[Calla
 
 
 @contextmanager
-def counted(verb: str, total: int, shown: bool = True, before: int = 0) -> Iterator[Callable[[int], None]]:
-    """Yields `reach(done)`: shows how many of `total` are done, and the time left. shown: False shows nothing. before:
-    how many were done before this start; the pace is that of the others."""
-    console, start = Console(stderr=True), time.monotonic()
+def counted(verb: str, total: int, shown: bool = True) -> Iterator[Callable[[int], None]]:
+    """Yields `reach(done)`: shows how many of `total` are done, and the time left. shown: False shows nothing.
+
+    The pace is that behind the first call: what comes before it was done by an earlier start, or pays for what is made
+    once.
+    """
+    console = Console(stderr=True)
     if _has_bars(console) or not shown:
         with Progress(console=console, transient=True, disable=not shown) as bar:
-            task = bar.add_task(verb, total=total, completed=before)
+            task = bar.add_task(verb, total=total)
             yield lambda done: bar.update(task, completed=done)
         return
-    show = _now_and_then()
+    show, first = _now_and_then(), None
 
     def reach(done: int) -> None:
-        seconds = time.monotonic() - start
-        show(lambda: f"{verb}: {done:,} of {total:,}, {time_left((total - done) * seconds / (done - before))}")
+        nonlocal first
+        now = time.monotonic()
+        first = first or (done, now)
+        moved = done - first[0]
+        left = f", {time_left((total - done) * (now - first[1]) / moved)}" if moved else ""
+        show(lambda: f"{verb}: {done:,} of {total:,}{left}")
 
     yield reach
 

@@ -1,5 +1,5 @@
-"""Measure what a model knows: multiple-choice benchmarks by log-likelihood, answers that it writes, and the perplexity
-of texts, as lm-evaluation-harness defines them, from local files.
+"""Measure what a model knows by lm-eval (lm-evaluation-harness): its tasks, prompts and scores, with the questions of
+local files. The first time, requirements/evaluate.lock is installed.
 
     python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b \\
         --tasks mmlu=data/mmlu --num_fewshot 5
@@ -8,31 +8,34 @@ of texts, as lm-evaluation-harness defines them, from local files.
     python launch/commands/evaluate.py --compare evaluations/qwen3-8b.json \\
         evaluations/lora.json
 
-A task is NAME=PATH, or PATH alone where its first row shows what it is. Names are mmlu, ceval, cmmlu, arc, hellaswag,
-boolq, piqa and winogrande; gsm8k, squad, cmrc, qa, pairs and advertisegen, whose answers the model writes; and text.
-PATH is a file (CSV, JSON lines, Parquet) or a folder with the files of each split. Examples for --num_fewshot are the
-first of a subject in the split dev, else train. An evaluation that is stopped goes on where it was. --compare says
-whether two results differ by more than chance, with a paired bootstrap. A model that is too large for one card can use
-several: --tensor_parallel_degree 2.
+A task is NAME=PATH; PATH alone where its first row shows what it is, or where it is a task in YAML. Names are mmlu,
+ceval, cmmlu, arc, hellaswag, boolq, piqa and winogrande; gsm8k, squad, cmrc, qa, pairs and advertisegen, whose answers
+the model writes; text; and every task or group of lm-eval. PATH is a file (CSV, JSON lines, Parquet) or a folder with
+the files of each split. An evaluation that is stopped goes on where it was. --compare says whether two results differ
+by more than chance, with a paired bootstrap. A model that is too large for one card can use several:
+--tensor_parallel_degree 2.
 """
 
 import argparse
+import contextlib
+import hashlib
 import importlib.metadata
+import json
 import math
 import sys
 from pathlib import Path
+from typing import cast
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import GOES_ON, Parser, above_zero, not_negative
-from data_tools.formats.benchmarks.written import WRITTEN
 from launch.checkpoint.model_identity import base_fingerprint
 from launch.entry import start_paddle
+from launch.environment.optional_packages import require
 from launch.errors import UserError
-from launch.evaluation.benchmark_results import require_none, table
 from launch.evaluation.comparison import compare, read_results
-from launch.evaluation.tasks import Task, open_task
+from launch.evaluation.results import Collected, require_none, write_results
 from launch.families.arithmetic import require_divisible
 from launch.families.encoding import NONE, encoding_of, template_line
 from launch.families.named_configs import load_config
@@ -43,6 +46,7 @@ from launch.processes.orphans import die_with_parent
 from launch.processes.sharded import add_degree, run_ranks, starts_ranks
 
 POSITIONS = 2048  # where a model does not count them, as lm-evaluation-harness takes it
+RESAMPLES = 1000  # for the standard errors of lm-eval's measures that have no formula
 BLOCKS = ("weight_blocksize", "weight_double_quant", "weight_double_quant_block_size")
 
 
@@ -55,27 +59,34 @@ def main(argv: list[str]) -> int:
     if args.adapter_path:
         check_adapter(args.model_name_or_path, args.adapter_path)
     output = args.output_file or Path("evaluations") / f"{Path(args.adapter_path or args.model_name_or_path).name}.json"
-    tasks = _tasks(args)
+    require("lm-eval", "evaluate.lock")
+    from launch.evaluation.tasks import load_tasks
+
+    benchmarks = load_tasks(args.tasks, args)
     _check_output(output)
-    _check_family(args.model_name_or_path, tasks)
+    _check_family(args.model_name_or_path, benchmarks)
     if starts_ranks(args.tensor_parallel_degree):
         require_divisible(load_config(args.model_name_or_path), args.tensor_parallel_degree)
         return run_ranks(Path(__file__), argv, args.tensor_parallel_degree, args.device == "cpu")
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")
-    report = _evaluate(args, tasks, output)
+    report = _evaluate(args, benchmarks, output)
     if report:
-        print("\n".join([*table(report), f"{output}: the results, and each answer"]))
+        from lm_eval.utils import make_table  # pyright: ignore[reportMissingImports]
+
+        print(f"{make_table(report)}\n{output}: the results, and each answer")
     return 0
 
 
-def _evaluate(args: argparse.Namespace, tasks: list[Task], output: Path) -> dict | None:
+def _evaluate(args: argparse.Namespace, benchmarks: list, output: Path) -> dict | None:
     """The results, on rank 0."""
+    from lm_eval.evaluator import evaluate  # pyright: ignore[reportMissingImports]
+    from lm_eval.utils import handle_non_serializable  # pyright: ignore[reportMissingImports]
+
     from launch.adapters.add import base_format
     from launch.adapters.quantized_layers import use_quantized
     from launch.checkpoint.ranks import check_world, rank
-    from launch.evaluation.benchmark_requests import Encoder
-    from launch.evaluation.benchmark_run import Evaluated, evaluate
+    from launch.evaluation.model import Model
     from launch.prediction.predictor import load_predictor
     from launch.training.device import set_device
 
@@ -90,21 +101,42 @@ def _evaluate(args: argparse.Namespace, tasks: list[Task], output: Path) -> dict
     if rank() == 0:
         print("\n".join(lines), file=sys.stderr)
     positions = POSITIONS if predictor.positions == math.inf else int(predictor.positions)
-    first = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
-    encoder = Encoder(encoding, first, positions, args.max_new_tokens)
-    if any(task.scores for task in tasks):
-        encoder.require_room()
-    model = Evaluated(predictor, args.tokens_per_batch, args.batch_size, args.max_new_tokens)
-    return evaluate(model, encoder, tasks, _head(args), output)
+    head, sizes = _head(args), {f"--{name}": getattr(args, name) for name in ("tokens_per_batch", "batch_size")}
+    identity = hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
+    collected = Collected(output, identity, sizes)
+    longest = args.max_new_tokens
+    model = Model(predictor, encoding, positions, collected, args.tokens_per_batch, args.batch_size, longest)
+    if rank() == 0:
+        print("".join(f"{note}\n" for each in benchmarks for note in each.notes), end="", file=sys.stderr)
+        collected.open()
+    with contextlib.closing(collected):
+        report = evaluate(
+            model,
+            {
+                "tasks": {name: task for each in benchmarks for name, task in each.tasks.items()},
+                "groups": {each.name: each.group for each in benchmarks if each.group},
+            },
+            limit=args.limit,
+            bootstrap_iters=RESAMPLES,
+            apply_chat_template=args.apply_chat_template,
+            fewshot_as_multiturn=args.apply_chat_template,
+        )
+        if rank() != 0:
+            return None
+        report = head | cast(dict, report)
+        write_results(output, report, handle_non_serializable)
+        collected.finish()
+    return report
 
 
-def _check_family(model: str, tasks: list[Task]) -> None:
+def _check_family(model: str, benchmarks: list) -> None:
     family = family_of_config(load_config(model))
-    scored = [task.name for task in tasks if not task.scores]
+    kinds = {each.name: {task.OUTPUT_TYPE for task in each.tasks.values()} for each in benchmarks}
+    scored = [name for name, of in kinds.items() if of != {"generate_until"}]
     if family.attention == "prefix" and scored:
         raise UserError(
             f"--tasks {' '.join(scored)}: {family.title} reads a question in both directions, for which the likelihood "
-            f"of a continuation is not defined. Evaluate the answers that it writes: {', '.join(WRITTEN)}."
+            "of a continuation is not defined. Evaluate the answers that it writes: gsm8k, squad, cmrc, qa, pairs."
         )
 
 
@@ -119,16 +151,6 @@ def _check_output(output: Path) -> None:
         raise UserError(
             f"cannot write {output}: {error.strerror}. Name a file in another folder: --output_file."
         ) from None
-
-
-def _tasks(args: argparse.Namespace) -> list[Task]:
-    of_texts = (args.text_key, args.max_bad_lines)
-    tasks = [open_task(named, args.split, args.num_fewshot, args.limit, *of_texts) for named in args.tasks]
-    names = [task.name for task in tasks]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice:
-        raise UserError(f"--tasks: found {twice} twice. Evaluate each alone, with its own --output_file.")
-    return tasks
 
 
 def _head(args: argparse.Namespace) -> dict:
@@ -148,7 +170,7 @@ def _head(args: argparse.Namespace) -> dict:
         "limit": args.limit,
         "max_new_tokens": args.max_new_tokens,
         "device": args.device,
-        "versions": {"paddlenlp": importlib.metadata.version("paddlenlp")},
+        "versions": {name: importlib.metadata.version(name) for name in ("paddlenlp", "lm_eval")},
     }
 
 
@@ -164,15 +186,15 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--model_name_or_path", help="model directory, or a name that PaddleNLP downloads")
     add("--adapter_path", type=Path, metavar="DIR", help="directory of a LoRA adapter or prefix")
     add("--tasks", nargs="+", default=[], metavar="NAME=PATH", help="what to evaluate; NAME= can be left out")
-    add("--num_fewshot", type=not_negative, default=0, help="examples before each question; default %(default)s")
-    add("--split", help="split to evaluate; default: test, or val where there is no test")
-    add("--limit", type=above_zero, help="evaluate only the first so many questions or texts of each task")
+    add("--num_fewshot", type=not_negative, help="examples before each question; default: as the task says")
+    add("--split", help="split to evaluate; default: as the task says, or the first that is there")
+    add("--limit", type=above_zero, help="evaluate only the first so many of each task, which each subject is")
     add("--text_key", default="text", help="key of the texts to measure in their rows; default %(default)s")
     add("--max_bad_lines", type=not_negative, default=0, metavar="N", help="leave out up to N lines that are no texts")
     add("--apply_chat_template", action="store_true", help="ask as a chat, with the model's chat template")
     add("--chat_template", help="chat template: a name or a file; default: the tokenizer's or the family's")
     add("--tokens_per_batch", type=above_zero, default=4096, help="tokens read at once; default %(default)s")
-    add("--max_new_tokens", type=above_zero, default=256, help="longest written answer in tokens; default %(default)s")
+    add("--max_new_tokens", type=above_zero, help="longest written answer in tokens; default: as the task says, or 256")
     add("--batch_size", type=above_zero, default=8, help="answers written at once; default %(default)s")
     add("--output_file", type=Path, help="file for the results; default: evaluations/NAME.json")
     add("--compare", nargs=2, type=Path, metavar="FILE", help="compare two results instead")

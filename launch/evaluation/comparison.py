@@ -1,4 +1,7 @@
-"""Two results compared: differences with confidence intervals, and which are more than noise. No Paddle."""
+"""Two results compared: differences with confidence intervals, and which are more than noise. No Paddle, no lm-eval.
+
+Measures that are a mean over items are compared, and bits per byte.
+"""
 
 import math
 from collections.abc import Callable, Iterable
@@ -8,9 +11,8 @@ import numpy as np
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import read_object, shown
-from launch.evaluation.tasks import BITS, OF_ITEMS
-from launch.evaluation.written_scores import BLEU, corpus_bleu
 
+BITS = "bits_per_byte"
 RESAMPLES = 10_000
 CONFIDENCE = 0.95
 FEWEST = 30  # items from which resamples say anything
@@ -28,9 +30,9 @@ def read_results(path: Path) -> dict:
     if not path.is_file():
         raise DataError(f"{path}: no such file. Name the results of make evaluate.")
     report = read_object(path)
-    tasks = report.get("tasks")
-    if not isinstance(tasks, dict) or not all(isinstance(of, dict) and of.get("records") for of in tasks.values()):
-        raise DataError(f"{path}: no results of make evaluate: no 'tasks' with 'records'.")
+    samples = report.get("samples")
+    if not isinstance(samples, dict) or not samples or not all(isinstance(of, list) and of for of in samples.values()):
+        raise DataError(f"{path}: no results of make evaluate, or older ones: no 'samples'. Evaluate anew.")
     return report
 
 
@@ -60,48 +62,61 @@ def _other_settings(before: dict, after: dict) -> list[str]:
 
 def _compared(before: dict, after: dict) -> list[str]:
     lines = []
-    for name in before["tasks"].keys() & after["tasks"].keys():
-        first, second = (report["tasks"][name]["records"] for report in (before, after))
-        pairs = _same_items(first, second)
-        for measure in (*OF_ITEMS, BLEU, BITS) if pairs else ():
-            interval = _interval(pairs, measure)
-            if interval:
-                lines.append(f"{name} ({len(pairs):,})  {measure} {_line(*interval, len(pairs), measure)}")
+    for name, tasks in _benchmarks(before).items():
+        pairs = _same_items(
+            *([sample for task in tasks for sample in of["samples"].get(task, ())] for of in (before, after))
+        )
+        for of_filter, of_pairs in pairs.items():
+            for measure in of_pairs[0][0]["metrics"]:
+                interval = _interval(of_pairs, measure)
+                if interval:
+                    higher = before["higher_is_better"][tasks[0]].get(measure, True)
+                    shown_as = measure if of_filter == "none" else f"{measure},{of_filter}"
+                    line = _line(*interval, len(of_pairs), higher)
+                    lines.append(f"{name} ({len(of_pairs):,})  {shown_as} {line}")
     return lines
 
 
-def _line(was: float, now: float, low: float, high: float, items: int, measure: str) -> str:
+def _benchmarks(report: dict) -> dict[str, list[str]]:
+    """The tasks of each: of a group together, of others one."""
+    groups = report.get("group_subtasks", {})
+    grouped = {task for tasks in groups.values() for task in tasks}
+    return groups | {task: [task] for task in report["samples"] if task not in grouped}
+
+
+def _line(was: float, now: float, low: float, high: float, items: int, higher: bool) -> str:
     if items < FEWEST:
         verdict = f"fewer than {FEWEST} items: not judged"
     elif low <= 0 <= high:
         verdict = "noise"
     else:
-        verdict = "better" if (low > 0) == (measure != BITS) else "worse"
+        verdict = "better" if (low > 0) == higher else "worse"
     return f"{was:.4f} -> {now:.4f}  {now - was:+.4f} [{low:+.4f}, {high:+.4f}]  {verdict}"
 
 
-def _same_items(first: list[dict], second: list[dict]) -> list[tuple[dict, dict]]:
-    others = {record["digest"]: record for record in second}
-    return [(record, others[record["digest"]]) for record in first if record["digest"] in others]
+def _same_items(first: list[dict], second: list[dict]) -> dict[str, list[tuple[dict, dict]]]:
+    """From each filter of answers to what both say of a question with its examples."""
+    others = {(sample["filter"], sample["digest"]): sample for sample in second}
+    pairs: dict[str, list[tuple[dict, dict]]] = {}
+    for sample in first:
+        other = others.get((sample["filter"], sample["digest"]))
+        if other:
+            pairs.setdefault(sample["filter"], []).append((sample, other))
+    return pairs
 
 
 def _interval(pairs: list[tuple[dict, dict]], measure: str) -> tuple[float, float, float, float] | None:
-    """(before, after, lower and upper bound of the difference): a paired bootstrap, which draws items anew and keeps
+    """(before, after, lower and upper bound of the difference); None for a measure that is neither a mean nor known
+    here. A paired bootstrap, which draws items anew and keeps
     both values of an item together (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3)."""
     random = np.random.default_rng(0)
     if measure == BITS:
-        if "words" not in pairs[0][0]:
-            return None
         bits, sizes = _bits(pairs)
         was, now = bits.sum(axis=0) / sizes.sum()
         differences = bits[:, 1] - bits[:, 0]
         drawn = _drawn(random, len(pairs), lambda picked: differences[picked].sum(axis=1) / sizes[picked].sum(axis=1))
-    elif any(measure not in record for record in pairs[0]):
+    elif isinstance(pairs[0][0][measure], list):
         return None
-    elif measure == BLEU:
-        sums = np.array([[record[BLEU] for record in pair] for pair in pairs], dtype=np.float64)
-        was, now = map(corpus_bleu, sums.sum(axis=0))
-        drawn = _drawn(random, len(pairs), lambda picked: np.array([_bleu_gain(sums, each) for each in picked]))
     else:
         values = np.array([[record[measure] for record in pair] for pair in pairs], dtype=np.float64)
         was, now = values.mean(axis=0)
@@ -116,14 +131,8 @@ def _interval(pairs: list[tuple[dict, dict]], measure: str) -> tuple[float, floa
 
 def _bits(pairs: list[tuple[dict, dict]]) -> tuple[np.ndarray, np.ndarray]:
     """(bits of each text before and after, [texts, 2]; bytes of each text)"""
-    bits = np.array([[-record["log_likelihood"] / math.log(2) for record in pair] for pair in pairs])
-    return bits, np.array([pair[0]["bytes"] for pair in pairs], dtype=np.float64)
-
-
-def _bleu_gain(sums: np.ndarray, picked: np.ndarray) -> float:
-    """sums: [answers, before and after, sums of BLEU]. picked: numbers of answers, some several times."""
-    before, after = np.tensordot(np.bincount(picked, minlength=len(sums)), sums, axes=1)
-    return corpus_bleu(after) - corpus_bleu(before)
+    bits = np.array([[-record[BITS][0] / math.log(2) for record in pair] for pair in pairs])
+    return bits, np.array([pair[0][BITS][1] for pair in pairs], dtype=np.float64)
 
 
 def _drawn(random: np.random.Generator, items: int, mean: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

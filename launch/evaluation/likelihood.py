@@ -1,7 +1,9 @@
 """Log-likelihoods of texts under a model, many at once.
 
 scorer = Scorer(predictor, tokens=2048)
-for number, value in scorer.scores([Request(ids=(1, 5, 9), start=2)], alike=True): ...
+requests = [Request(ids=(1, 5, 9), start=2)]
+for batch in scorer.batches(requests, share=scorer.shares):
+    for number, (value, greedy) in scorer.read(batch, requests, share=scorer.shares): ...
 """
 
 from collections.abc import Iterator
@@ -28,17 +30,9 @@ class Scorer:
         self.shares = shares_prefixes(family, base.config.to_dict()) and not isinstance(model, PrefixModel)
         self.logits = LogitsInParts(model, family)
 
-    def scores(self, requests: list[Request], alike: bool) -> Iterator[tuple[int, float]]:
-        """(number of a request, natural logarithm of the probability of its scored ids), as they are computed.
-
-        alike: whether many begin alike; else each has a row of its own, which sees less and so costs less.
-        """
-        share = self.shares and alike
-        for batch in self._batches(requests, share):
-            yield from self._read(batch, requests, share)
-
-    def _batches(self, requests: list[Request], share: bool) -> Iterator[list[Row]]:
-        """Rows that are read together: one with all that share it, or several with a request each."""
+    def batches(self, requests: list[Request], share: bool) -> Iterator[list[Row]]:
+        """Rows that are read together: one with all that share it, or several with a request each. share: many requests
+        begin alike, and the model can read them so; else each has a row of its own, which sees less and costs less."""
         batch: list[Row] = []
         for row in rows(requests, self.tokens, share):
             longest = max(len(other.ids) for other in [*batch, row])
@@ -50,7 +44,9 @@ class Scorer:
             yield batch
 
     @paddle.no_grad()
-    def _read(self, batch: list[Row], requests: list[Request], share: bool) -> list[tuple[int, float]]:
+    def read(self, batch: list[Row], requests: list[Request], share: bool) -> list[tuple[int, tuple[float, int]]]:
+        """(number of a request, (natural logarithm of the probability of its scored ids, 1 where they are the most
+        likely ones)) of each."""
         length = max(len(row.ids) for row in batch)
         ids = np.stack([np.pad(row.ids, (0, length - len(row.ids))) for row in batch])
         inputs = {"input_ids": paddle.to_tensor(ids)}
@@ -64,26 +60,30 @@ class Scorer:
                 targets += requests[number].ids[requests[number].start :]
                 sizes.append(len(nodes))
                 numbers.append(number)
-        values = self._log_probabilities(inputs, np.array(places), np.array(targets))
-        ends = np.cumsum(sizes)
-        return [
-            (number, float(values[end - size : end].sum()))
-            for number, size, end in zip(numbers, sizes, ends, strict=True)
-        ]
+        values, greedy = self._log_probabilities(inputs, np.array(places), np.array(targets))
+        parts = [slice(end - size, end) for size, end in zip(sizes, np.cumsum(sizes), strict=True)]
+        found = [(float(values[part].sum()), int(greedy[part].all())) for part in parts]
+        return list(zip(numbers, found, strict=True))
 
-    def _log_probabilities(self, inputs: dict, places: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        """float64 [scored]. places: of the flat batch, where a target is predicted; no other logits are computed."""
+    def _log_probabilities(
+        self, inputs: dict, places: np.ndarray, targets: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """(float64 [scored], whether the target is the most likely id [scored]). places: of the flat batch, where a
+        target is predicted; no other logits are computed."""
         wanted, where = np.unique(places, return_inverse=True)
         hidden_states = self.logits.read(inputs).index_select(paddle.to_tensor(wanted))
-        found = np.empty(len(targets), dtype=np.float64)
+        found, greedy = np.empty(len(targets), dtype=np.float64), np.empty(len(targets), dtype=bool)
         for start, part in self.logits.parts(hidden_states):
             inside = np.flatnonzero((where >= start) & (where < start + part.shape[0]))
             row = paddle.to_tensor(where[inside] - start)
             picked = part.gather_nd(paddle.stack([row, paddle.to_tensor(targets[inside])], axis=1))
-            found[inside] = (picked - paddle.logsumexp(part, axis=-1).index_select(row)).numpy()
+            # A sum over a vocabulary in float32 is off by 5e-5 to 3e-4, always to the same side.
+            total = paddle.logsumexp(part.astype("float64"), axis=-1).index_select(row)
+            found[inside] = (picked.astype("float64") - total).numpy()
+            greedy[inside] = part.argmax(axis=-1).index_select(row).numpy() == targets[inside]
             del part  # before the next
         require_numbers(bool(np.isfinite(found).all()))
-        return found
+        return found, greedy
 
 
 def shares_prefixes(family: Family, config: dict) -> bool:

@@ -73,13 +73,16 @@ def test_progress_in_lines(monkeypatch, stream):
     assert lines[1].startswith("answering: 2 of 4, ") and lines[1].endswith(" s left")
 
 
-def test_what_was_done_before_is_no_part_of_the_pace(monkeypatch):
+def test_the_pace_is_that_behind_the_first_step(monkeypatch):
+    """What an earlier start has done costs nothing, and the first step pays for what is made once."""
     monkeypatch.setattr(sys, "stderr", said := io.StringIO())
-    clock = iter([0, 0, *[20] * 9])
+    monkeypatch.setattr(module, "SECONDS_BETWEEN_LINES", 0)
+    clock = iter([0, 50, 50, 50, 60, 60, 60])
     monkeypatch.setattr(module.time, "monotonic", lambda: next(clock))
-    with counted("evaluating", 100, before=90) as reach:
+    with counted("evaluating", 100) as reach:
+        reach(90)
         reach(94)
-    assert said.getvalue() == "evaluating: 94 of 100, 30 s left\n"
+    assert said.getvalue() == "evaluating: 90 of 100\nevaluating: 94 of 100, 15 s left\n"
 
 
 def test_a_bar_on_a_terminal_of_rank_zero_alone(monkeypatch):

@@ -39,7 +39,8 @@ def test_gpu_lock_is_the_cpu_lock_without_paddlepaddle():
 
 
 @pytest.mark.parametrize(
-    ("name", "least"), [("cpu.lock", 101), ("gpu.lock", 101), ("hubs.lock", 8), ("grammar.lock", 1)]
+    ("name", "least"),
+    [("cpu.lock", 101), ("gpu.lock", 101), ("hubs.lock", 8), ("evaluate.lock", 40), ("grammar.lock", 1)],
 )
 def test_every_line_is_a_pin_a_hash_or_a_comment_and_names_no_index(name, least):
     text = (REQUIREMENTS / name).read_text()
@@ -50,14 +51,24 @@ def test_every_line_is_a_pin_a_hash_or_a_comment_and_names_no_index(name, least)
         assert "    --hash=sha256:" in block, block
 
 
-def test_what_is_installed_later_changes_nothing_that_is_there():
-    """`make download` adds hubs.lock to an environment: what cpu.lock has of it, it has in the same versions."""
+MORE = {
+    "hubs.lock": {"modelscope-hub", "cryptography", "cffi", "pycparser"},
+    "evaluate.lock": {
+        *("lm-eval", "evaluate", "chardet", "dataproperty", "mbstrdecoder", "more-itertools", "pathvalidate"),
+        *("pytablewriter", "sqlitedict", "tabledata", "tcolorpy", "typepy", "word2number"),
+    },
+}
+
+
+@pytest.mark.parametrize("later_lock", MORE)
+def test_what_is_installed_later_changes_nothing_that_is_there(later_lock):
+    """`make download` and `make evaluate` add to an environment: what cpu.lock has, they have in the same versions."""
     locked, later = ({}, {})
-    for versions, name in ((locked, "cpu.lock"), (later, "hubs.lock")):
+    for versions, name in ((locked, "cpu.lock"), (later, later_lock)):
         for pin in read_lock(REQUIREMENTS / name):
             versions.setdefault(pin.name, set()).add(pin.version)
     assert {name: versions for name, versions in later.items() if not versions <= locked.get(name, versions)} == {}
-    assert later.keys() - locked.keys() == {"modelscope-hub", "cryptography", "cffi", "pycparser"}
+    assert later.keys() - locked.keys() == MORE[later_lock]
 
 
 def test_the_grammars_package_is_one_and_that_of_the_tests():

@@ -8,15 +8,14 @@ from data_tools.formats.errors import DataError
 from launch.evaluation.comparison import compare, read_results
 
 
-def record(number: int, right: int) -> dict:
-    return {"digest": str(number), "subject": "", "acc": right, "acc_norm": 1 - right}
+def report(task: str, samples: list[dict], **groups) -> dict:
+    """As make evaluate writes it. samples: the measures of each."""
+    known = [{"digest": str(n), "filter": "none", "metrics": [*one]} | one for n, one in enumerate(samples)]
+    return {"samples": {task: known}, "higher_is_better": {task: {"bits_per_byte": False}}, "group_subtasks": groups}
 
 
 def reports(before: list[int], after: list[int]) -> list[dict]:
-    return [
-        {"tasks": {"arc": {"records": [record(n, right) | {"acc_norm": 0} for n, right in enumerate(of)]}}}
-        for of in (before, after)
-    ]
+    return [report("arc", [{"acc": right, "acc_norm": 0} for right in of]) for of in (before, after)]
 
 
 def test_a_difference_is_told_from_noise():
@@ -41,41 +40,51 @@ def test_a_comparison_shows_in_which_settings_they_differ():
 
 
 def test_texts_are_compared_by_bits_per_byte():
-    def report(nats: float) -> dict:
-        items = [{"digest": str(n), "log_likelihood": -nats * n, "words": n, "bytes": 4 * n} for n in range(1, 40)]
-        return {"tasks": {"text": {"records": items}}}
+    """Not by what else is made of the same sums; less is better."""
 
-    [line] = compare(report(4.0), report(3.0))
+    def texts(nats: float) -> dict:
+        return report("text", [{"bits_per_byte": [-nats * n, 4 * n], "words": [-nats * n, n]} for n in range(1, 40)])
+
+    [line] = compare(texts(4.0), texts(3.0))
     assert line.startswith(f"text (39)  bits_per_byte {1 / math.log(2):.4f} -> {0.75 / math.log(2):.4f}")
     assert line.endswith("better")
 
 
+def test_subjects_are_compared_together_and_each_filter_of_answers_alone():
+    before, after = ({"samples": {}, "higher_is_better": {}, "group_subtasks": {"mmlu": ["law", "art"]}} for _ in "12")
+    for task in ("law", "art"):
+        for whole, right in ((before, 0), (after, 1)):
+            samples = report(task, [{"acc": right}] * 20)
+            whole["samples"] |= {task: [one | {"digest": f"{task}{one['digest']}"} for one in samples["samples"][task]]}
+            whole["higher_is_better"] |= samples["higher_is_better"]
+    for sample in before["samples"]["art"] + after["samples"]["art"]:
+        sample["filter"] = "strict"
+    lines = compare(before, after)
+    assert [line[:36] for line in lines] == [
+        "mmlu (20)  acc 0.0000 -> 1.0000  +1.",
+        "mmlu (20)  acc,strict 0.0000 -> 1.00",
+    ]
+
+
 def test_results_of_other_questions_are_not_compared(tmp_path):
     first, second = reports([1], [1])
-    second["tasks"]["arc"]["records"][0]["digest"] = "other"
+    second["samples"]["arc"][0]["digest"] = "other"
     with pytest.raises(DataError, match="no task with the same questions"):
         compare(first, second)
-    for content in ("{}", '{"tasks": {"arc": {}}}'):
+    for content in ("{}", '{"samples": {"arc": []}}', '{"tasks": {"arc": {"records": [1]}}}'):
         (tmp_path / "x.json").write_text(content)
-        with pytest.raises(DataError, match="no results of make evaluate: no 'tasks' with 'records'"):
+        with pytest.raises(DataError, match="no results of make evaluate, or older ones: no 'samples'. Evaluate anew"):
             read_results(tmp_path / "x.json")
 
 
-@pytest.mark.parametrize(
-    "record",
-    [
-        {},
-        "a",
-        {"digest": ["1"], "acc": 1},
-        {"digest": "1", "acc": "x"},
-        {"digest": "1", "acc": math.nan},
-        {"digest": "1", "bleu": 3},
-    ],
-)
-def test_damaged_records_are_refused(record):
-    report = {"tasks": {"arc": {"records": [record]}}}
+@pytest.mark.parametrize("change", [{"digest": [1]}, {"metrics": 3}, {"acc": "x"}, {"acc": math.nan}, {"filter": None}])
+def test_damaged_samples_are_refused(change):
+    found = report("arc", [{"acc": 1}])
+    found["samples"]["arc"][0] |= change
+    if change == {"filter": None}:
+        del found["samples"]["arc"][0]["filter"]
     with pytest.raises(DataError, match="a record is none that make evaluate has written: .*Evaluate the damaged one"):
-        compare(report, report)
+        compare(found, found)
 
 
 def test_few_items_are_not_judged():

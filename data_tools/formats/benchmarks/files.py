@@ -1,88 +1,32 @@
-"""A benchmark's files: which are evaluated, which give examples, and their rows.
+"""A benchmark's files: the splits that they hold, and their rows.
 
 CSV (with a line of names, or MMLU's without), JSON lines, a JSON list, SQuAD's JSON or Parquet. The split of a file is
 in its name or in that of its folder, as published: abstract_algebra_test.csv, val/accountant.csv,
-test-00000-of-00001.parquet.
+test-00000-of-00001.parquet. A file is read whole or refused.
 """
 
 import csv
 import io
-import itertools
+import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_tools.formats.benchmarks.forms import FORMS, form_of
-from data_tools.formats.benchmarks.questions import BETWEEN_SHOTS, NoQuestion, Question
-from data_tools.formats.benchmarks.written import of_articles
+from data_tools.formats.benchmarks.published import FORMS, NoQuestion, columns, form_of, of_articles
 from data_tools.formats.dialogues.rows import records
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import not_utf8, read_object, shown, with_fix
 
 SPLITS = {"test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "dev", "train": "train"}
-EVALUATED = ("test", "val", "dev")  # the first that is there, where no split is named
-EXAMPLES = ("dev", "train", "val")  # the first that is there and is not evaluated
 ENDINGS = (".csv", ".json", ".jsonl", ".parquet")
+WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 MMLU_COLUMNS = ["question", "A", "B", "C", "D", "answer"]
 # MMLU's folder of questions from other benchmarks, which no task of it asks. One of its files is mc_test.csv.
 AUXILIARY = "auxiliary_train"
+PLACE, SUBJECT = "row_place", "row_subject"  # columns that each row is given: file and line, and the subject
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question, the file and row that it is from, what is said about its subject, and the examples before it."""
-
-    question: Question
-    place: str
-    about: str
-    shots: tuple[Question, ...]
-
-    @property
-    def before(self) -> str:
-        """All text before the question where no chat template is used."""
-        return self.about + "".join(shot.pair + BETWEEN_SHOTS for shot in self.shots)
-
-
-def read_benchmark(path: Path, form: str | None, split: str | None, shots: int) -> tuple[str, list[Asked]]:
-    """(the name of the form, all questions of the evaluated split).
-
-    form: None finds it from the first row. split: None takes the first of EVALUATED that is there. shots: examples
-    before each question, the first of its subject. Raises DataError, with file and row, where something is missing.
-    """
-    splits = _files(path)
-    chosen = next((name for name in ([split] if split else EVALUATED) if name in splits), None)
-    if chosen is None:
-        raise DataError(
-            f"{path}: no files of the split {split or ', '.join(EVALUATED)}; there are those of "
-            f"{', '.join(sorted(splits))}. Name one of these: --split."
-        )
-    name, questions = _questions(splits[chosen], form)
-    examples: dict[str, list[Question]] = {}
-    if shots:
-        source = next((other for other in EXAMPLES if other in splits and other != chosen), None)
-        if source is None:
-            raise DataError(
-                f"{path}: no files to take {shots} examples from: a folder with a split named {', '.join(EXAMPLES)} "
-                "beside the evaluated one has them. Or ask without: --num_fewshot 0."
-            )
-        for _, example in _questions(splits[source], name)[1]:
-            examples.setdefault(example.subject, []).append(example)
-    description = FORMS[name].description
-    asked = []
-    for place, question in questions:
-        given = examples.get(question.subject, [])
-        if len(given) < shots:
-            raise DataError(
-                f"{place}: --num_fewshot: found {shots}, there are {len(given)} examples of the subject "
-                f"{question.subject!r}. Ask for fewer, or add some."
-            )
-        about = description(question.subject) if description and question.subject else ""
-        asked.append(Asked(question, place, about, tuple(given[:shots])))
-    return name, asked
-
-
-def _files(path: Path) -> dict[str, list[Path]]:
+def files_of(path: Path) -> dict[str, list[Path]]:
     """The files of each split; a single file is the split that its name says, or else the test."""
     if path.is_file():
         if path.suffix not in ENDINGS:
@@ -116,48 +60,61 @@ def _subject_of(file: Path) -> str:
     return re.sub(rf"[_-]({splits})$", "", file.stem)
 
 
-def _questions(files: list[Path], form: str | None) -> tuple[str, list[tuple[str, Question]]]:
-    questions, seen = [], {}
+def find_form(files: list[Path]) -> str:
+    """The name of the form that the first row has. Raises DataError where it is none that is known."""
     for file in files:
-        rows = _rows(file)
-        first = next(rows, None)
+        first = next(_rows(file), None)
         if first is None:
             continue
-        form = form or form_of(first[1])
-        if form is None:
-            known = "; ".join(f"{known} ({', '.join(of.keys)})" for known, of in FORMS.items())
-            raise DataError(
-                f"{file}: the keys {', '.join(map(shown, first[1]))} are those of no benchmark known here: {known}."
-            )
-        for line, row in itertools.chain([first], rows):
-            place = f"{file}:{line}"
-            question = _question(row, form, place)
-            if FORMS[form].description and not question.subject:
-                question = replace(question, subject=_subject_of(file))
-            other = seen.setdefault((question.subject, question.pairs), file)
-            if other != file:
-                raise DataError(f"{place}: the same question as in {other}. Name the folder of one configuration.")
-            questions.append((place, question))
-    if not questions or form is None:
-        raise DataError(f"{files[0]}: no questions. Name a file that has some.")
-    folders = sorted({str(file.parent) for file in files})
-    if FORMS[form].description is None and len(folders) > 1:
-        raise DataError(f"{', '.join(folders)}: several configurations of {form}. Name the folder of one.")
-    return form, questions
-
-
-def _question(row: dict, form: str, place: str) -> Question:
-    try:
-        question = FORMS[form].read(row)
-    except NoQuestion as error:
-        raise DataError(f"{place}: {error}.") from None
-    try:
-        "".join([question.subject, *itertools.chain(*question.pairs)]).encode()
-    except UnicodeEncodeError:
+        name = form_of(first[1])
+        if name:
+            return name
+        known = "; ".join(f"{known} ({', '.join(of.keys)})" for known, of in FORMS.items())
         raise DataError(
-            f"{place}: half a surrogate pair (\\ud800 to \\udfff) is no character. Mend the line."
-        ) from None
-    return question
+            f"{file}: the keys {', '.join(map(shown, first[1]))} are those of no benchmark known here: {known}. Name "
+            "a task of lm-eval, NAME=PATH, or write one in YAML (docs/evaluate.md)."
+        )
+    raise DataError(f"{files[0]}: no questions. Name a file that has some.")
+
+
+def read_benchmark(files: list[Path], form: str | None) -> list[dict]:
+    """All rows, in the columns of a form, or as they are where there is none; each with PLACE and SUBJECT. Raises
+    DataError, with file and row, for a row that is damaged or there twice."""
+    found: list[dict] = []
+    seen: dict[tuple[str, str], Path] = {}
+    for file in files:
+        for line, row in _rows(file):
+            place = f"{file}:{line}"
+            subject = row.get("subject") if form is None or FORMS[form].subjects else None
+            if subject is not None and not isinstance(subject, str):
+                raise DataError(f"{place}: subject: found {shown(subject)}, expected a text, or none.")
+            try:
+                asked = columns(form, row) if form else row
+            except NoQuestion as error:
+                raise DataError(f"{place}: {error}.") from None
+            text = json.dumps(asked, ensure_ascii=False, default=str)
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise DataError(
+                    f"{place}: half a surrogate pair (\\ud800 to \\udfff) is no character. Mend the line."
+                ) from None
+            subject = subject or _subject_of(file)
+            if seen.setdefault((subject, text), file) != file:
+                raise DataError(
+                    f"{place}: the same question as in {seen[subject, text]}. Name the folder of one configuration."
+                )
+            found.append(asked | {PLACE: place, SUBJECT: subject})
+    if not found:
+        raise DataError(f"{files[0]}: no questions. Name a file that has some.")
+    if form is None and files[0].suffix == ".csv":  # columns of whole numbers are numbers to lm-eval's tasks
+        for key in found[0]:
+            if all(WHOLE.fullmatch(str(row.get(key))) for row in found):
+                found = [row | {key: int(row[key])} for row in found]
+    folders = sorted({str(file.parent) for file in files})
+    if form and not FORMS[form].subjects and len(folders) > 1:
+        raise DataError(f"{', '.join(folders)}: several configurations of {form}. Name the folder of one.")
+    return found
 
 
 def _rows(file: Path) -> Iterator[tuple[int, dict]]:
@@ -209,7 +166,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict]]:
         raise DataError(f"{file}: {not_utf8(error, file)}.") from None
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}.") from None
-    reader = csv.reader(io.StringIO(text, newline=""))
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     names: list[str] | None = None
     while True:
         line = reader.line_num + 1  # where the row begins: it may have several lines

@@ -1,0 +1,42 @@
+"""lm-eval, set so that it reaches no network, and that the templates of a data folder call nothing.
+
+Its log and its progress bars are left out: what an evaluation does is printed here.
+Source: https://github.com/EleutherAI/lm-evaluation-harness, version 0.4.13 (requirements/evaluate.lock, which
+launch.environment.optional_packages installs before this is imported).
+"""
+
+# pyright: reportMissingImports=false
+
+import logging
+from functools import lru_cache, partial
+from pathlib import Path
+
+import datasets.config
+import evaluate.config
+import huggingface_hub.constants
+import lm_eval.api.task
+import lm_eval.tasks
+from jinja2.sandbox import SandboxedEnvironment
+from lm_eval import utils
+
+SHIPPED = Path(lm_eval.tasks.__file__).resolve().parent  # its definitions of tasks
+
+huggingface_hub.constants.HF_HUB_OFFLINE = True
+datasets.config.HF_HUB_OFFLINE = True
+evaluate.config.HF_EVALUATE_OFFLINE = True
+logging.getLogger("lm_eval").setLevel(logging.ERROR)
+datasets.utils.disable_progress_bars()
+lm_eval.api.task.tqdm = partial(lm_eval.api.task.tqdm, disable=True)
+
+
+class _Templates(SandboxedEnvironment):
+    """Each template is compiled once."""
+
+    @lru_cache(maxsize=1024)  # noqa: B019 - there is one, for as long as the process lives
+    def from_string(self, source, *more):
+        return super().from_string(source, *more)
+
+
+_stock = utils.env
+utils.env = _Templates(loader=_stock.loader, undefined=_stock.undefined, keep_trailing_newline=True)
+utils.env.filters.update(_stock.filters)

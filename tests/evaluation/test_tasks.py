@@ -1,0 +1,197 @@
+"""Tasks of lm-eval with the rows of local files: its own, and those in YAML from elsewhere, which may run no code."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from data_tools.formats.errors import DataError
+from launch.errors import UserError
+from tests.evaluation.test_questions import ROWS, changed, write
+
+pytestmark = pytest.mark.usefixtures("lm_eval")
+
+
+def load(named: str, **asked) -> tuple:
+    """(the benchmark, its only task)"""
+    from launch.evaluation.tasks import load_tasks
+
+    flags = {"split": None, "num_fewshot": None, "text_key": "text", "max_bad_lines": 0} | asked
+    [benchmark] = load_tasks([named], argparse.Namespace(**flags))
+    return benchmark, next(iter(benchmark.tasks.values()))
+
+
+def requests(task) -> list[tuple]:
+    task.build_all_requests()
+    return [one.args for one in task.instances]
+
+
+def test_subjects_are_tasks_of_a_group_with_the_first_examples_of_their_own(tmp_path):
+    for name in ("anatomy", "virology"):
+        for split in ("dev", "test"):
+            lines = (f"{name} {split} {number}?,1,2,3,4,{'AB'[number]}\n" for number in range(2))
+            (tmp_path / f"{name}_{split}.csv").write_text("".join(lines))
+    benchmark, task = load(f"mmlu={tmp_path}", num_fewshot=1)
+    assert list(benchmark.tasks) == ["mmlu_anatomy", "mmlu_virology"] and benchmark.group.name == "mmlu"
+    text = "The following are multiple choice questions (with answers) about anatomy.\n\nanatomy dev 0?\nA. 1\nB. 2\n"
+    text += "C. 3\nD. 4\nAnswer: A\n\nanatomy test 0?\nA. 1\nB. 2\nC. 3\nD. 4\nAnswer:"
+    assert requests(task)[:4] == [(text, f" {letter}") for letter in "ABCD"]
+    expected = ", anatomy: --num_fewshot: found 3, for which 3 examples are needed; the split dev has 2. Ask for fewer"
+    with pytest.raises(DataError, match=expected):
+        load(f"mmlu={tmp_path}", num_fewshot=3)
+    (tmp_path / "knots_test.csv").write_text("a?,1,2,3,4,A\n")
+    with pytest.raises(DataError, match="knots_test.csv:1: the subject 'knots' is none of lm-eval's mmlu. Name the fi"):
+        load(f"mmlu={tmp_path}")
+
+
+def test_splits_are_those_of_the_task_or_named(tmp_path):
+    for split in ("train", "val", "test"):
+        write(tmp_path / f"{split}.jsonl", changed("hellaswag", ctx_a=split))
+    assert requests(load(str(tmp_path))[1])[0][0] == "R: val S"  # the test's labels are not published
+    assert requests(load(str(tmp_path), split="test")[1])[0][0] == "R: test S"
+    with pytest.raises(
+        DataError, match="found 1, for which 2 examples are needed; the split train has 1"
+    ):  # as lm-eval draws
+        load(str(tmp_path), num_fewshot=1)
+    write(tmp_path / "train.jsonl", *[changed("hellaswag", ctx_a="train")] * 2)
+    assert requests(load(str(tmp_path), num_fewshot=1)[1])[0][0] == "R: train S a\n\nR: val S"
+    with pytest.raises(DataError, match="no files of the split dev; there are those of test, train, val. Name one of"):
+        load(f"hellaswag={tmp_path}", split="dev")
+    file = write(tmp_path / "alone" / "test.jsonl", ROWS["gsm8k"][0])
+    with pytest.raises(DataError, match="no files to take 5 examples from: .* Or ask without: --num_fewshot 0"):
+        load(f"gsm8k={file}")  # its definition says five
+    assert requests(load(f"gsm8k={file}", num_fewshot=0)[1])[0][0] == "Question: 2 and 2?\nAnswer:"
+
+
+WRITTEN = {
+    "squad": ("Title: Ice\n\nBackground: Chinese: 元朝. Ice floats.\n\nQuestion: What floats?\n\nAnswer:", ["\n"]),
+    "cmrc": ("语境: 冰浮在水上。\n\n问题: What floats?\n\n回答:", ["\n"]),
+    "qa": ("Question: What floats?\nAnswer:", ["\n\n"]),
+    "pairs": ("Ice floats?", []),
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_answers_in_words(form, tmp_path):
+    _, task = load(str(write(tmp_path / "x_test.jsonl", ROWS[form][0])))
+    [(text, settings)] = requests(task)
+    assert (text, settings["until"]) == WRITTEN[form]
+    right = {"squad": "the  ice", "cmrc": "Ice。", "qa": "a Frozen water!", "pairs": "yes"}[form]
+    measures = task.process_results(task.eval_docs[0], [right])
+    assert measures["exact_match"] == measures["f1"] == 1
+
+
+def test_the_language_of_answers_is_that_of_most(tmp_path):
+    rows = [{"question": f"{number}?", "answers": [answer]} for number, answer in enumerate(("元朝", "北京", "1998"))]
+    _, task = load(f"qa={write(tmp_path / 'x_test.jsonl', *rows)}")
+    assert task.process_results(task.eval_docs[0], ["元朝。"])["exact_match"] == 1
+    assert task.process_results(task.eval_docs[0], ["the 元朝"])["exact_match"] == 0
+    _, task = load(str(write(tmp_path / "y_test.jsonl", changed("squad", answers={"text": []}))))
+    assert task.process_results(task.eval_docs[0], [""]) == {"exact_match": 1, "f1": 1}
+    assert task.process_results(task.eval_docs[0], ["Ice"]) == {"exact_match": 0, "f1": 0.0}
+
+
+def test_perplexities_that_no_float_holds(tmp_path):
+    _, task = load(f"text={write(tmp_path / 'a.jsonl', {'text': 'two words'}, {'text': ' '}, {'text': '水'})}")
+    assert requests(task) == [("two words",), ("水",)]
+    word, byte, bits = (task.aggregation()[name] for name in ("word_perplexity", "byte_perplexity", "bits_per_byte"))
+    found = [task.process_results(doc, [-4.0]) for doc in task.eval_docs]
+    assert [one["bits_per_byte"] for one in found] == [(-4.0, 9), (-4.0, 3)]
+    assert byte([(-1.0, 1)]) == pytest.approx(2.718281828) and word([(-3000.0, 1)]) == float("inf")
+
+
+REFUSED = [
+    ("process_docs: !function utils.f", "!function utils.f: code of a data folder is never run. Write it as a templ"),
+    ("class: x.C", "class: code, data or groups of elsewhere are not taken. Leave the key out."),
+    ("include: ../x.yaml", "include: found ../x.yaml, expected a file of lm-eval's folder of tasks."),
+    ("x: !!python/object/apply:os.mkdir [ran]", "could not determine a constructor for the tag"),
+    (
+        "metric_list: [{metric: ./ran.py}]",
+        "own has the metric ./ran.py, which is no code of lm-eval; its own are acc",
+    ),
+    ("metric_list: [{metric: acc, hf_evaluate: true}]", "own has the metric acc, which is no code of lm-eval"),
+    (
+        "metric_list: [{metric: acc, aggregation: os.system}]",
+        "own has the aggregation os.system, allowed: bits_per_byte, bleu",
+    ),
+    ("unsafe_code: true", "unsafe_code: code, data or groups"),
+    ("description: \"{{ ''.__class__.__mro__ }}\"", "SecurityError: access to attribute '__class__' of 'str' object"),
+    ("description: '{{ nothing }}'", "x_test.jsonl:1: no row of lm-eval's task own: UndefinedError: 'nothing' is unde"),
+]
+OWN = "task: own\noutput_type: multiple_choice\ntest_split: test\n"
+OWN += "doc_to_text: '{{q}}'\ndoc_to_choice: c\ndoc_to_target: a\n"
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "utils.py").write_text("open('ran', 'w')\ndef f(rows):\n    return rows\n")
+    write(tmp_path / "x_test.jsonl", {"q": "Which?", "c": ["this", "that"], "a": 1})
+    (tmp_path / "own.yaml").write_text(OWN)
+    return tmp_path
+
+
+def test_a_task_in_yaml_from_elsewhere(own):
+    for named in (own, own / "own.yaml"):
+        assert requests(load(str(named))[1]) == [("Which?", " this"), ("Which?", " that")]
+    (own / "own.yaml").write_text(OWN.replace("doc_to_text: '{{q}}'", "include: piqa/piqa.yaml\ndescription: 'Q. '"))
+    (own / "x_test.jsonl").write_text(json.dumps({"goal": "Open", "c": ["this", "that"], "a": 1}))
+    assert requests(load(str(own))[1])[0] == ("Q. Question: Open\nAnswer:", " this")
+
+
+@pytest.mark.parametrize(("more", "message"), REFUSED, ids=[more.partition(":")[0] for more, _ in REFUSED])
+def test_no_code_of_a_data_folder_is_run(own, more, message):
+    (own / "own.yaml").write_text(OWN + more)
+    with pytest.raises((DataError, UserError)) as error:
+        load(str(own))
+    assert message in str(error.value) and not (own / "ran").exists() and "utils" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            {"a": 2},
+            "found 2 as the answer, the choices are 2. Mend the row; without an answer, as in files for a leader",
+        ),
+        ({"a": -1}, "found -1 as the answer"),
+        ({"a": None}, "found None as the answer"),
+        ({"c": ["this", " "]}, "choice 1, counted from 0, has no text."),
+        ({"c": ["this", None]}, "choice 1, counted from 0, has no text."),
+    ],
+)
+def test_a_damaged_answer_never_counts_as_wrong(own, row, message):
+    good = {"q": "Which?", "c": ["this", "that"], "a": 1}
+    with pytest.raises(DataError) as error:
+        load(f"{own / 'own.yaml'}") if not write(own / "x_test.jsonl", good, good | row | {"q": "?"}) else load(
+            str(own)
+        )
+    assert f"{own}/x_test.jsonl:2: " in str(error.value) and message in str(error.value)
+
+
+@pytest.mark.parametrize("named", ["mmlu=", "=x", ""])
+def test_names_that_are_none(named):
+    with pytest.raises(UserError, match=f"found '{named}', allowed: NAME=PATH, or PATH alone"):
+        load(named)
+
+
+@pytest.mark.long
+def test_any_task_or_group_of_lm_eval(tmp_path):
+    """Its index of all definitions takes ten seconds."""
+    row = {"question": "Knot?", "options": [*"abcdefghij"], "answer": "B", "category": "law", "cot_content": "", "n": 1}
+    file = write(tmp_path / "pro_test.jsonl", row, row | {"category": "knots", "n": 2})
+    benchmark, task = load(f"mmlu_pro={file}", num_fewshot=0)
+    assert list(benchmark.tasks) == ["mmlu_pro_law"] and "J. j\n" in requests(task)[0][0]
+    assert benchmark.notes == [f"mmlu_pro: 1 row left out by its definition, the first {file}:2"]
+    kmmlu = write(tmp_path / "k_test.jsonl", {"question": "Knot?", **ROWS["cmmlu"][0], "answer": 2})
+    _, task = load(f"kmmlu_direct_accounting={kmmlu}", num_fewshot=0)
+    assert task.doc_to_target(task.eval_docs[0]) == "B"
+    for name, message in (
+        ("mmlu_prp", "'mmlu_prp' is neither one of .* nor a task or group of lm-eval"),
+        ("squadv2", "squadv2 is not read: lm-eval makes it by code"),
+        ("humaneval", "humaneval (runs the code that a model writes|of lm-eval cannot be read without a network)"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load(f"{name}={file}", num_fewshot=0)
