@@ -23,12 +23,14 @@ def assert_equal(found: dict[str, dict], chunk: str, loss_bound=LOSS_BOUND, grad
         assert chunked["correct"] == whole["correct"] != 0, name
         assert chunked["logits"] == whole["logits"] and whole["logits"][-1] == 256, name
         assert chunked["gradients"].keys() == whole["gradients"].keys()
-        largest = max(abs(np.array(values[1:])).max() for values in whole["gradients"].values())
         for key, values in whole["gradients"].items():
-            expected, difference = np.array(values), np.array(chunked["gradients"][key]) - np.array(values)
-            assert abs(difference[0]) <= gradient_bound * max(expected[0], 1e-3 * largest), (name, key)
-            bound = gradient_bound * max(abs(expected[1:]).max(), 1e-3 * largest)  # a key's bias moves nothing
-            assert abs(difference[1:]).max() <= bound, (name, key)
+            difference = np.array(chunked["gradients"][key]) - np.array(values)
+            # A bias's gradient is a sum of what its weight's has times inputs of about 1: its rounding errors are as
+            # large, though it may be 0 itself, as a key's is, which moves nothing.
+            of_weight = whole["gradients"].get(key.replace(".bias", ".weight"), values)
+            assert abs(difference[0]) <= gradient_bound * max(values[0], of_weight[0]), (name, key)
+            largest = np.abs([*values[1:], *of_weight[1:]]).max()
+            assert abs(difference[1:]).max() <= gradient_bound * largest, (name, key)
 
 
 @pytest.mark.parametrize(
@@ -42,9 +44,9 @@ def test_every_family_gets_the_same(ranks, loss, names):
 
 @pytest.mark.parametrize("wide", [False, True], ids=["half", "head in float32"])
 def test_bfloat16(ranks, wide):
-    """Gradients are rounded to 8 bits at other places."""
+    """Gradients are rounded to 8 bits, by up to 2**-9, at eight other places in two layers."""
     (found,) = ranks(1, f"{RANKS}:compare", ["llama", "mistral", "qwen2"], "pretraining", "10", "bfloat16", False, wide)
-    assert_equal(found, "10", gradient_bound=2**-6)
+    assert_equal(found, "10", gradient_bound=8 * 2**-9)
 
 
 def test_a_frozen_head_gets_no_gradient(ranks):

@@ -193,14 +193,14 @@ CHANGING = {"pipeline_parallel_config": "disable_p2p_cache_shape", "per_device_t
 PP2 = {"processes": 2, "pipeline_parallel_degree": 2, "gradient_accumulation_steps": 4, **CHANGING}
 TP2_PP2 = PP2 | {"processes": 4, "tensor_parallel_degree": 2}
 ONCE, PACKED = {"reference": "precomputed"}, {"zero_padding": 1}
-CLOSE = (("loss", 2e-6), ("accuracy", 0), ("rewards_margin", 5e-6), ("logps_chosen", 1e-4))
+# A loss has four sums of some 200 nats, each of which float32 rounds to 1.5e-5, times beta, in packed-lora 0.05.
+CLOSE = (("loss", 4 * 1.5e-5 * 0.05), ("accuracy", 0), ("rewards_margin", 5e-6), ("logps_chosen", 1e-4))
 
 
 @pytest.mark.parametrize(
     ("flags", "ways"),
     [
         pytest.param(ONCE, [PP2], id="sigmoid"),
-        # By half of beta, which multiplies sums over tokens: their rounding is 3e-6 of the loss without AVX-512.
         pytest.param(ONCE | PACKED | LORA | {"beta": 0.05}, [PP2, TP2_PP2], id="packed-lora", marks=pytest.mark.long),
         pytest.param({"loss_type": "simpo"}, [TP2_PP2], id="simpo", marks=pytest.mark.long),
         pytest.param({"loss_type": "or"} | LORA, [PP2 | {"loss_chunk_tokens": 40}], id="or", marks=pytest.mark.long),
@@ -214,7 +214,10 @@ def test_pipelines_have_the_losses_and_measures_of_one_process(run, flags, ways)
     for number, way in enumerate(ways):
         output = run(f"way-{number}", **flags, **way)
         for key, bound in measures:
-            np.testing.assert_allclose(column(output, key), column(one, key), rtol=0, atol=bound, err_msg=key)
+            # Before the first update a margin is 0 but for its rounding, which so decides who is right.
+            first = 1 if key == "accuracy" else 0
+            steps = (column(each, key)[first:] for each in (output, one))
+            np.testing.assert_allclose(*steps, rtol=0, atol=bound, err_msg=key)
             found, expected = (read_summary(each)["evaluation"][f"eval_{key}"] for each in (output, one))
             assert found == pytest.approx(expected, abs=max(bound, 5e-6)), key
         assert read_summary(output)["evaluation"]["eval_pairs"] == FEW
