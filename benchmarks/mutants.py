@@ -323,7 +323,7 @@ class Trial:
                     for one in left:
                         one.kill()
                     for one in psutil.Process().children():
-                        one.wait()
+                        one.wait(60)
             out.seek(0)
             shown = out.read()
         failed = re.search(r"short test summary info.*\n(?:FAILED|ERROR) (.+?)(?: - .*)?\n", shown)
@@ -389,7 +389,8 @@ def _forget_compiled(tree: Path) -> None:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    return subprocess.run(["git", *arguments], cwd=folder, check=True, stdout=subprocess.PIPE, text=True).stdout
+    command = ["git", *arguments]
+    return subprocess.run(command, cwd=folder, check=True, stdout=subprocess.PIPE, text=True, timeout=600).stdout
 
 
 def _start_worker() -> None:
