@@ -13,58 +13,29 @@ from launch.rehearsal import process_group
 from launch.upstream.module_view import ModuleView
 
 HALF = (paddle.bfloat16, paddle.float16)
-OPERATORS = [
-    "matmul",
-    "linear",
-    "softmax",
-    "log_softmax",
-    "silu",
-    "swiglu",
-    "cross_entropy_with_softmax",
-    "multiply",
-    "add",
-    "subtract",
-    "divide",
-    "scale",
-    "mean",
-    "sum",
-    "pow",
-    "sqrt",
-    "rsqrt",
-    "exp",
-    "square",
-    "where",
-    "maximum",
-    "clip",
-    "dropout",
-    "add_n",
-    "tile",
-    "expand",
-    "concat",
-    "split",
-    "split_with_num",
-    "stack",
-    "tril",
-    "triu",
-    "take_along_axis",
-    "embedding",
-    "c_embedding",
-    "multiply_",
-    "add_",
-    "subtract_",
-    "scale_",
-]
-OVERLOADED = [
-    "__mul__",
-    "__rmul__",
-    "__add__",
-    "__radd__",
-    "__sub__",
-    "__rsub__",
-    "__truediv__",
-    "__rtruediv__",
-    "__pow__",
-]
+OPERATORS = (
+    *("matmul", "linear", "softmax", "log_softmax", "silu", "swiglu", "cross_entropy_with_softmax", "multiply", "add"),
+    *(
+        "subtract",
+        "divide",
+        "scale",
+        "mean",
+        "sum",
+        "pow",
+        "sqrt",
+        "rsqrt",
+        "exp",
+        "square",
+        "where",
+        "maximum",
+        "clip",
+    ),
+    *("dropout", "add_n", "tile", "expand", "concat", "split", "split_with_num", "stack", "tril", "triu"),
+    *("take_along_axis", "embedding", "c_embedding", "multiply_", "add_", "subtract_", "scale_"),
+)
+OVERLOADED = tuple(
+    f"__{name}__" for name in ("mul", "rmul", "add", "radd", "sub", "rsub", "truediv", "rtruediv", "pow")
+)
 
 
 def install() -> None:

@@ -32,10 +32,11 @@ def save_models(root: str, names: list[str]) -> None:
         model.save_pretrained(f"{root}/{name}/pdparams", safe_serialization=False)
 
 
-def compare(root: str, names: list[str], files: str, flags: dict, dtype: str = "float32") -> dict[str, list[str]]:
+def compare(root: str, names: list[str], kinds: list[str], flags: dict, dtype: str = "float32") -> dict[str, list[str]]:
     """Load each model by load_model and by from_pretrained: this rank's parameters, all of them equal to the bit.
 
-    load_model draws no random number on the way: parameters do not have values before they have their own.
+    kinds: of files, one after the other. load_model draws no random number on the way: parameters do not have values
+    before they have their own.
     """
     import numpy as np
     import paddle
@@ -44,7 +45,7 @@ def compare(root: str, names: list[str], files: str, flags: dict, dtype: str = "
 
     arguments = start(flags)
     parameters = {}
-    for name in names:
+    for name, files in ((name, files) for name in names for files in kinds):
         directory = f"{root}/{name}/{files}"
         model_class, config = prepare(directory, arguments)
         upstream = model_class.from_pretrained(directory, config=config, dtype=dtype)
@@ -66,24 +67,22 @@ def compare(root: str, names: list[str], files: str, flags: dict, dtype: str = "
     return parameters
 
 
-def refusal(directory: str, flags: dict, dtype: str = "float32") -> str:
-    """What load_model says on this rank."""
+def refusals(cases: dict[str, list[str]], flags: dict) -> dict[str, str]:
+    """What load_model says on this rank of each [directory, dtype]. {rank} in a directory is this rank."""
+    import paddle
+
     from launch.checkpoint.model_loader import load_model
     from launch.errors import UserError
 
-    model_class, config = prepare(directory, start(flags))
-    try:
-        load_model(model_class, config, dtype, directory)
-    except UserError as error:
-        return str(error)
-    return ""
-
-
-def refusal_of_own_disk(root: str, flags: dict) -> str:
-    """What load_model says on this rank, which reads root/rank0, root/rank1, ..."""
-    import paddle
-
-    return refusal(f"{root}/rank{paddle.distributed.get_rank()}", flags)
+    arguments, said = start(flags), {}
+    for name, (directory, dtype) in cases.items():
+        own = directory.replace("{rank}", str(paddle.distributed.get_rank()))
+        model_class, config = prepare(own, arguments)
+        try:
+            load_model(model_class, config, dtype, own)
+        except UserError as error:
+            said[name] = str(error)
+    return said
 
 
 def start(flags: dict):

@@ -7,8 +7,17 @@ import sys
 import numpy as np
 
 
+def drawn(seed: int) -> dict[str, dict]:
+    """Of each case: what each generator gave after its state was taken, next, and once the state was given back. On
+    cards: it was card 3 of 8."""
+    found = {"here": drawn_again(seed)}
+    for resume in ((0, 1), (5, 8), (1, 2)):
+        for earlier_format in (False, True):
+            found[f"card {resume}, earlier format {earlier_format}"] = drawn_on_cards((3, 8), resume, earlier_format)
+    return found
+
+
 def drawn_again(seed: int) -> dict[str, list]:
-    """Of each generator: what it gave after its state was taken, next, and once the state was given back."""
     import paddle
     from paddle.distributed import fleet
 
@@ -52,8 +61,8 @@ def drawn_on_cards(save: tuple[int, int], resume: tuple[int, int], earlier_forma
 
     def draw() -> dict:
         with tracker.rng_state("a_rank"):
-            of_rank = drawn(random_state)
-        return {"paddle": drawn(random_state), "tensor parallel": of_rank}
+            of_rank = number_drawn(random_state)
+        return {"paddle": number_drawn(random_state), "tensor parallel": of_rank}
 
     begin(*save)
     draw()
@@ -98,7 +107,7 @@ def _tracker():
     return fleet.meta_parallel.get_rng_state_tracker()
 
 
-def drawn(random_state) -> int:
+def number_drawn(random_state) -> int:
     """A number of this rank's card, which counts it as a kernel of a card does."""
     generator = random_state._own_generator()
     number = generator.random()

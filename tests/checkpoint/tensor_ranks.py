@@ -31,6 +31,18 @@ class OnCard:
         return getattr(self.tensor, name)
 
 
+def facts(directory: str) -> dict:
+    """What the functions below return. Each puts what it pretends over what was there before."""
+    return {
+        "read from a buffer, float32": read_from_a_buffer("float32"),
+        "read from a buffer, bfloat16": read_from_a_buffer("bfloat16"),
+        "tensors read for a model": tensors_read_for_a_model(directory),
+        "where filled": where_filled(),
+        "waits for the card": waits_for_the_card(),
+        "device of the writing thread": device_of_the_writing_thread(),
+    }
+
+
 def read_from_a_buffer(dtype: str) -> dict:
     """All tensors of one buffer, read one after the other. allocated: bytes; equal: to what the buffer has."""
     values = np.random.default_rng(0).normal(size=SIZE * COUNT).astype("float32")

@@ -1,10 +1,9 @@
 """A checkpoint is whole or not there: written aside by all ranks, renamed last; what fails leaves the one before."""
 
 import json
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -28,7 +27,6 @@ from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
 VALUES = np.arange(6, dtype="float32").reshape(2, 3)
 
 
@@ -113,13 +111,15 @@ def test_a_rank_without_room_for_its_report_is_not_waited_for(tmp_path, monkeypa
 
 @pytest.mark.parametrize("point", FAULT_POINTS)
 def test_killed_at_each_stage_of_a_save(tmp_path, point):
-    code = (
-        "from tests.checkpoint.test_checkpoint_writer import *; "
-        f"[write(Path({str(tmp_path)!r}), step) for step in (5, 6)]"
-    )
-    environment = os.environ | {"LAUNCH_FAULT": f"{point}@6"}
-    killed = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment)
-    assert killed.returncode == -signal.SIGKILL
+    def save_twice() -> None:
+        os.environ["LAUNCH_FAULT"] = f"{point}@6"
+        for step in (5, 6):
+            write(tmp_path, step)
+
+    killed = multiprocessing.get_context("fork").Process(target=save_twice)
+    killed.start()
+    killed.join(60)
+    assert killed.exitcode == -signal.SIGKILL
     newest = 6 if point == "after-rename" else 5
     assert checkpoints(tmp_path)[0].name == f"checkpoint-{newest}"
     assert all(first_fault(checkpoint) is None for checkpoint in checkpoints(tmp_path))
@@ -127,37 +127,28 @@ def test_killed_at_each_stage_of_a_save(tmp_path, point):
     assert all(name.startswith("checkpoint-") for name in names(tmp_path))
 
 
-def damage_size(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-1])
-
-
-def damage_a_bit(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("damage", "told"),
-    [(damage_size, "bytes, the manifest says"), (damage_a_bit, "SHA-256 differs"), (Path.unlink, "is missing")],
-    ids=["truncated", "flipped bit", "missing"],
-)
 @pytest.mark.parametrize("name", ["model-00001-of-00001.safetensors", "rank-00000.json"])
-def test_damage_is_found_and_named(tmp_path, damage, told, name):
-    checkpoint = write(tmp_path, 5)
-    damage(checkpoint / name)
-    fault = first_fault(checkpoint)
-    assert str(checkpoint / name) in fault and told in fault
-    shares = [first_fault(checkpoint, share=(rank, 2)) for rank in (0, 1)]
-    assert sorted(map(bool, shares)) == [False, True]
+def test_damage_is_found_and_named(tmp_path, name):
+    path = write(tmp_path, 5) / name
+    whole = path.read_bytes()
+    for content, told in [
+        (whole[:-1], "bytes, the manifest says"),
+        (whole[:-1] + bytes([whole[-1] ^ 1]), "SHA-256 differs"),
+        (None, "is missing"),
+    ]:
+        path.write_bytes(content) if content else path.unlink()
+        fault = first_fault(path.parent)
+        assert str(path) in fault and told in fault
+        shares = [first_fault(path.parent, share=(rank, 2)) for rank in (0, 1)]
+        assert sorted(map(bool, shares)) == [False, True]
 
 
-@pytest.mark.parametrize("text", [None, "{", "[]", '{"format": 1}', '{"format": 7}'])
-def test_a_manifest_that_is_none(tmp_path, text):
+def test_a_manifest_that_is_none(tmp_path):
     checkpoint = write(tmp_path, 5)
-    (checkpoint / MANIFEST).unlink()
-    if text:
+    for text in ("{", "[]", '{"format": 1}', '{"format": 7}'):
         (checkpoint / MANIFEST).write_text(text)
+        assert str(checkpoint) in first_fault(checkpoint), text
+    (checkpoint / MANIFEST).unlink()
     assert str(checkpoint) in first_fault(checkpoint)
 
 
@@ -165,13 +156,6 @@ def test_what_is_moved_aside_is_kept(tmp_path):
     moved = [move_aside(write(tmp_path, 5), "damaged-").name for _ in range(3)]
     assert moved == ["damaged-checkpoint-5", "damaged-checkpoint-5.2", "damaged-checkpoint-5.3"]
     assert names(tmp_path) == moved
-
-
-def test_newest_first_by_number(tmp_path):
-    for step in (5, 10, 9):
-        write(tmp_path, step)
-    (tmp_path / "checkpoint-x").mkdir()
-    assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-10", "checkpoint-9", "checkpoint-5"]
 
 
 def model(directory: Path, value: float, files: int) -> Path:
@@ -248,9 +232,9 @@ def test_a_disk_that_is_full_at_any_file_leaves_the_checkpoint_before(tmp_path, 
     assert all(first_fault(checkpoint) is None for checkpoint in checkpoints(tmp_path))
 
 
-def test_a_thousand_checkpoints_and_a_limit(tmp_path):
+def test_many_checkpoints_and_a_limit(tmp_path):
     """What is linked to, and what another program wrote, stays."""
-    for step in range(1, 1001):
+    for step in range(1, 101):
         (tmp_path / f"checkpoint-{step}").mkdir()
         (tmp_path / f"checkpoint-{step}" / MANIFEST).write_text("{}")
     elsewhere = write(tmp_path / "elsewhere", 7)
@@ -259,9 +243,9 @@ def test_a_thousand_checkpoints_and_a_limit(tmp_path):
     (tmp_path / "checkpoint-8").rmdir()
     (tmp_path / "checkpoint-8").symlink_to(elsewhere)
     newest = write(tmp_path, 2000)
-    remove_old(newest, limit=3, best="checkpoint-500")
+    remove_old(newest, limit=3, best="checkpoint-50")
     kept = [path.name for path in checkpoints(tmp_path)]
-    assert kept == [f"checkpoint-{step}" for step in (2000, 1000, 999, 500, 7)]
+    assert kept == [f"checkpoint-{step}" for step in (2000, 100, 99, 50, 7)]
     assert first_fault(elsewhere) is None
     remove_old(newest, limit=1, best=None)
     assert [path.name for path in checkpoints(tmp_path)] == ["checkpoint-2000", "checkpoint-7"]

@@ -20,26 +20,20 @@ COLUMNS = [piece(Part((4, 6), 1, ranges)) for ranges in (((0, 2), (4, 5)), ((2, 
 SLICES = [piece(Part((4, 6), flat=flat)) for flat in ((0, 13), (13, 24))]
 
 
-@pytest.mark.parametrize("pieces", [COLUMNS, SLICES, [piece(Part((4, 6)))]], ids=["columns", "slices", "whole"])
-def test_opened_it_is_whole(pieces):
+ROWS = [piece(Part((4, 6), 0, ranges)) for ranges in (((0, 1), (3, 4)), ((1, 3),))]
+ALL = {"columns": COLUMNS, "rows": ROWS, "slices": SLICES, "whole": [piece(Part((4, 6)))]}
+
+
+@pytest.mark.parametrize("pieces", ALL.values(), ids=ALL)
+def test_opened_it_is_whole_and_begins_as_the_whole(pieces):
     tensor = ShardedTensor("weight", "float32", (4, 6), pieces)
     assert tensor.nbytes == 96 and np.array_equal(tensor.open(), WHOLE)
-
-
-@pytest.mark.parametrize("pieces", [COLUMNS[:1], SLICES[1:]], ids=["columns", "slices"])
-def test_a_missing_part_is_named(pieces):
-    with pytest.raises(UserError, match="weight: parts of it are missing in the checkpoint"):
-        ShardedTensor("weight", "float32", (4, 6), pieces).open()
-
-
-ROWS = [piece(Part((4, 6), 0, ranges)) for ranges in (((0, 1), (3, 4)), ((1, 3),))]
-
-
-@pytest.mark.parametrize("pieces", [COLUMNS, ROWS, SLICES, [piece(Part((4, 6)))]], ids=["c", "r", "s", "whole"])
-def test_the_first_elements_are_those_of_the_whole(pieces):
-    tensor = ShardedTensor("weight", "float32", (4, 6), pieces)
     for count in (1, 6, 7, 15, 24, 99):
         assert np.array_equal(tensor.first(count), WHOLE.reshape(-1)[:count]), count
+    if len(pieces) > 1:
+        for missing in (pieces[:1], pieces[1:]):
+            with pytest.raises(UserError, match="weight: parts of it are missing in the checkpoint"):
+                ShardedTensor("weight", "float32", (4, 6), missing).open()
 
 
 def test_a_base_is_known_without_putting_its_tensors_together(tmp_path, monkeypatch):

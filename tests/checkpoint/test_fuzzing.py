@@ -22,11 +22,9 @@ from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.weights.torch_reader import read_torch
-from tests.fuzzing import cases, damaged
+from tests.fuzzing import FEW_AND_MANY, cases, damaged
 from tests.weights.torch_files import save_arrays
 
-# The same cases each time in `make test`, new ones in `make test-long`.
-FEW_AND_MANY = pytest.mark.parametrize("count", [60, pytest.param(1500, marks=pytest.mark.long)])
 TENSORS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(4, np.float16), "c": np.zeros((0, 2), "i8")}
 SAFETENSORS = save(TENSORS, metadata={"format": "np"})
 INDEX = json.dumps({"metadata": {}, "weight_map": {"a": "x.safetensors", "b": "x.safetensors"}}).encode()

@@ -28,12 +28,12 @@ def directory(ranks, tmp_path_factory):
 @pytest.mark.parametrize(
     ("layout", "files", "dtype"),
     [
-        ("single", "single", "float32"),
-        ("single", "single", "float16"),
-        ("tp2", "single", "float32"),
         ("tp2", "pdparams", "float32"),
-        ("pp2", "single", "float32"),
-        ("stage2", "single", "float32"),
+        pytest.param("single", "single", "float16", marks=pytest.mark.long),
+        pytest.param("pp2", "single", "float32", marks=pytest.mark.long),
+        pytest.param("single", "single", "float32", marks=pytest.mark.nightly),
+        pytest.param("tp2", "single", "float32", marks=pytest.mark.nightly),
+        pytest.param("stage2", "single", "float32", marks=pytest.mark.nightly),
     ],
 )
 def test_peak_beyond_the_parameters(ranks, directory, layout, files, dtype):

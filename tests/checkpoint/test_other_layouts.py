@@ -16,7 +16,7 @@ TP2_PP2 = Layout(tensor=2, pipeline=2, accumulation=4)
 ALL_FOUR = Layout(tensor=2, pipeline=2, stage=1, sharding=2, sequence_parallel=True, accumulation=4)
 SAVED = STEPS // 2
 
-long = pytest.mark.long
+long, nightly = pytest.mark.long, pytest.mark.nightly
 
 
 class Interrupted:
@@ -66,17 +66,17 @@ def interrupted(ranks, tmp_path_factory) -> Interrupted:
         pytest.param(before, after, id=f"{before.name} to {after.name}", marks=marks)
         for before, after, marks in [
             (TP2, SINGLE, []),
-            (PP2, TP2, []),
-            (SINGLE, TP2, long),
-            (PP2, SINGLE, long),
-            (DP2, Layout(data=4), long),
+            (PP2, TP2, long),
             (STAGE1, STAGE2, long),
-            (STAGE2, STAGE3, long),
-            (STAGE3, SINGLE, long),
-            (SINGLE, STAGE3, long),
-            (TP2, STAGE3, long),
             (STAGE3, TP2_PP2, long),
             (ALL_FOUR, TP2, long),
+            (SINGLE, TP2, nightly),
+            (PP2, SINGLE, nightly),
+            (DP2, Layout(data=4), nightly),
+            (STAGE2, STAGE3, nightly),
+            (STAGE3, SINGLE, nightly),
+            (SINGLE, STAGE3, nightly),
+            (TP2, STAGE3, nightly),
         ]
     ],
 )
@@ -90,7 +90,7 @@ def test_losses_are_those_of_one_process_that_went_on(interrupted, before, after
         assert np.abs(found - expected.column(key)[SAVED:]).max() <= tolerance, key
 
 
-@long
+@nightly
 def test_moments_in_16_bits_continue_in_another_layout(ranks, interrupted, tmp_path):
     narrow = Interrupted(ranks, tmp_path, "--optim", "adamw_16bit_moment")
     losses = [record["loss"] for record in read_train_log(narrow.continued(TP2, STAGE3))]

@@ -44,14 +44,10 @@ def test_every_array_is_as_saved(path, protocol, kind):
         assert opened.tobytes() == expected.tobytes()
 
 
-def test_uint16_is_what_paddle_saves_bfloat16_as(path):
-    save(path, {"x": np.array([0x3F80], np.uint16)})
-    assert read_pdparams(path)["x"].dtype == "bfloat16"
-
-
-def test_a_parameter_is_its_array(path):
-    save(path, {"x": ("linear_0.w_0", np.ones((2, 2), np.float32))})
-    assert read_pdparams(path)["x"].open().tolist() == [[1, 1], [1, 1]]
+def test_bfloat16_comes_as_uint16_and_a_parameter_is_its_array(path):
+    save(path, {"x": np.array([0x3F80], np.uint16), "y": ("linear_0.w_0", np.ones((2, 2), np.float32))})
+    found = read_pdparams(path)
+    assert found["x"].dtype == "bfloat16" and found["y"].open().tolist() == [[1, 1], [1, 1]]
 
 
 class Runs:
@@ -74,20 +70,14 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("where", HOSTILE)
-def test_nothing_is_run(path, tmp_path, where, protocol):
+def test_nothing_is_run(path, tmp_path, where):
     mark = tmp_path / "was-run"
-    save(path, HOSTILE[where](mark), protocol)
-    with pytest.raises(UserError, match="refused|not a file of paddle.save"):
-        read_pdparams(path)
-    assert not mark.exists()
-
-
-def test_the_files_are_as_hostile_as_they_look(path, tmp_path):
-    save(path, HOSTILE["as a tensor"](tmp_path / "was-run"))
-    pickle.loads(path.read_bytes())
-    assert (tmp_path / "was-run").exists()
+    for protocol in range(6):
+        save(path, HOSTILE[where](mark), protocol)
+        with pytest.raises(UserError, match="refused|not a file of paddle.save"):
+            read_pdparams(path)
+        assert not mark.exists()
 
 
 def test_what_a_file_asks_for_is_named(path):
@@ -117,22 +107,17 @@ def test_what_is_no_named_array_of_numbers_is_refused(path, value):
         read_pdparams(path)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 50, 200, 70_000, 140_000, -100])
-def test_a_file_that_is_cut_off_is_refused(path, kept):
+def test_a_damaged_file_or_another_kind_is_refused(path):
     save(path, {"a": np.ones(16_000, np.float32), "b": np.ones(20_000, np.float32), "c": np.ones(5, np.float32)})
-    os.truncate(path, kept if kept >= 0 else path.stat().st_size + kept)
-    with pytest.raises(UserError, match="damaged"):
+    whole = path.read_bytes()
+    for kept in (0, 1, 50, 200, 70_000, 140_000, -100):
+        path.write_bytes(whole[:kept])
+        with pytest.raises(UserError, match="damaged"):
+            read_pdparams(path)
+    path.write_bytes(b"PK\x03\x04" + bytes(200))
+    with pytest.raises(UserError, match="not a file of paddle.save, or damaged"):
         read_pdparams(path)
-
-
-def test_bytes_that_do_not_fill_the_shape_are_refused(path):
     save(path, {"x": np.arange(6, dtype=np.float32)})
     path.write_bytes(path.read_bytes().replace(b"K\x06\x85", b"K\x07\x85"))  # the tuple (6,) becomes (7,)
     with pytest.raises(UserError, match="'x' has 24 bytes, its shape says 28"):
-        read_pdparams(path)
-
-
-def test_a_file_of_another_kind_is_refused(path):
-    path.write_bytes(b"PK\x03\x04" + bytes(200))
-    with pytest.raises(UserError, match="not a file of paddle.save, or damaged"):
         read_pdparams(path)

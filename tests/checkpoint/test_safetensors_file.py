@@ -38,6 +38,7 @@ def test_every_tensor_is_as_written(tmp_path, tensors):
         assert (found[name].dtype, opened.dtype, opened.shape) == (str(expected.dtype), expected.dtype, expected.shape)
         assert found[name].nbytes == expected.nbytes
         assert opened.tobytes() == expected.tobytes()
+        assert not opened.flags.writeable
 
 
 def test_bfloat16_comes_as_its_bits(tmp_path):
@@ -46,13 +47,6 @@ def test_bfloat16_comes_as_its_bits(tmp_path):
     [tensor] = read_header(path)[0].values()
     assert tensor.dtype == "bfloat16"
     assert tensor.open().tolist() == [[0x3F80, 0xC000]]
-
-
-def test_a_view_cannot_be_written(tmp_path, tensors):
-    save_file(tensors, tmp_path / "model.safetensors")
-    view = read_header(tmp_path / "model.safetensors")[0]["matrix"].open()
-    with pytest.raises(ValueError, match="read-only"):
-        view[0, 0] = 1
 
 
 def refusal(path) -> str:
@@ -71,8 +65,16 @@ def test_a_file_that_is_cut_off_is_named_with_both_sizes(tmp_path, tensors):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"\x08\0\0", struct.pack("<Q", 40) + b'{"x": ', struct.pack("<Q", 2) + b"[]", b"PK\x03\x04" + b"\0" * 99],
-    ids=["empty", "short", "cut", "list", "zip"],
+    [
+        *(
+            b"",
+            b"\x08\0\0",
+            struct.pack("<Q", 40) + b'{"x": ',
+            struct.pack("<Q", 2) + b"[]",
+            b"PK\x03\x04" + b"\0" * 99,
+        ),
+        *(struct.pack("<Q", size) + b"{}" for size in (2**63, 2**64 - 1, 100_000_001, 10**8)),  # unread
+    ],
 )
 def test_a_file_of_another_kind_is_named(tmp_path, content):
     path = tmp_path / "model.safetensors"
@@ -80,43 +82,30 @@ def test_a_file_of_another_kind_is_named(tmp_path, content):
     assert refusal(path).startswith(f"{path}: not a safetensors file, or cut off in its header")
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        '{"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}',
-        '{"dtype": "F32", "shape": [-1], "data_offsets": [0, -4]}',
-        '{"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}',
-        '{"dtype": "F4", "shape": [1], "data_offsets": [0, 4]}',
-        '{"shape": [1]}',
-        "7",
-    ],
-)
-def test_an_entry_that_makes_no_sense_is_named(tmp_path, entry):
-    write(tmp_path / "model.safetensors", f'{{"x": {entry}}}'.encode(), bytes(4))
-    assert "the header's entry for 'x' makes no sense" in refusal(tmp_path / "model.safetensors")
+def u8(size: int, start: int, stop: int, dtype: str = "U8") -> str:
+    return f'{{"dtype": "{dtype}", "shape": [{size}], "data_offsets": [{start}, {stop}]}}'
 
 
-HOSTILE = {
-    "overlap": ('{"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, '
-                '"b": {"dtype": "U8", "shape": [3], "data_offsets": [1, 4]}}', "tensors overlap"),
-    "hole": ('{"a": {"dtype": "U8", "shape": [1], "data_offsets": [3, 4]}}', "leave bytes between them"),
-    "twice": ('{"a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}, '
-              '"a": {"dtype": "I8", "shape": [4], "data_offsets": [0, 4]}}', "not a safetensors file"),
-    "overflow": ('{"a": {"dtype": "U8", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}}', "no sense"),
-    "numbers": ('{"a": {"dtype": "U8", "shape": [4.0], "data_offsets": [0, 4]}}', "no sense"),
-    "metadata": ('{"__metadata__": [], "a": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}}', "__metadata__"),
+NO_SENSE = "the header's entry for 'a' makes no sense"
+HEADERS = {
+    "too few bytes": (f'{{"a": {u8(2, 0, 4, "F32")}}}', NO_SENSE),
+    "negative size": (f'{{"a": {u8(-1, 0, -4, "F32")}}}', NO_SENSE),
+    "negative offset": (f'{{"a": {u8(1, -4, 0, "F32")}}}', NO_SENSE),
+    "unknown dtype": (f'{{"a": {u8(1, 0, 4, "F4")}}}', NO_SENSE),
+    "shape alone": ('{"a": {"shape": [1]}}', NO_SENSE),
+    "number": ('{"a": 7}', NO_SENSE),
+    "overflow": ('{"a": {"dtype": "U8", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}}', NO_SENSE),
+    "no whole number": ('{"a": {"dtype": "U8", "shape": [4.0], "data_offsets": [0, 4]}}', NO_SENSE),
+    "overlap": (f'{{"a": {u8(4, 0, 4)}, "b": {u8(3, 1, 4)}}}', "tensors overlap"),
+    "hole": (f'{{"a": {u8(1, 3, 4)}}}', "leave bytes between them"),
+    "twice": (f'{{"a": {u8(4, 0, 4)}, "a": {u8(4, 0, 4, "I8")}}}', "not a safetensors file"),
+    "metadata": (f'{{"__metadata__": [], "a": {u8(4, 0, 4)}}}', "__metadata__"),
     "nested": ("[" * 100_000, "not a safetensors file"),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_header_that_is_made_to_deceive_is_refused(tmp_path, name):
-    header, reason = HOSTILE[name]
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_that_makes_no_sense_or_is_made_to_deceive_is_refused(tmp_path, name):
+    header, reason = HEADERS[name]
     write(tmp_path / "model.safetensors", header.encode(), bytes(4))
     assert reason in refusal(tmp_path / "model.safetensors")
-
-
-@pytest.mark.parametrize("size", [2**63, 2**64 - 1, 100_000_001, 10**8])
-def test_a_header_longer_than_its_file_is_refused_unread(tmp_path, size):
-    (tmp_path / "model.safetensors").write_bytes(struct.pack("<Q", size) + b"{}")
-    assert "cut off in its header" in refusal(tmp_path / "model.safetensors")

@@ -36,50 +36,45 @@ def refusal(directory) -> str:
     return str(refused.value)
 
 
-def test_one_file(tmp_path):
-    save_file({"a.one": ONE, "a.two": TWO}, tmp_path / "model.safetensors")
-    assert values(tmp_path) == {"a.one": ONE.tolist(), "a.two": TWO.tolist()}
+BOTH = {"a.one": ONE.tolist(), "a.two": TWO.tolist()}
 
 
-def test_several_files_with_an_index(sharded):
-    assert values(sharded) == {"a.one": ONE.tolist(), "a.two": TWO.tolist()}
+def test_one_file_or_several_with_an_index(tmp_path, sharded):
+    """A downloaded model may lie behind links, as Hugging Face's cache has it: snapshots of links into blobs."""
+    assert values(sharded) == BOTH
+    (snapshot := tmp_path / "snapshot").mkdir()
+    for path in sharded.glob("model*"):
+        (snapshot / path.name).symlink_to(path)
+    assert values(snapshot) == BOTH
+    (one := tmp_path / "one").mkdir()
+    save_file({"a.one": ONE, "a.two": TWO}, one / "model.safetensors")
+    assert values(one) == BOTH
 
 
-def test_pdparams_where_there_is_nothing_else(sharded):
+def test_pdparams_where_there_is_nothing_else(sharded, tmp_path):
     (sharded / "model_state.pdparams").write_bytes(pickle.dumps({"other": TWO}, 4))
     assert set(values(sharded)) == {"a.one", "a.two"}
     (sharded / "model.safetensors.index.json").unlink()
     assert values(sharded) == {"other": TWO.tolist()}
+    (several := tmp_path / "several").mkdir()
+    (several / "1.pdparams").write_bytes(pickle.dumps({"a.one": ONE}, 4))
+    (several / "2.pdparams").write_bytes(pickle.dumps({"a.two": TWO}, 4))
+    index(several, {"a.one": "1.pdparams", "a.two": "2.pdparams"}, "model_state.pdparams.index.json")
+    assert values(several) == BOTH
 
 
-def test_several_pdparams_with_an_index(tmp_path):
-    (tmp_path / "1.pdparams").write_bytes(pickle.dumps({"a.one": ONE}, 4))
-    (tmp_path / "2.pdparams").write_bytes(pickle.dumps({"a.two": TWO}, 4))
-    index(tmp_path, {"a.one": "1.pdparams", "a.two": "2.pdparams"}, "model_state.pdparams.index.json")
-    assert values(tmp_path) == {"a.one": ONE.tolist(), "a.two": TWO.tolist()}
-
-
-def test_a_missing_file_of_several_is_named(sharded):
-    (sharded / "model-2.safetensors").unlink()
-    assert refusal(sharded) == (
-        f"{sharded}: model-2.safetensors missing, of 2 files in model.safetensors.index.json. Copy them."
-    )
-
-
-def test_a_truncated_file_of_several_is_named(sharded):
-    os.truncate(sharded / "model-2.safetensors", 80)
-    assert "model-2.safetensors: 80 bytes, its header says" in refusal(sharded)
-
-
-def test_an_index_of_other_files_is_named(sharded):
+def test_files_that_are_not_those_of_the_index_are_named(sharded):
     index(sharded, {"a.one": "model-1.safetensors", "a.three": "model-2.safetensors"})
     assert "a.three not in the files it names" in refusal(sharded)
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"weight_map": 3}', "{}"])
-def test_an_index_that_is_none_is_named(sharded, text):
-    (sharded / "model.safetensors.index.json").write_text(text)
-    assert "not an index of weights files" in refusal(sharded)
+    for text in ("", "[]", '{"weight_map": 3}', "{}"):
+        (sharded / "model.safetensors.index.json").write_text(text)
+        assert "not an index of weights files" in refusal(sharded)
+    index(sharded, {"a.one": "model-1.safetensors", "a.two": "model-2.safetensors"})
+    os.truncate(sharded / "model-2.safetensors", 80)
+    assert "model-2.safetensors: 80 bytes, its header says" in refusal(sharded)
+    (sharded / "model-2.safetensors").unlink()
+    missing = "model-2.safetensors missing, of 2 files in model.safetensors.index.json. Copy them."
+    assert refusal(sharded) == f"{sharded}: {missing}"
 
 
 def test_hugging_faces_layout_is_told_with_the_command(tmp_path):
@@ -90,23 +85,17 @@ make import MODEL={tmp_path}"
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "pytorch_model.bin").write_bytes(b"PK")
     assert refusal(tmp_path) == f"{tmp_path}/pytorch_model.bin: {said}"
-
-
-def test_the_command_of_an_import_can_be_pasted(tmp_path):
     (theirs := tmp_path / "their model").mkdir()
     (theirs / "pytorch_model.bin").write_bytes(b"PK")
-    assert refusal(theirs).endswith(f"make import MODEL='{theirs}'")
+    assert refusal(theirs).endswith(f"make import MODEL='{theirs}'"), "it can be pasted"
 
 
 def test_parts_of_a_model_are_told_apart_from_a_model(tmp_path):
+    assert refusal(tmp_path).startswith(f"{tmp_path}: no weights: looked for model.safetensors, model_state.pdparams")
     (tmp_path / "model_state.tp00.pdparams").write_bytes(b"")
     (tmp_path / "model_state.tp01.pdparams").write_bytes(b"")
     said = refusal(tmp_path)
     assert "model_state.tp00.pdparams is one rank's part" in said and "(2 such files)" in said
-
-
-def test_no_weights_at_all(tmp_path):
-    assert refusal(tmp_path).startswith(f"{tmp_path}: no weights: looked for model.safetensors, model_state.pdparams")
 
 
 @pytest.mark.parametrize("name", ["../model-1.safetensors", "/etc/passwd", "..", "", "a/model-1.safetensors", "a\0b"])
@@ -115,12 +104,3 @@ def test_an_index_that_names_files_elsewhere_is_refused(sharded, name):
     index(sharded / "inner", {"a.one": name})
     found = refusal(sharded / "inner")
     assert found.endswith(f"index.json: found {name!r}, allowed: names of files beside it. Copy it again.")
-
-
-def test_a_downloaded_model_may_lie_behind_links(sharded):
-    """As Hugging Face's cache has it: snapshots of links into blobs."""
-    snapshot = sharded / "snapshot"
-    snapshot.mkdir()
-    for path in sharded.glob("model*"):
-        (snapshot / path.name).symlink_to(path)
-    assert values(snapshot) == values(sharded)

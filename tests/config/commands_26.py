@@ -35,15 +35,6 @@ python -u -m paddle.distributed.fleet.launch --gpus "0,1,2,3" finetune_generatio
     --metric_for_best_model accuracy --eval_with_do_generation False --recompute --save_total_limit 1
     --overwrite_output_dir --tensor_parallel_degree 4
 """
-PIPELINE = """
-python -u -m paddle.distributed.launch --gpus "4,5,6,7" finetune_generation.py
-    --model_name_or_path __internal_testing__/tiny-random-llama --do_train --do_eval --num_train_epochs 1
-    --dataloader_num_workers 1 --gradient_accumulation_steps 16 --per_device_train_batch_size 1
-    --per_device_eval_batch_size 16 --tensor_parallel_degree 2 --pipeline_parallel_degree 2
-    --pipeline_parallel_config "disable_p2p_cache_shape" --overwrite_output_dir --output_dir ./checkpoints/
-    --logging_steps 1 --disable_tqdm 1 --eval_steps 100 --eval_with_do_generation 0 --fp16 0 --fp16_opt_level O2
-    --recompute 0 --learning_rate 3e-5 --lr_scheduler_type linear --max_grad_norm 1.0 --warmup_steps 20
-"""
 PIPELINE_BEFORE = """
 python -u -m paddle.distributed.launch --gpus "4,5,6,7" finetune_generation.py
     --model_name_or_path facebook/tiny-random-llama --do_train --do_eval --num_train_epochs 1
@@ -54,35 +45,11 @@ python -u -m paddle.distributed.launch --gpus "4,5,6,7" finetune_generation.py
     --fp16 0 --fp16_opt_level O2 --recompute --learning_rate 3e-5 --lr_scheduler_type linear --max_grad_norm 1.0
     --warmup_steps 20
 """
-INSTRUCTION = """
-python -u -m paddle.distributed.fleet.launch --gpus "0,1,2,3" finetune_instruction_generation.py
-    --model_name_or_path facebook/llama-7b --do_train --do_eval --num_train_epochs 1 --per_device_train_batch_size 4
-    --per_device_eval_batch_size 4 --tensor_parallel_degree 4 --overwrite_output_dir --output_dir ./checkpoints/
-    --logging_steps 10 --fp16 --fp16_opt_level O2 --recompute --learning_rate 3e-5 --lr_scheduler_type linear
-    --max_grad_norm 1.0 --warmup_steps 20 --gradient_accumulation_steps 32 --logging_steps 1 --eval_steps 1000
-"""
-LORA = """
-python finetune_generation.py --output_dir ./checkpoints/ --per_device_train_batch_size 4
-    --gradient_accumulation_steps 2 --per_device_eval_batch_size 8 --model_name_or_path facebook/llama-7b
-    --task_name squad --num_train_epochs 2 --learning_rate 3e-4 --warmup_steps 30 --logging_steps 1
-    --evaluation_strategy epoch --save_strategy epoch --src_length 1024 --tgt_length 1024 --fp16 --fp16_opt_level O2
-    --do_train --do_eval --disable_tqdm True --load_best_model_at_end True --metric_for_best_model accuracy
-    --eval_with_do_generation False --recompute --save_total_limit 1 --overwrite_output_dir --lora True --lora_rank 8
-"""
 # Not a line of the README: the flags that finetune_generation.py had between the two of its states above.
 LORA_BETWEEN = """
 python finetune_generation.py --output_dir ./checkpoints/ --model_name_or_path facebook/llama-7b --task_name squad
     --tgt_length 160 --lora True --r 4 --merge_weights False --instruction_generation True --do_generation False
     --do_train --num_beams 5 --label_smoothing 0.1
-"""
-PREFIX = """
-python finetune_generation.py --output_dir ./checkpoints/ --per_device_train_batch_size 4
-    --gradient_accumulation_steps 2 --per_device_eval_batch_size 8 --model_name_or_path facebook/llama-7b
-    --task_name squad --num_train_epochs 2 --learning_rate 3e-5 --warmup_steps 30 --logging_steps 1
-    --evaluation_strategy epoch --save_strategy epoch --src_length 1024 --tgt_length 1024 --fp16 --fp16_opt_level O2
-    --do_train --do_eval --disable_tqdm True --load_best_model_at_end True --metric_for_best_model accuracy
-    --eval_with_do_generation False --recompute --save_total_limit 1 --overwrite_output_dir --prefix_tuning True
-    --num_prefix_tokens 64
 """
 MERGE_RANKS = """
 python -m paddle.distributed.launch --gpus 0,1,2,3 predict_generation.py

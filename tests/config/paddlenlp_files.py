@@ -58,7 +58,8 @@ LORA = FINETUNE | {"lora": True, "learning_rate": 3e-04}
 PREFIX = FINETUNE | {"prefix_tuning": True, "learning_rate": 3e-02}
 BF16, FP16, FLASH = {"bf16": True}, {"fp16": True}, {"use_flash_attention": True}
 FUSED = FLASH | {"use_fused_rms_norm": True, "use_fused_rope": True}
-STAGE2 = {"sharding": "stage2"}
+STAGE1, STAGE2, SHARDED = {"sharding": "stage1"}, {"sharding": "stage2"}, {"sharding_parallel_degree": 4}
+STEPS = {"evaluation_strategy": "steps", "save_strategy": "steps", "save_steps": 1}
 FLASH_MASK = {"zero_padding": True, "greedy_zero_padding": True, "flash_mask": True, "lazy": True}
 LONG = (
     BF16
@@ -98,56 +99,34 @@ MODELS = {
 FILES = {
     "llama/pretrain": PRETRAIN | BF16 | FUSED | STAGE2 | {"tensor_parallel_degree": 2, "recompute": False},
     "llama/sft": FINETUNE | BF16 | STAGE2 | {"pipeline_parallel_config": "disable_p2p_cache_shape", "recompute": False},
-    "llama/lora": LORA
-    | BF16
-    | FLASH
-    | {"sharding": "stage1", "pissa": False, "do_eval": False}
-    | {"evaluation_strategy": "steps", "save_strategy": "steps", "save_steps": 1},
+    "llama/lora": LORA | BF16 | FLASH | STAGE1 | {"pissa": False, "do_eval": False} | STEPS,
     "llama/qlora": LORA | BF16 | {"weight_quantize_algo": "nf4"},
     "llama/pt": PREFIX | BF16 | FLASH,
     "llama-3.1/flashmask-sft": FINETUNE | LONG | STAGE2,
-    "llama-3.1/flashmask-lora": LORA | LONG | {"sharding": "stage1", "benchmark": True},
+    "llama-3.1/flashmask-lora": LORA | LONG | STAGE1 | {"benchmark": True},
     "llama-3.1/sft-long": FINETUNE
     | BF16
     | FLASH
     | STAGE2
-    | {
-        "tensor_parallel_degree": 8,
-        "src_length": 131000,
-        "max_length": 131072,
-        "zero_padding": True,
-        "flash_mask": True,
-    }
-    | {"use_fused_head_and_loss_fn": True, "use_sparse_head_and_loss_fn": True, "autotuner_benchmark": False},
-    "baichuan/pretrain": PRETRAIN
-    | BF16
-    | FUSED
-    | STAGE2
-    | {"tensor_parallel_degree": 2, "sharding_parallel_degree": 4, "recompute": False},
-    "baichuan/lora": LORA | FP16 | FLASH | {"sharding": "stage1", "sharding_parallel_degree": 1},
-    "baichuan/qlora": LORA | FP16 | FLASH | {"weight_quantize_algo": "nf4"},
+    | {"tensor_parallel_degree": 8, "src_length": 131000, "max_length": 131072, "zero_padding": True}
+    | {"flash_mask": True, "use_fused_head_and_loss_fn": True, "use_sparse_head_and_loss_fn": True}
+    | {"autotuner_benchmark": False},
+    "baichuan/pretrain": PRETRAIN | BF16 | FUSED | STAGE2 | {"tensor_parallel_degree": 2, "recompute": False} | SHARDED,
+    "baichuan/lora": LORA | FP16 | FLASH | STAGE1 | {"sharding_parallel_degree": 1},
     "bloom/sft": FINETUNE | FP16 | {"tensor_parallel_degree": 4},
-    "bloom/lora": LORA | FP16,
     "bloom/pt": PREFIX | FP16,
-    "chatglm/sft": FINETUNE | FP16 | {"tensor_parallel_degree": 4},
     "chatglm/lora": LORA | FP16,
-    "chatglm/pt": PREFIX | FP16,
     "chatglm2/pretrain": PRETRAIN
     | FP16
     | STAGE2
     | {"tensor_parallel_degree": 8, "sharding_parallel_degree": 1, "max_seq_length": 512, "num_hidden_layers": 2}
     | {"num_train_epochs": 2, "evaluation_strategy": "epoch", "save_strategy": "epoch"}
     | {"load_best_model_at_end": True, "metric_for_best_model": "accuracy", "use_flash_attention": False},
-    "chatglm2/sft": FINETUNE | FP16 | {"sharding": "stage1", "sharding_parallel_degree": 8},
-    "chatglm2/lora": LORA | FP16,
-    "chatglm2/pt": PREFIX | FP16,
-    "qwen/pretrain": PRETRAIN | BF16 | STAGE2 | FLASH | {"use_fused_rms_norm": True},
+    "chatglm2/sft": FINETUNE | FP16 | STAGE1 | {"sharding_parallel_degree": 8},
     "qwen-0.5b/pretrain": PRETRAIN
     | FP16
     | STAGE2
     | {"continue_training": 0, "max_seq_length": 1024, "use_flash_attention": False, "use_fused_rms_norm": False},
-    "qwen/sft": FINETUNE | BF16 | FLASH | STAGE2,
-    "qwen-0.5b-instruct/sft": FINETUNE | FP16 | STAGE2,
     "qwen-0.5b-instruct/sft-best": FINETUNE
     | FP16
     | FUSED
@@ -155,14 +134,8 @@ FILES = {
     | {"zero_padding": True, "fuse_attention_qkv": True, "fuse_attention_ffn": True}
     | {"use_fused_linear_cross_entropy": True, "recompute": False},
     "qwen/lora": LORA | BF16 | FLASH | {"tensor_parallel_degree": 4, "pissa": False},
-    "qwen-0.5b-instruct/lora": LORA | FP16,
-    "qwen/pt": PREFIX | BF16 | FLASH,
-    "qwen-0.5b-instruct/pt": PREFIX | FP16,
     "mistral/sft": FINETUNE | BF16 | {"tensor_parallel_degree": 8, "zero_padding": True},
-    "mistral/lora": LORA | BF16 | FLASH | {"zero_padding": True},
-    "mistral/pt": PREFIX | BF16,
-    "opt/sft": FINETUNE | FP16 | STAGE2 | {"sharding_parallel_degree": 4},
-    "opt/lora": LORA | FP16,
+    "opt/sft": FINETUNE | FP16 | STAGE2 | SHARDED,
 }
 
 

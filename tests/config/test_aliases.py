@@ -14,6 +14,8 @@ SQUAD = "--task_name is --dataset_name_or_path today"
 BOTH_LENGTHS = "--tgt_length is --max_length 2048 today, with --src_length 1024: both together"
 TYPE = "--model_type is left out: the model's config.json says it (--model_name_or_path)"
 
+SQUAD_FLAGS = {"task_name": None, "dataset_name_or_path": "squad", "tgt_length": None}
+BATCH = {"per_device_train_batch_size": "1", "gradient_accumulation_steps": "16"}
 # command -> {flag of today: its value, None where it is gone}, for those that differ, and the lines that tell it
 BECOMES = {
     "PRETRAIN": ({"model_type": None}, [TYPE]),
@@ -21,41 +23,18 @@ BECOMES = {
         {"model_type": None, "virtual_pp_degree": None},
         [TYPE, "--virtual_pp_degree is left out: the interleaved pipeline is not supported here"],
     ),
-    "FULL_TP4": (
-        {"task_name": None, "dataset_name_or_path": "squad", "tgt_length": None, "max_length": "2048"},
-        [SQUAD, BOTH_LENGTHS],
-    ),
-    "PIPELINE": ({}, []),
+    "FULL_TP4": (SQUAD_FLAGS | {"max_length": "2048"}, [SQUAD, BOTH_LENGTHS]),
     "PIPELINE_BEFORE": (
-        {
-            "pipeline_parallel_mirco_batch_size": None,
-            "per_device_train_batch_size": "1",
-            "gradient_accumulation_steps": "16",
-        },
+        BATCH | {"pipeline_parallel_mirco_batch_size": None},
         [
             "--pipeline_parallel_mirco_batch_size is --per_device_train_batch_size 1 "
             "--gradient_accumulation_steps 16 today"
         ],
     ),
-    "INSTRUCTION": ({}, []),
-    "LORA": (
-        {"task_name": None, "dataset_name_or_path": "squad", "tgt_length": None, "max_length": "2048"},
-        [SQUAD, BOTH_LENGTHS],
-    ),
     "LORA_BETWEEN": (
-        {
-            "task_name": None,
-            "dataset_name_or_path": "squad",
-            "tgt_length": None,
-            "src_length": "128",
-            "max_length": "288",
-            "r": None,
-            "lora_rank": "4",
-            "merge_weights": None,
-            "instruction_generation": None,
-            "do_generation": None,
-            "eval_with_do_generation": "False",
-        },
+        SQUAD_FLAGS
+        | {"src_length": "128", "max_length": "288", "r": None, "lora_rank": "4", "merge_weights": None}
+        | {"instruction_generation": None, "do_generation": None, "eval_with_do_generation": "False"},
         [
             SQUAD,
             "--r is --lora_rank today",
@@ -65,15 +44,7 @@ BECOMES = {
             "--tgt_length is --max_length 288 today, with --src_length 128: both together",
         ],
     ),
-    "PREFIX": (
-        {"task_name": None, "dataset_name_or_path": "squad", "tgt_length": None, "max_length": "2048"},
-        [SQUAD, BOTH_LENGTHS],
-    ),
-    "MERGE_RANKS": ({}, []),
-    "MERGE_RANKS_AND_STAGES": ({}, []),
-    "MERGE_LORA": ({}, []),
-    "PREDICT": ({}, []),
-    "PREDICT_LORA": ({}, []),
+    **dict.fromkeys(("MERGE_RANKS", "MERGE_RANKS_AND_STAGES", "MERGE_LORA", "PREDICT", "PREDICT_LORA"), ({}, [])),
     "PREDICT_PREFIX": ({}, []),
     "EXPORT": (
         {"model_path": None, "model_name_or_path": "checkpoints/"},
@@ -92,7 +63,7 @@ GONE = {
 }
 # Flags of 2.6 that keep their names, of methods that finetune_generation.py may not have yet.
 SAME_NAME = {"prefix_tuning", "num_prefix_tokens", "eval_with_do_generation"}
-TRAINING = {"run_pretrain.py", "finetune_generation.py", "finetune_instruction_generation.py"}
+TRAINING = {"run_pretrain.py", "finetune_generation.py"}
 
 
 def parsed(command: str) -> tuple[str, dict]:
@@ -143,9 +114,8 @@ def test_what_cannot_be_translated_is_refused_with_the_reason(name, value, found
 
 
 def test_the_micro_batch_of_26_multiplies_the_accumulation():
-    flags, _ = todays_flags(
-        parse_flags(["--pipeline_parallel_mirco_batch_size", "2", "--gradient_accumulation_steps", "3"])
-    )
+    asked = "--pipeline_parallel_mirco_batch_size 2 --gradient_accumulation_steps 3"
+    flags, _ = todays_flags(parse_flags(asked.split()))
     assert flags == {"per_device_train_batch_size": ["2"], "gradient_accumulation_steps": ["12"]}  # 8 / 2 x 3
 
 

@@ -25,83 +25,49 @@ ROWS = [row for rows in table().values() for row in rows]
 CHATGLM2 = {
     "train_micro_batch_size_per_gpu": 4,
     "zero_allow_untested_optimizer": True,
-    "fp16": {
-        "enabled": True,
-        "loss_scale": 0,
-        "initial_scale_power": 16,
-        "loss_scale_window": 1000,
-        "hysteresis": 2,
-        "min_loss_scale": 1,
-    },
-    "zero_optimization": {
-        "stage": 2,
-        "offload_optimizer": {"device": "cpu", "pin_memory": True},
-        "allgather_partitions": True,
-        "allgather_bucket_size": 5e8,
-        "overlap_comm": False,
-        "reduce_scatter": True,
-        "reduce_bucket_size": 5e8,
-        "contiguous_gradients": True,
-    },
+    "fp16": {"enabled": True, "loss_scale": 0, "initial_scale_power": 16}
+    | {"loss_scale_window": 1000, "hysteresis": 2, "min_loss_scale": 1},
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu", "pin_memory": True}}
+    | {"allgather_partitions": True, "allgather_bucket_size": 5e8, "overlap_comm": False, "reduce_scatter": True}
+    | {"reduce_bucket_size": 5e8, "contiguous_gradients": True},
 }
 # ds_config_zero3.json of transformers' tests.
 TRAINER_FILLS_IN = {
     "bf16": {"enabled": AUTO},
-    "optimizer": {
-        "type": "AdamW",
-        "params": {"lr": AUTO, "betas": AUTO, "eps": AUTO, "weight_decay": AUTO},
-    },
+    "optimizer": {"type": "AdamW", "params": dict.fromkeys(("lr", "betas", "eps", "weight_decay"), AUTO)},
     "scheduler": {
         "type": "WarmupLR",
-        "params": {"warmup_min_lr": AUTO, "warmup_max_lr": AUTO, "warmup_num_steps": AUTO},
+        "params": dict.fromkeys(("warmup_min_lr", "warmup_max_lr", "warmup_num_steps"), AUTO),
     },
-    "zero_optimization": {
-        "stage": 3,
-        "offload_param": {"device": "none"},
-        "sub_group_size": 1e9,
-        "stage3_gather_16bit_weights_on_model_save": True,
-    },
+    "zero_optimization": {"stage": 3, "offload_param": {"device": "none"}}
+    | {"sub_group_size": 1e9, "stage3_gather_16bit_weights_on_model_save": True},
     "gradient_clipping": AUTO,
     "train_batch_size": AUTO,
     "wall_clock_breakdown": False,
 }
 # All numbers stated, as DeepSpeed's own examples have them; with older names.
+ADAM = {"lr": 2e-5, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}
+COSINE = {"total_num_steps": 5000, "warmup_num_steps": 100, "cos_min_ratio": 0.1}
 STATED = {
     "train_batch_size": 64,
     "gradient_accumulation_steps": 8,
     "steps_per_print": 10,
     "gradient_clipping": 1.0,
-    "optimizer": {"type": "Adam", "params": {"lr": 2e-5, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.1}},
-    "scheduler": {
-        "type": "WarmupCosineLR",
-        "params": {"total_num_steps": 5000, "warmup_num_steps": 100, "cos_min_ratio": 0.1},
-    },
+    "optimizer": {"type": "Adam", "params": ADAM},
+    "scheduler": {"type": "WarmupCosineLR", "params": COSINE},
     "bf16": {"enabled": True},
     "fp16": {},
     "zero_optimization": {"stage": 1, "cpu_offload": True},
     "activation_checkpointing": {"cpu_checkpointing": True, "number_checkpoints": 4},
     "aio": {"block_size": 1048576, "queue_depth": 8},
 }
-LORA = {
-    "per_device_train_batch_size": 8,
-    "gradient_accumulation_steps": 16,
-    "num_train_epochs": 10,
-    "learning_rate": 3e-4,
-    "fp16": True,
-    "gradient_checkpointing": True,
-    "max_source_length": 64,
-    "max_target_length": 128,
-    "train_file": "AdvertiseGen/train.json",
-    "prompt_column": "content",
-    "response_column": "summary",
-    "load_in_8bit": True,
-    "lora_rank": 8,
-    "target_modules": ["query_key_value", "dense"],
-    "optim": "adamw_torch",
-    "predict_with_generate": True,
-    "label_smoothing_factor": 0.1,
-    "group_by_length": False,
-}
+LORA = (
+    {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 16, "num_train_epochs": 10, "fp16": True}
+    | {"learning_rate": 3e-4, "gradient_checkpointing": True, "max_source_length": 64, "max_target_length": 128}
+    | {"train_file": "AdvertiseGen/train.json", "prompt_column": "content", "response_column": "summary"}
+    | {"load_in_8bit": True, "lora_rank": 8, "target_modules": ["query_key_value", "dense"], "optim": "adamw_torch"}
+    | {"predict_with_generate": True, "label_smoothing_factor": 0.1, "group_by_length": False}
+)
 
 
 def translated(tmp_path, content):

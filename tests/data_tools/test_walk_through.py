@@ -39,7 +39,7 @@ def said(question: str, answer: str) -> list[dict]:
     return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_the_page_from_top_to_bottom(folder):
     told = [bash(block, folder) for block in BLOCKS]
@@ -68,7 +68,7 @@ def test_rows_of_the_benchmark_have_the_same_ids():
     assert {len(line) for line in tokenizing.lines(report)} == {len(tokenizing.HEADINGS)}
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_benchmark_of_the_loader():
     command = [sys.executable, "benchmarks/loader.py", "--millions", "1"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)

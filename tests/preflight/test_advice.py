@@ -18,7 +18,11 @@ def advised(lines: str) -> list[tuple[float, str]]:
 
 
 @pytest.mark.parametrize(
-    "wishes", [pytest.param({}, id="8 cards"), pytest.param({"GPUS": "4"}, id="4 cards", marks=pytest.mark.long)]
+    "wishes",
+    [
+        pytest.param({}, id="8 cards", marks=pytest.mark.long),
+        pytest.param({"GPUS": "4"}, id="4 cards", marks=pytest.mark.nightly),
+    ],
 )
 def test_what_a_plan_advises_fits_as_it_says(wishes, tmp_path):
     machine = Machine(tmp_path)
@@ -31,6 +35,7 @@ def test_what_a_plan_advises_fits_as_it_says(wishes, tmp_path):
     assert re.search(rf"^fits: {size:.1f} GiB", again.stdout, re.M), again.stdout
 
 
+@pytest.mark.long
 def test_advised_arguments_keep_the_samples_of_a_step_on_another_number_of_cards(tmp_path):
     """8 ranks x 8 samples x 1, as the recipe has them with ASKED, on 4 cards."""
     machine = Machine(tmp_path)

@@ -1,6 +1,7 @@
 """Each check of the preflight: what is right passes, each fault is named with its fix."""
 
 import os
+import shlex
 import sys
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import preflight
 from launch.checkpoint.output_directory import LOCK, lock_output, lock_start
-from launch.config.flag_values import FlagValues, load_schema, read_number
+from launch.config.flag_values import FlagValues, load_schema, parse_flags, read_number
 from launch.config.run_config import RunConfig
 from launch.preflight.flags import check_flags
 from launch.preflight.host import check_output
@@ -26,25 +27,25 @@ def told(findings: list[Finding]) -> tuple[bool, str, str]:
     return finding.ok, finding.found, finding.fix
 
 
-@pytest.mark.parametrize(
-    ("flag", "words"),
-    [
-        ("max_steps", ["10"]),
-        ("learning_rate", ["1e-5"]),
-        ("fp16", ["1"]),
-        ("bf16", []),
-        ("do_train", []),
-        ("no_continue_training", []),
-        ("use_flash_attention", ["auto"]),
-        ("recompute_granularity", ["full_attn"]),
-        ("sharding", ["stage2"]),
-        ("sharding", ["stage2 offload"]),
-        ("input_dir", ["0.7", "a", "0.3", "b"]),
-        ("pipeline_parallel_config", ["disable_p2p_cache_shape,enable_timer"]),
-    ],
-)
-def test_flag_that_is_right(flag, words):
-    assert told(check_flags(SCRIPT, {flag: words})) == (True, "1, all known", "")
+RIGHT = """
+--max_steps 10
+--learning_rate 1e-5
+--fp16 1
+--bf16
+--do_train
+--no_continue_training
+--use_flash_attention auto
+--recompute_granularity full_attn
+--sharding stage2
+--sharding "stage2 offload"
+--input_dir 0.7 a 0.3 b
+--pipeline_parallel_config disable_p2p_cache_shape,enable_timer
+"""
+
+
+def test_flags_that_are_right():
+    for line in RIGHT.strip().splitlines():
+        assert told(check_flags(SCRIPT, parse_flags(shlex.split(line)))) == (True, "1, all known", ""), line
 
 
 @pytest.mark.parametrize("script", ["run_pretrain", "finetune_generation"])
@@ -61,93 +62,56 @@ def test_a_number_out_of_its_range_counts_as_not_stated():
     assert (values.max_seq_length, values.seed, values.adam_beta1) == (2048, 4294967295, 0.9)
 
 
-@pytest.mark.parametrize(
-    ("flag", "words", "found", "fix"),
-    [
-        ("max_step", ["10"], "unknown flag", "did you mean --max_steps?"),
-        ("learnig_rate", ["1"], "unknown flag", "did you mean --learning_rate?"),
-        ("qqqq", [], "unknown flag", "leave it out; --help lists all flags"),
-        ("no_fp16", [], "unknown flag", "did you mean --fp16?"),
-        ("max_steps", ["1e4"], "found '1e4'", "allowed: a whole number, at least -1 and at most 2,147,483,647"),
-        ("learning_rate", ["small"], "found 'small'", "allowed: a number, at least 0 and at most 100"),
-        ("learning_rate", ["-1"], "found '-1'", "allowed: a number, at least 0 and at most 100"),
-        ("learning_rate", ["1e10"], "found '1e10'", "allowed: a number, at least 0 and at most 100"),
-        ("learning_rate", ["nan"], "found 'nan'", "allowed: a number, at least 0 and at most 100"),
-        ("seed", ["-1"], "found '-1'", "allowed: a whole number, at least 0 and at most 4,294,967,295"),
-        ("seed", ["4294967296"], "found '4294967296'", "allowed: a whole number, at least 0 and at most 4,294,967,295"),
-        ("max_seq_length", ["0"], "found '0'", "allowed: a whole number, at least 1 and at most 2,147,483,647"),
-        ("lora_rank", ["0"], "found '0'", "allowed: a whole number, at least 1 and at most 65,536"),
-        ("lora_alpha", ["0"], "found '0'", "allowed: a number, above 0"),
-        ("lora_dropout", ["2"], "found '2'", "allowed: a number, at least 0 and below 1"),
-        ("adam_beta1", ["1"], "found '1'", "allowed: a number, at least 0 and below 1"),
-        ("dataloader_num_workers", ["-1"], "found '-1'", "allowed: a whole number, at least 0 and at most 1,024"),
-        (
-            "gradient_accumulation_steps",
-            [str(2**63 - 1)],
-            "found '9223372036854775807'",
-            "allowed: a whole number, at least 1 and at most 1,000,000",
-        ),
-        ("num_train_epochs", ["nan"], "found 'nan'", "allowed: a number, above 0 and at most 1,000,000"),
-        ("weight_decay", ["inf"], "found 'inf'", "allowed: a number, at least 0"),
-        ("fp16", ["maybe"], "found 'maybe'", "allowed: 1 or 0 (true, false)"),
-        ("use_flash_attention", ["sometimes"], "found 'sometimes'", "allowed: auto, on, off, required"),
-        ("recompute_granularity", ["half"], "found 'half'", "allowed: full, full_attn, core_attn"),
-        ("max_steps", [], "found no value", "--max_steps VALUE (int)"),
-        ("max_steps", ["10", "20"], "found 2 values: 10 20", "one value: --max_steps 10"),
-        ("sharding", ["stage2", "offload"], "found 2 values: stage2 offload", 'one value: --sharding "stage2 offload"'),
-        ("sharding", ["stage4"], "found 'stage4'", "allowed: stage1, stage2, stage3, offload"),
-        (
-            "lr_scheduler_type",
-            ["cosinus"],
-            "found 'cosinus'",
-            "allowed: linear, cosine, constant, constant_with_warmup, polynomial",
-        ),
-        ("evaluation_strategy", ["step"], "found 'step'", "allowed: no, steps, epoch"),
-        ("fp16_opt_level", ["2"], "found '2'", "allowed: O0, O1, O2"),
-        ("device", ["cuda"], "found 'cuda'", "allowed: cpu, gpu"),
-        ("report_to", ["mlflow"], "found 'mlflow'", "allowed: none, all, visualdl, autonlp, wandb, tensorboard"),
-        (
-            "optim",
-            ["sgd"],
-            "found 'sgd'",
-            "allowed: adamw, adafactor, adamw_mini, adamw_custom, adamw_16bit_moment",
-        ),
-        (
-            "unified_checkpoint_config",
-            ["enable_all_options async_saving"],
-            "found 'async_saving'",
-            "allowed: skip_save_model_weight, master_weight_compatible, remove_master_weight, async_save, "
-            "enable_all_options, ignore_merge_optimizer",
-        ),
-        (
-            "tensor_parallel_config",
-            ["enable_mp_async_allreduce sync_params"],
-            "found 'sync_params'",
-            "allowed: enable_mp_async_allreduce, enable_mp_skip_c_identity, enable_mp_fused_linear_param_grad_add, "
-            "enable_sp_async_reduce_scatter, enable_delay_scale_loss, sync_param, sync_grad, sync_moment",
-        ),
-        (
-            "pipeline_parallel_config",
-            ["disable_p2p_cache_shape, enable_timer"],  # upstream cuts at the comma and keeps the space
-            "found ' enable_timer'",
-            "allowed: disable_p2p_cache_shape, disable_partial_send_recv, enable_delay_scale_loss, "
-            "enable_dp_comm_overlap, enable_sharding_comm_overlap, enable_timer, enable_release_grads, "
-            "enable_clear_every_step_cache, enable_overlap_p2p_comm, disable_batch_p2p_comm, "
-            "best_unbalanced_scheduler, use_dualpipev",
-        ),
-        (
-            "sharding_parallel_config",
-            ["enable_stage3_overlap"],
-            "found 'enable_stage3_overlap'",
-            "allowed: enable_stage1_tensor_fusion, enable_stage1_overlap, enable_stage2_overlap, split_param, "
-            "disable_stage1_reduce_avg, enable_stage1_broadcast_overlap, enable_stage1_allgather_overlap, "
-            "enable_release_grads, enable_fuse_optimizer_states",
-        ),
-    ],
-)
-def test_flag_at_fault(flag, words, found, fix):
-    (finding,) = check_flags(SCRIPT, {"seed": ["1"], flag: words})
-    assert (finding.ok, finding.subject, finding.found, finding.fix) == (False, f"--{flag}", found, fix)
+# flag | what is found | how the fix begins
+WRONG = """
+--max_step 10 | unknown flag | did you mean --max_steps?
+--learnig_rate 1 | unknown flag | did you mean --learning_rate?
+--qqqq | unknown flag | leave it out; --help lists all flags
+--no_fp16 | unknown flag | did you mean --fp16?
+--max_steps 1e4 | found '1e4' | allowed: a whole number, at least -1 and at most 2,147,483,647
+--learning_rate small | found 'small' | allowed: a number, at least 0 and at most 100
+--learning_rate -1 | found '-1' | allowed: a number, at least 0 and at most 100
+--learning_rate 1e10 | found '1e10' | allowed: a number, at least 0 and at most 100
+--learning_rate nan | found 'nan' | allowed: a number, at least 0 and at most 100
+--seed -1 | found '-1' | allowed: a whole number, at least 0 and at most 4,294,967,295
+--seed 4294967296 | found '4294967296' | allowed: a whole number, at least 0 and at most 4,294,967,295
+--max_seq_length 0 | found '0' | allowed: a whole number, at least 1 and at most 2,147,483,647
+--lora_rank 0 | found '0' | allowed: a whole number, at least 1 and at most 65,536
+--lora_alpha 0 | found '0' | allowed: a number, above 0
+--lora_dropout 2 | found '2' | allowed: a number, at least 0 and below 1
+--adam_beta1 1 | found '1' | allowed: a number, at least 0 and below 1
+--dataloader_num_workers -1 | found '-1' | allowed: a whole number, at least 0 and at most 1,024
+--gradient_accumulation_steps 9223372036854775807 | found '9223372036854775807' | allowed: a whole number, at least 1
+--num_train_epochs nan | found 'nan' | allowed: a number, above 0 and at most 1,000,000
+--weight_decay inf | found 'inf' | allowed: a number, at least 0
+--fp16 maybe | found 'maybe' | allowed: 1 or 0 (true, false)
+--use_flash_attention sometimes | found 'sometimes' | allowed: auto, on, off, required
+--recompute_granularity half | found 'half' | allowed: full, full_attn, core_attn
+--max_steps | found no value | --max_steps VALUE (int)
+--max_steps 10 20 | found 2 values: 10 20 | one value: --max_steps 10
+--sharding stage2 offload | found 2 values: stage2 offload | one value: --sharding "stage2 offload"
+--sharding stage4 | found 'stage4' | allowed: stage1, stage2, stage3, offload
+--lr_scheduler_type cosinus | found 'cosinus' | allowed: linear, cosine, constant, constant_with_warmup, polynomial
+--evaluation_strategy step | found 'step' | allowed: no, steps, epoch
+--fp16_opt_level 2 | found '2' | allowed: O0, O1, O2
+--device cuda | found 'cuda' | allowed: cpu, gpu
+--report_to mlflow | found 'mlflow' | allowed: none, all, visualdl, autonlp, wandb, tensorboard
+--optim sgd | found 'sgd' | allowed: adamw, adafactor, adamw_mini, adamw_custom, adamw_16bit_moment
+--unified_checkpoint_config "enable_all_options async_saving" | found 'async_saving' | allowed: skip_save_model_weight
+--tensor_parallel_config "enable_mp_async_allreduce sync_params" | found 'sync_params' | allowed: enable_mp_async_
+--pipeline_parallel_config "disable_p2p_cache_shape, enable_timer" | found ' enable_timer' | allowed: disable_p2p_
+--sharding_parallel_config enable_stage3_overlap | found 'enable_stage3_overlap' | allowed: enable_stage1_tensor_fusion
+"""
+
+
+@pytest.mark.parametrize("line", WRONG.strip().splitlines())
+def test_flag_at_fault(line):
+    """At a comma upstream cuts, and keeps the space behind it."""
+    words, found, fix = line.split(" | ")
+    flags = parse_flags(shlex.split(words))
+    (finding,) = check_flags(SCRIPT, {"seed": ["1"]} | flags)
+    assert (finding.ok, finding.subject, finding.found) == (False, *(f"--{name}" for name in flags), found)
+    assert finding.fix.startswith(fix)
 
 
 @pytest.fixture
@@ -159,50 +123,36 @@ def data(tmp_path):
     return tmp_path
 
 
-def test_data_that_are_whole(data):
-    assert told(check_data({"input_dir": [str(data)]})) == (True, "2 corpora, 42 tokens", "")
-    assert told(check_data({"input_dir": ["0.7", f"{data}/a", "0.3", f"{data}/b"]}))[1] == "2 corpora, 42 tokens"
-
-
-def test_missing_data(tmp_path):
+def test_data_whole_missing_and_damaged(data, tmp_path):
+    found = (True, "2 corpora, 42 tokens", "")
+    assert told(check_data({"input_dir": [str(data)]})) == found
+    assert told(check_data({"input_dir": ["0.7", f"{data}/a", "0.3", f"{data}/b"]})) == found
     ok, found, _ = told(check_data({"input_dir": [str(tmp_path / "nowhere")]}))
     assert not ok and f"no data at {tmp_path}/nowhere" in found
-    assert told(check_data({})) == (
-        False,
-        "no --input_dir",
-        "--input_dir FOLDER or DATA=FOLDER, with pairs X.bin, X.idx",
-    )
-
-
-def test_truncated_bin(data):
-    os.truncate(data / "a.bin", 30)
-    ok, found, _ = told(check_data({"input_dir": [str(data)]}))
-    assert not ok and "a.bin" in found and "30" in found
-
-
-def test_every_damaged_corpus_is_told(data):
+    ok, found, fix = told(check_data({}))
+    assert (ok, found, fix) == (False, "no --input_dir", "--input_dir FOLDER or DATA=FOLDER, with pairs X.bin, X.idx")
     (data / "a.idx").write_bytes((data / "b.idx").read_bytes())
     os.truncate(data / "b.bin", 2)
     findings = check_data({"input_dir": [str(data)]})
-    assert ["a.bin" in findings[0].found, "b.bin" in findings[1].found] == [True, True]
+    assert [(one.ok, name in one.found) for one, name in zip(findings, ("a.bin", "b.bin"), strict=True)] == [
+        (False, True),
+        (False, True),
+    ]
 
 
-def test_output_that_can_be_written_is_not_made(tmp_path):
-    ok, found, _ = told(check_output(RunConfig(SCRIPT, {"output_dir": [str(tmp_path / "a" / "b")]})))
+def test_output_that_can_be_written_and_that_cannot(tmp_path):
+    def check(folder):
+        return told(check_output(RunConfig(SCRIPT, {"output_dir": [str(folder)]})))
+
+    ok, found, _ = check(tmp_path / "a" / "b")
     assert ok and found.startswith(f"{tmp_path}/a/b, ") and found.endswith(" GB free")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_output_below_a_file(tmp_path):
+    assert list(tmp_path.iterdir()) == [], "it is not made"
     (tmp_path / "file").write_text("kept")
-    ok, found, fix = told(check_output(RunConfig(SCRIPT, {"output_dir": [str(tmp_path / "file" / "run")]})))
+    ok, found, fix = check(tmp_path / "file" / "run")
     assert not ok and found == f"{tmp_path}/file/run cannot be written: {tmp_path}/file: Not a directory"
     assert fix == "OUTPUT=FOLDER or --output_dir names another"
     assert (tmp_path / "file").read_text() == "kept"
-
-
-def test_output_on_a_file_system_that_cannot_be_written():
-    assert told(check_output(RunConfig(SCRIPT, {"output_dir": ["/proc/run"]})))[0] is False
+    assert check("/proc/run")[0] is False
 
 
 def test_output_in_which_another_run_lives(tmp_path):

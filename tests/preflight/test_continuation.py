@@ -63,10 +63,44 @@ def told(output: Path, flags: str = "", processes: int = 2) -> list[tuple[bool, 
 NEWEST = (True, "checkpoint-10, after step 10 and 160 samples")
 
 
-def test_the_newest_is_continued_unasked_and_a_named_one_where_it_is_named(output):
-    assert told(output) == told(output, "--resume_from_checkpoint auto") == [NEWEST]
-    named = told(output, f"--resume_from_checkpoint {output}/checkpoint-5")
-    assert named == [(True, "checkpoint-5, after step 5 and 80 samples")]
+ANEW = "starts at step 0; 2 checkpoints are moved to earlier"
+EXCLUDED = "one continues a run, the other starts at step 0"
+
+
+@pytest.mark.parametrize(
+    ("flags", "found"),
+    [
+        ("", [NEWEST]),
+        ("--resume_from_checkpoint auto", [NEWEST]),
+        ("--resume_from_checkpoint OUT/checkpoint-5", [(True, "checkpoint-5, after step 5 and 80 samples")]),
+        ("--overwrite_output_dir 1", [(True, ANEW)]),
+        ("--overwrite_output_dir 1 --resume_from_checkpoint none", [(True, ANEW)]),
+        ("--overwrite_output_dir 1 --resume_from_checkpoint auto", [(False, EXCLUDED)]),
+        ("--overwrite_output_dir 1 --resume_from_checkpoint OUT/checkpoint-5", [(False, EXCLUDED)]),
+        ("--resume_from_checkpoint none", [(False, "holds an earlier run")]),
+        ("--resume_from_checkpoint True", [(False, "True is no checkpoint to continue from")]),
+        # Another batch would move the position in the data; another division of the same batch does not.
+        ("--gradient_accumulation_steps 2", [(False, "32 samples a step, the 10 steps before took 16 each")]),
+        ("--tensor_parallel_degree 2 --gradient_accumulation_steps 2", [NEWEST]),
+        ("--model_name_or_path llama-rehearsal", [NEWEST]),
+    ],
+)
+def test_which_checkpoint_is_continued(output, flags, found):
+    now = told(output, flags.replace("OUT", str(output)))
+    assert [ok for ok, _ in now] == [ok for ok, _ in found]
+    assert all(part in text for (_, text), (_, part) in zip(now, found, strict=True)), now
+
+
+def test_what_mends_it_is_told(output, tmp_path):
+    """The newest checkpoint that there is, in a form that can be pasted."""
+    [none] = findings(output, "--resume_from_checkpoint none")
+    assert "--resume_from_checkpoint auto continues it; --overwrite_output_dir 1 starts anew" in none.fix
+    [unknown] = findings(output, "--resume_from_checkpoint True")
+    assert unknown.fix == f"--resume_from_checkpoint {output}/checkpoint-10, or auto"
+    make_checkpoint(tmp_path / "my run", 5)
+    flags = parse_flags(["--do_train", "1", "--output_dir", str(tmp_path / "my run"), "--resume_from_checkpoint", "x"])
+    [finding] = check_continuation(RunConfig("run_pretrain", flags, processes=2))
+    assert finding.fix == f"--resume_from_checkpoint '{tmp_path}/my run/checkpoint-5', or auto"
 
 
 def test_the_same_command_goes_on_where_the_next_one_would(output, tmp_path):
@@ -78,17 +112,26 @@ def test_the_same_command_goes_on_where_the_next_one_would(output, tmp_path):
     assert goes_on_from(situation(tmp_path / "new")) is None
 
 
-def test_the_one_before_a_damaged_one_is_taken(output):
-    (output / "checkpoint-10" / "run.json").write_text("{")
+@pytest.mark.parametrize(
+    ("file", "change", "found"),
+    [
+        (
+            "run.json",
+            lambda text: "{",
+            "checkpoint-10/run.json has 1 bytes, the manifest says 2: it is kept as damaged,",
+        ),
+        (MANIFEST, lambda text: text.replace('"topology"', '"topolOgy"'), "makes no sense: it is kept as damaged, the"),
+        (MANIFEST, None, "checkpoint-10 is not whole: it has no manifest.json"),
+    ],
+)
+def test_the_one_before_a_damaged_one_is_taken(output, file, change, found):
+    path = output / "checkpoint-10" / file
+    path.write_text(change(path.read_text())) if change else path.unlink()
     damaged, taken = told(output)
-    assert damaged == (
-        True,
-        "checkpoint-10/run.json has 1 bytes, the manifest says 2: it is kept as damaged, the checkpoint before it is "
-        "taken",
-    )
+    assert damaged[0] and found in damaged[1]
     assert taken == (True, "checkpoint-5, after step 5 and 80 samples")
     [named] = findings(output, f"--resume_from_checkpoint {output}/checkpoint-10")
-    assert not named.ok and "run.json has 1 bytes" in named.found
+    assert not named.ok
 
 
 def test_weights_beside_a_whole_checkpoint_refuse_the_start(output):
@@ -102,25 +145,7 @@ def test_weights_beside_a_whole_checkpoint_refuse_the_start(output):
         (output / "checkpoint-10" / "more.bin").unlink()
 
 
-def test_without_a_manifest_it_is_not_whole(output):
-    (output / "checkpoint-10" / MANIFEST).unlink()
-    assert "checkpoint-10 is not whole: it has no manifest.json" in told(output)[0][1]
-
-
-def test_what_is_no_checkpoint_names_the_newest_that_is(output):
-    [finding] = findings(output, "--resume_from_checkpoint True")
-    assert not finding.ok and finding.found.startswith("True is no checkpoint to continue from")
-    assert finding.fix == f"--resume_from_checkpoint {output}/checkpoint-10, or auto"
-
-
-def test_a_path_in_a_fix_can_be_pasted(tmp_path):
-    make_checkpoint(tmp_path / "my run", 5)
-    flags = parse_flags(["--do_train", "1", "--output_dir", str(tmp_path / "my run"), "--resume_from_checkpoint", "x"])
-    [finding] = check_continuation(RunConfig("run_pretrain", flags, processes=2))
-    assert finding.fix == f"--resume_from_checkpoint '{tmp_path}/my run/checkpoint-5', or auto"
-
-
-def test_a_checkpoint_of_paddlenlp_is_told_and_not_continued(output, tmp_path):
+def test_a_checkpoint_of_paddlenlp_is_told_and_not_continued(output):
     foreign = output / "checkpoint-20"
     foreign.mkdir()
     (foreign / "trainer_state.json").write_text(json.dumps({"global_step": 20}))
@@ -129,36 +154,12 @@ def test_a_checkpoint_of_paddlenlp_is_told_and_not_continued(output, tmp_path):
     assert not finding.ok and finding.fix == f"start from its weights: --model_name_or_path {foreign}"
 
 
-def test_none_refuses_to_write_into_an_earlier_run(output):
-    [finding] = findings(output, "--resume_from_checkpoint none")
-    assert not finding.ok and "holds an earlier run" in finding.found
-    assert "--resume_from_checkpoint auto continues it; --overwrite_output_dir 1 starts anew" in finding.fix
-
-
-def test_starting_anew_says_what_becomes_of_the_checkpoints(output):
-    for none in ("", "--resume_from_checkpoint none"):
-        assert told(output, f"--overwrite_output_dir 1 {none}") == [
-            (True, "starts at step 0; 2 checkpoints are moved to earlier")
-        ]
-
-
-def test_starting_anew_and_continuing_exclude_each_other(output):
-    for wanted in ("auto", str(output / "checkpoint-5")):
-        [finding] = findings(output, f"--overwrite_output_dir 1 --resume_from_checkpoint {wanted}")
-        assert not finding.ok and "one continues a run, the other starts at step 0" in finding.found
-
-
 def test_a_finished_run_without_checkpoints_is_not_overwritten(tmp_path):
     (tmp_path / "train_log.jsonl").write_text("{}")
     assert told(tmp_path) == []  # it ended before its first checkpoint
     (tmp_path / "run_summary.json").write_text("{}")
     [finding] = findings(tmp_path)
     assert not finding.ok and "--overwrite_output_dir 1" in finding.fix
-
-
-def test_another_batch_would_move_the_position_in_the_data(output):
-    [(ok, found)] = told(output, "--gradient_accumulation_steps 2")
-    assert not ok and found == "32 samples a step, the 10 steps before took 16 each"
 
 
 @pytest.mark.parametrize(
@@ -187,10 +188,6 @@ def test_other_data_than_the_run_has_read_so_far(tmp_path, changed, told_as):
     assert all("--resume_changed data goes on with these" in one.fix for one in faults)
 
 
-def test_another_division_of_the_same_batch_is_none(output):
-    assert told(output, "--tensor_parallel_degree 2 --gradient_accumulation_steps 2") == [NEWEST]
-
-
 def test_random_numbers_of_another_number_of_processes(output):
     batch, random = told(output, "--per_device_train_batch_size 4", processes=4)
     assert batch == NEWEST and random == (
@@ -215,10 +212,11 @@ def test_a_file_in_the_place_of_a_save_is_refused_at_the_start(output, name):
     assert (output / name).read_text() == "mine"
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "config.json", "train_log.jsonl"])
-def test_a_directory_in_the_place_of_a_file_is_refused_at_the_start(tmp_path, name):
-    (tmp_path / name).mkdir()
-    assert told(tmp_path) == [(False, f"{name} is a directory, in the place of what the run writes")]
+def test_a_directory_in_the_place_of_a_file_is_refused_at_the_start(tmp_path):
+    for name in ("model.safetensors", "config.json", "train_log.jsonl"):
+        (tmp_path / name).mkdir()
+        assert told(tmp_path) == [(False, f"{name} is a directory, in the place of what the run writes")]
+        (tmp_path / name).rmdir()
 
 
 @pytest.mark.parametrize(("key", "value", "was"), [("num_hidden_layers", 3, 4), ("rope_theta", 2e4, 1e4)])
@@ -229,7 +227,6 @@ def test_another_model_is_refused_before_the_start(output, tmp_path, key, value,
     for accepted in ("--resume_changed model", "--ignore_load_lr_and_optim 1"):
         found = f"from here on another model: {key} {value}, was {was}"
         assert told(output, f"{model} {accepted}")[-1] == (True, found)
-    assert told(output, "--model_name_or_path llama-rehearsal") == [NEWEST]
 
 
 def test_a_fresh_model_with_its_tokenizers_vocabulary_is_the_same(output, tmp_path):
@@ -241,11 +238,3 @@ def test_a_fresh_model_with_its_tokenizers_vocabulary_is_the_same(output, tmp_pa
     make_checkpoint(output, 10, vocab_size=256)
     assert told(output, words) == [NEWEST]
     assert told(output, "--model_name_or_path llama-rehearsal")[-1][1].endswith("vocab_size 1024, was 256")
-
-
-def test_a_flipped_bit_in_a_manifest_means_the_checkpoint_before(output):
-    path = output / "checkpoint-10" / MANIFEST
-    path.write_text(path.read_text().replace('"topology"', '"topolOgy"'))
-    damaged, taken = told(output)
-    assert damaged[1].endswith("makes no sense: it is kept as damaged, the checkpoint before it is taken")
-    assert taken == (True, "checkpoint-5, after step 5 and 80 samples")

@@ -53,41 +53,35 @@ def test_the_template_a_sample_and_the_lengths_are_told(found, tmp_path):
     assert none["chat template"] == told["chat template"] and not none.keys() & {"--chat_template", "lengths"}
 
 
-def test_pairs_are_bare_texts(found):
-    told = found([{"src": "why?", "tgt": "so."}], OWN)
-    assert told["chat template"] == (True, "none, the bare texts")
-    assert told["sample"][1].endswith("\n    why?[[so.</s>]]")
-
-
-def test_a_template_that_refuses_a_row_stops_the_run(found):
-    row = {"messages": [{"role": "system", "content": "S"}, *CHAT]}
-    refusing = "{{ raise_exception('no system') if messages[0].role == 'system' }}" + OWN
-    ok, reason = found([{"messages": CHAT}, row], refusing)["--chat_template"]
-    assert not ok and "it says: no system" in reason
-
-
 def test_a_row_that_a_template_refuses_is_a_broken_one(found, tmp_path):
     row = {"messages": [{"role": "system", "content": "S"}, *CHAT]}
     refusing = "{{ raise_exception('no system') if messages[0].role == 'system' }}" + OWN
     rows = [{"messages": CHAT}, row]
     ok, reason = found(rows, refusing)["--chat_template"]
-    assert not ok and f"{tmp_path / 'train.json'}:2: " in reason and "--max_broken_rows allows 0" in reason
+    assert (
+        not ok
+        and f"{tmp_path / 'train.json'}:2: " in reason
+        and "it says: no system" in reason
+        and "--max_broken_rows allows 0" in reason
+    )
     told = found(rows, refusing, max_broken_rows=1)
     assert told["chat template"][0] and told["lengths"][1].startswith("of 1 dialogue: ")
 
 
-def test_ranks_that_show_nothing_render_nothing(found, monkeypatch):
+def test_pairs_are_bare_texts_and_ranks_that_show_nothing_render_nothing(found, monkeypatch):
+    told = found([{"src": "why?", "tgt": "so."}], OWN)
+    assert told["chat template"] == (True, "none, the bare texts")
+    assert told["sample"][1].endswith("\n    why?[[so.</s>]]")
     monkeypatch.setattr(ChatTemplate, "render_all", None)
     told = found([{"messages": CHAT}], OWN, shows=False)
     assert "chat template" in told and "sample" not in told and "lengths" not in told
 
 
-@pytest.mark.parametrize("count", [100, 101, 200, 201, 299, 1999, 5000])
-def test_no_more_than_two_hundred_are_rendered(count):
-    rows = Rows("f", [*range(count)], [*range(1, count + 1)], None, [], Counter())
-    some = spread(rows)
-    assert some.entries[:100] == list(range(100)) and min(count, 150) <= len(some.entries) <= 200
-    assert some.lines == [one + 1 for one in some.entries] and len(set(some.lines)) == len(some.lines)
+def test_no_more_than_two_hundred_are_rendered():
+    for count in (100, 101, 200, 201, 299, 1999, 5000):
+        some = spread(Rows("f", [*range(count)], [*range(1, count + 1)], None, [], Counter()))
+        assert some.entries[:100] == list(range(100)) and min(count, 150) <= len(some.entries) <= 200
+        assert some.lines == [one + 1 for one in some.entries] and len(set(some.lines)) == len(some.lines)
 
 
 WHY = {"prompt": [{"role": "user", "content": "why?"}]}

@@ -35,46 +35,48 @@ def told(monkeypatch):
     return check
 
 
-NEEDED = "202.2 GB needed (2 x 94.3 GB of checkpoints + 13.5 GB model)"
+def checkpoints(count: int, gb: float = 94.3, model: float = 13.5, there: int = 0) -> str:
+    """What is needed, in GB of 10^9 bytes."""
+    each, more = {94.3: 94.3378, 80.9: 80.861, 13.5: 13.4768}[gb], f"; {there} more are there" if there else ""
+    total = count * each + {13.5: 13.4768, 27.0: 26.9537}[model]
+    return f"{total:.1f} GB needed ({count} x {gb} GB of checkpoints + {model} GB model{more})"
 
 
-def test_enough_room(told):
-    assert told(203) == [(True, f"{NEEDED}, 203 GB free at out", "")]
-
-
-def test_too_little_room_is_told_with_its_arithmetic(told):
+def test_room_against_the_arithmetic(told):
+    assert checkpoints(2) == "202.2 GB needed (2 x 94.3 GB of checkpoints + 13.5 GB model)"
+    assert told(203) == [(True, f"{checkpoints(2)}, 203 GB free at out", "")]
     [(ok, found, fix)] = told(200)
     assert not ok
     assert found == (
-        f"{NEEDED}, 200 GB free at out; a checkpoint is 6.74 billion parameters x 14 bytes "
+        f"{checkpoints(2)}, 200 GB free at out; a checkpoint is 6.74 billion parameters x 14 bytes "
         "(2 weight + 4 float32 copy + 8 AdamW)"
     )
     assert fix == "OUTPUT=FOLDER on a larger disk; --ignore_save_lr_and_optim 1 saves what cannot be resumed"
+    [(_, _, fix)] = told(1, save_steps=1000)
+    assert "--save_total_limit 1 keeps one beside the one being written" in fix
+    for changes in ({"do_train": 0}, {"model_name_or_path": "nowhere"}):  # nothing is saved, or known
+        assert told(0, **changes) == []
 
 
 @pytest.mark.parametrize(
     ("changes", "needed"),
     [
-        ({"fp16": 0}, "188.7 GB needed (2 x 80.9 GB of checkpoints + 27.0 GB model)"),
-        ({"fp16": 0, "bf16": 1}, NEEDED),
-        ({"fp16_opt_level": "O1"}, "188.7 GB needed (2 x 80.9 GB of checkpoints + 27.0 GB model)"),
-        ({"ignore_save_lr_and_optim": 1}, "40.4 GB needed (2 x 13.5 GB of checkpoints + 13.5 GB model)"),
-        ({"save_steps": 1000}, "956.9 GB needed (10 x 94.3 GB of checkpoints + 13.5 GB model)"),
-        ({"save_steps": 1000, "save_total_limit": 1}, NEEDED),
-        ({"save_steps": 1000, "save_total_limit": -1}, "956.9 GB needed (10 x 94.3 GB of checkpoints + 13.5 GB model)"),
-        ({"save_steps": 1000, "save_total_limit": 3}, "390.8 GB needed (4 x 94.3 GB of checkpoints + 13.5 GB model)"),
-        ({"save_steps": 20000}, "13.5 GB needed (0 x 94.3 GB of checkpoints + 13.5 GB model)"),
-        ({"save_strategy": "no"}, "13.5 GB needed (0 x 94.3 GB of checkpoints + 13.5 GB model)"),
+        ({"fp16": 0}, checkpoints(2, 80.9, 27.0)),
+        ({"fp16": 0, "bf16": 1}, checkpoints(2)),
+        ({"fp16_opt_level": "O1"}, checkpoints(2, 80.9, 27.0)),
+        ({"ignore_save_lr_and_optim": 1}, checkpoints(2, 13.5)),
+        ({"save_steps": 1000}, checkpoints(10)),
+        ({"save_steps": 1000, "save_total_limit": 1}, checkpoints(2)),
+        ({"save_steps": 1000, "save_total_limit": -1}, checkpoints(10)),
+        ({"save_steps": 1000, "save_total_limit": 3}, checkpoints(4)),
+        ({"save_steps": 1000, "save_total_limit": 1, "metric_for_best_model": "loss"}, checkpoints(3)),  # and the best
+        ({"save_steps": 20000}, checkpoints(0)),
+        ({"save_strategy": "no"}, checkpoints(0)),
     ],
 )
 def test_what_is_kept_at_once(told, changes, needed):
     [(ok, found, _)] = told(1000, **changes)
     assert ok and found == f"{needed}, 1,000 GB free at out"
-
-
-def test_more_than_two_checkpoints_can_be_fewer(told):
-    [(_, _, fix)] = told(1, save_steps=1000)
-    assert "--save_total_limit 1 keeps one beside the one being written" in fix
 
 
 @pytest.fixture
@@ -91,17 +93,15 @@ def output(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "needed"),
     [
-        ({}, "107.8 GB needed (1 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
-        ({"max_steps": 3999}, "13.5 GB needed (0 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
-        ({"max_steps": 9000}, "579.5 GB needed (6 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
-        ({"max_steps": 9000, "save_total_limit": 1},
-         "107.8 GB needed (1 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
-        ({"max_steps": 9000, "save_total_limit": 4},
-         "202.2 GB needed (2 x 94.3 GB of checkpoints + 13.5 GB model; 3 more are there)"),
-        ({"overwrite_output_dir": 1}, "390.8 GB needed (4 x 94.3 GB of checkpoints + 13.5 GB model)"),
-        ({"ignore_load_lr_and_optim": 1}, "390.8 GB needed (4 x 94.3 GB of checkpoints + 13.5 GB model)"),
+        ({}, checkpoints(1, there=3)),
+        ({"max_steps": 3999}, checkpoints(0, there=3)),
+        ({"max_steps": 9000}, checkpoints(6, there=3)),
+        ({"max_steps": 9000, "save_total_limit": 1}, checkpoints(1, there=3)),
+        ({"max_steps": 9000, "save_total_limit": 4}, checkpoints(2, there=3)),
+        ({"overwrite_output_dir": 1}, checkpoints(4)),
+        ({"ignore_load_lr_and_optim": 1}, checkpoints(4)),
     ],
-)  # fmt: skip
+)
 def test_a_run_that_goes_on_needs_room_for_what_is_to_come(told, output, changes, needed):
     """What the kill left, 1 GB, is free space: the next start removes it."""
     [(ok, found, _)] = told(999, **{"output_dir": output, "save_steps": 1000, "max_steps": 4000} | changes)
@@ -116,17 +116,7 @@ def test_a_run_that_goes_on_is_not_told_to_start_anew(told, output):
     )
     path = output / "checkpoint-2000"
     [(_, found, _)] = told(999, output_dir=output, resume_from_checkpoint=path, save_steps=1000, max_steps=4000)
-    assert found.startswith("202.2 GB needed (2 x 94.3 GB of checkpoints + 13.5 GB model; 2 more are there)")
-
-
-def test_the_best_checkpoint_is_kept_beyond_the_limit(told):
-    [(_, found, _)] = told(1000, save_steps=1000, save_total_limit=1, metric_for_best_model="loss")
-    assert found.startswith("296.5 GB needed (3 x 94.3 GB of checkpoints")
-
-
-@pytest.mark.parametrize("changes", [{"do_train": 0}, {"model_name_or_path": "nowhere"}])
-def test_nothing_is_said_where_nothing_is_saved_or_known(told, changes):
-    assert told(0, **changes) == []
+    assert found.startswith(checkpoints(2, there=2))
 
 
 def test_free_space_of_a_folder_to_come_is_that_of_its_disk(tmp_path):
@@ -135,20 +125,12 @@ def test_free_space_of_a_folder_to_come_is_that_of_its_disk(tmp_path):
 
 def test_a_saved_checkpoint_has_the_bytes_of_the_formula(ranks, tmp_path):
     make_corpus(str(tmp_path / "corpus"), vocab_size=1024, largest_id=1023)
-    flags = {
-        "model_name_or_path": "llama-rehearsal",
-        "continue_training": 0,
-        "input_dir": tmp_path / "corpus",
-        "output_dir": tmp_path / "out",
-        "max_seq_length": 32,
-        "max_steps": 1,
-        "save_steps": 1,
-        "unified_checkpoint": 1,
-        "do_train": 1,
-        "device": "cpu",
-    }
-    argv = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    [said] = ranks(1, "tests.training.run_ranks:pretrain", argv)
+    words = (
+        f"--model_name_or_path llama-rehearsal --continue_training 0 --input_dir {tmp_path}/corpus "
+        f"--output_dir {tmp_path}/out --max_seq_length 32 --max_steps 1 --save_steps 1 --unified_checkpoint 1 "
+        "--do_train 1 --device cpu"
+    )
+    [said] = ranks(1, "tests.training.run_ranks:pretrain", words.split())
     assert said["exit_code"] == 0, said["stderr"]
     saved = sum(path.stat().st_size for path in (tmp_path / "out" / "checkpoint-1").iterdir())
     parameters = ModelShape.from_config(load_config("llama-rehearsal")).parameters

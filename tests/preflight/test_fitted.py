@@ -15,7 +15,7 @@ from tests.plan.test_fitting import recipe_run
 from tests.preflight.test_continuation import make_checkpoint
 from tests.recipes.machine import Machine
 
-BATCH_4 = {"per_device_train_batch_size": "4", "gradient_accumulation_steps": "4"}
+BATCH_4 = {"per_device_train_batch_size": ["4"], "gradient_accumulation_steps": ["4"]}
 SMALL, LARGE = CARDS["4090"], CARDS["A100-80G"]
 
 
@@ -42,6 +42,17 @@ def started_by_a_recipe(monkeypatch):
     monkeypatch.setenv(HANDED_OVER, "{}")
 
 
+def edit(output, words: dict) -> dict:
+    """Change the words of the record; the record."""
+    record = json.loads((output / RECORD).read_text())
+    record["words"] = words
+    (output / RECORD).write_text(json.dumps(record))
+    return record
+
+
+ONE_SAMPLE = {"per_device_train_batch_size": ["1"], "gradient_accumulation_steps": ["16"]}
+
+
 @pytest.fixture
 def begun(tmp_path):
     """The output of a run on a small card that has a checkpoint: (its folder, the run)."""
@@ -57,45 +68,33 @@ def test_the_run_goes_on_with_the_flags_that_it_began_with(begun):
     output, first = begun
     record = json.loads((output / RECORD).read_text())
     assert record["words"] == first.fitted and record["card"] == "4090"
-    record["words"] = {"per_device_train_batch_size": ["1"], "gradient_accumulation_steps": ["16"]}
-    (output / RECORD).write_text(json.dumps(record))
+    edit(output, ONE_SAMPLE)
     run, [line] = fitted(requested(output), SMALL)
-    assert run.fitted == record["words"] and run.flags.per_device_train_batch_size == 1
+    assert run.fitted == ONE_SAMPLE and run.flags.per_device_train_batch_size == 1
     words = "--per_device_train_batch_size 1 --gradient_accumulation_steps 16"
     assert line == f"FIT as for the run so far, {output}/checkpoint-5: {words}"
 
 
-def test_a_checkpoint_that_is_named_brings_its_flags(begun, tmp_path):
+def test_where_the_run_is_fitted_as_before_and_where_anew(begun, tmp_path):
     output, first = begun
     run, _ = fitted(requested(tmp_path / "other", f"--resume_from_checkpoint {output}/checkpoint-5"), SMALL)
-    assert run.fitted == first.fitted
-
-
-def test_on_other_cards_it_is_fitted_anew(begun):
-    output, first = begun
+    assert run.fitted == first.fitted, "a checkpoint that is named brings its flags"
     run, lines = fitted(requested(output), LARGE)
     assert run.fitted != first.fitted and all(line.startswith("FIT for A100-80G: ") for line in lines)
-
-
-def test_a_run_that_starts_anew_is_fitted_anew(begun):
-    output, _ = begun
     run, _ = fitted(requested(output, "--overwrite_output_dir 1 --resume_from_checkpoint none"), LARGE)
     assert run.fitted == fitted(requested(output.parent / "new"), LARGE)[0].fitted
-
-
-def test_the_flags_that_the_user_gives_now_stay(begun):
-    output, _ = begun
     run, _ = fitted(requested(output, "--per_device_train_batch_size 1"), SMALL)
-    assert run.flags.per_device_train_batch_size == 1
-    assert run.fitted == {}
+    assert run.flags.per_device_train_batch_size == 1 and run.fitted == {}, "what the user gives now stays"
+    edit(output, ONE_SAMPLE)
+    for args in ("--ignore_load_lr_and_optim 1", "--resume_changed batch"):  # a run with other steps
+        run, [line] = fitted(requested(output, args), SMALL)
+        assert batch(run) == batch(first) and line.startswith("FIT for 4090: ")
 
 
 def test_what_the_user_gives_once_becomes_the_record(begun):
     """And the rest of the record stays."""
     output, _ = begun
-    record = json.loads((output / RECORD).read_text())
-    record["words"] = {name: [value] for name, value in BATCH_4.items()} | {"recompute": ["1"]}
-    (output / RECORD).write_text(json.dumps(record))
+    edit(output, BATCH_4 | {"recompute": ["1"]})
     once, _ = fitted(requested(output, "--per_device_train_batch_size 2 --gradient_accumulation_steps 8"), SMALL)
     assert start(once) == {
         "recompute": ["1"],
@@ -128,22 +127,10 @@ def test_a_run_that_is_cut_off_gets_the_flags_it_started_with(tmp_path):
         assert again.words == first.words and start(again) == first.fitted
 
 
-@pytest.mark.parametrize("args", ["--ignore_load_lr_and_optim 1", "--resume_changed batch"])
-def test_a_run_with_other_steps_is_fitted_anew(begun, args):
-    output, first = begun
-    record = json.loads((output / RECORD).read_text())
-    record["words"] = {"per_device_train_batch_size": ["1"], "gradient_accumulation_steps": ["16"]}
-    (output / RECORD).write_text(json.dumps(record))
-    run, [line] = fitted(requested(output, args), SMALL)
-    assert batch(run) == batch(first) and line.startswith("FIT for 4090: ")
-
-
 def test_the_samples_a_step_of_a_recipe_that_was_edited_are_its_own(begun):
     """The check of the checkpoint then refuses them; the rest is as recorded."""
     output, _ = begun
-    record = json.loads((output / RECORD).read_text())
-    record["words"] |= {"per_device_eval_batch_size": ["1"]}
-    (output / RECORD).write_text(json.dumps(record))
+    edit(output, json.loads((output / RECORD).read_text())["words"] | {"per_device_eval_batch_size": ["1"]})
     edited = requested(output)
     edited = edited.with_words(edited.words | {"gradient_accumulation_steps": ["4"]})
     run, _ = fitted(edited, SMALL)
@@ -153,10 +140,12 @@ def test_the_samples_a_step_of_a_recipe_that_was_edited_are_its_own(begun):
     ]
 
 
-def test_a_run_that_begins_without_fit_leaves_no_record(begun):
+def test_a_run_that_begins_without_fit_leaves_no_record_and_goes_on_as_it_stands(begun):
     output, _ = begun
     assert start(requested(output)) is not None
     assert start(requested(output), begins=True) is None
+    run = requested(output)
+    assert fitted(run, SMALL) == (run, [])
 
 
 def test_the_record_goes_with_the_checkpoints_beside_it(begun, monkeypatch):
@@ -175,13 +164,6 @@ def test_the_record_goes_with_the_checkpoints_beside_it(begun, monkeypatch):
     make_checkpoint(output / "earlier", 5)
     run, _ = fitted(requested(output, f"--resume_from_checkpoint {output}/earlier/checkpoint-5"), SMALL)
     assert run.fitted == first.fitted
-
-
-def test_a_run_that_was_not_fitted_goes_on_as_it_stands(begun):
-    output, _ = begun
-    (output / RECORD).unlink()
-    run = requested(output)
-    assert fitted(run, SMALL) == (run, [])
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"card": 1, "memory_bytes": 1, "processes": 1, "words": []}'])

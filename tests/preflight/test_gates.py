@@ -16,7 +16,6 @@ NOT_BUILT = (
     "make custom-ops)",
     "",
 )
-ROPE = (True, "fused rotary embedding: on", "")
 LLAMA = {"model_name_or_path": ["facebook/llama-7b"], "fp16": ["1"], "fp16_opt_level": ["O2"]}
 
 
@@ -38,38 +37,33 @@ def told(monkeypatch):
     return check
 
 
-def test_an_a100_uses_both(told):
-    assert told(["A100"] * 8, fp16="0", bf16="1") == {
-        "precision": (True, "bfloat16", ""),
-        "attention": (True, "flash attention: on", ""),
+EFFICIENT = "flash attention: on, by the memory efficient kernel, the one for compute capability"
+LOSS_SCALE = "float16, loss scale 32768 (compute capability {} has no bfloat16, 8.0 (A100, 3090) has)"
+
+
+@pytest.mark.parametrize(
+    ("kinds", "bf16", "precision", "attention"),
+    [
+        (["A100"] * 8, "1", "bfloat16", "flash attention: on"),
+        (["V100"], "auto", LOSS_SCALE.format("7.0"), f"{EFFICIENT} 7.0"),
+        (["T4"], "auto", LOSS_SCALE.format("7.5"), f"{EFFICIENT} 7.5"),
+    ],
+    ids=["A100", "V100", "T4"],
+)
+def test_cards_take_the_precision_and_the_kernels_they_have(told, kinds, bf16, precision, attention):
+    assert told(kinds, fp16="0", bf16=bf16) == {
+        "precision": (True, precision, ""),
+        "attention": (True, attention, ""),
         "RMSNorm": NOT_BUILT,
-        "rotary embedding": ROPE,
+        "rotary embedding": (True, "fused rotary embedding: on", ""),
     }
 
 
-@pytest.mark.parametrize(("kind", "capability"), [("V100", "7.0"), ("T4", "7.5")])
-def test_older_cards_take_float16_and_the_kernel_they_have(told, kind, capability):
-    assert told([kind], fp16="0", bf16="auto") == {
-        "precision": (
-            True,
-            f"float16, loss scale 32768 (compute capability {capability} has no bfloat16, 8.0 (A100, 3090) has)",
-            "",
-        ),
-        "attention": (
-            True,
-            f"flash attention: on, by the memory efficient kernel, the one for compute capability {capability}",
-            "",
-        ),
-        "RMSNorm": NOT_BUILT,
-        "rotary embedding": ROPE,
-    }
-
-
-@pytest.mark.parametrize("bf16", ["1", "on", "required", []])
 @pytest.mark.parametrize("kind", ["V100", "T4"])
-def test_bfloat16_is_refused_on_older_cards(told, kind, bf16):
-    ok, found, fix = told([kind], fp16="0", bf16=bf16)["--bf16"]
-    assert not ok and "has no bfloat16" in found and fix.startswith("--bf16 0 --fp16 1 --scale_loss 32768")
+def test_bfloat16_is_refused_on_older_cards(told, kind):
+    for bf16 in ("1", "on", "required", []):
+        ok, found, fix = told([kind], fp16="0", bf16=bf16)["--bf16"]
+        assert not ok and "has no bfloat16" in found and fix.startswith("--bf16 0 --fp16 1 --scale_loss 32768")
 
 
 @pytest.mark.parametrize(
@@ -106,11 +100,8 @@ def test_on_a_cpu_only_what_is_required_is_refused(told):
     assert told([], **flags)["attention"] == (True, "flash attention: off (no GPU), exact attention", "")
     ok, found, _ = told([], **flags, use_flash_attention="required")["--use_flash_attention"]
     assert not ok and "no GPU" in found
-    assert told([], **flags, bf16="1")["--bf16"] == (
-        False,
-        "found on, but the CPU has no kernels in half precision",
-        "--bf16 0",
-    )
+    refused = (False, "found on, but the CPU has no kernels in half precision", "--bf16 0")
+    assert told([], **flags, bf16="1")["--bf16"] == refused
 
 
 def built(**record) -> fused_ln.Build:
@@ -177,22 +168,12 @@ def test_fused_kernels_are_refused_where_they_are_required_and_off_elsewhere(tol
     assert f"off by --{flag} off" in told(kinds, **flags, **{flag: "off"})[told_of][1]
 
 
-def test_tensor_parallel_beside_products_is_on_where_ranks_share_layers(told):
+def test_what_is_said_of_attention_and_tensor_parallel_elsewhere(told):
     found = told(["A100"] * 2, tensor_parallel_degree="2")
     assert found["tensor parallel"] == (True, "tensor parallel beside products: on", "")
     words = "enable_mp_async_allreduce"
     assert "tensor parallel" not in told(["A100"] * 2, tensor_parallel_degree="2", tensor_parallel_config=words)
-
-
-def test_off_is_off(told):
-    assert told(["A100"], use_flash_attention="0")["attention"][1] == (
-        "flash attention: off by --use_flash_attention off, exact attention"
-    )
-
-
-def test_without_knowing_the_cards_nothing_is_said(told):
-    assert told([]) == {}
-
-
-def test_a_model_that_is_nowhere_is_left_to_its_own_check(told):
-    assert "attention" not in told(["A100"], model_name_or_path="nowhere")
+    off = "flash attention: off by --use_flash_attention off, exact attention"
+    assert told(["A100"], use_flash_attention="0")["attention"][1] == off
+    assert told([]) == {}, "without knowing the cards nothing is said"
+    assert "attention" not in told(["A100"], model_name_or_path="nowhere"), "a check of its own reports it"

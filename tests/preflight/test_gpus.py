@@ -13,18 +13,21 @@ EIGHT = tuple("01234567")
 
 @pytest.fixture
 def machine(monkeypatch):
-    """machine(cards, nvlink="all"): those cards are here, all visible, with a Paddle built for CUDA 12.6."""
-    for variable in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
-        monkeypatch.delenv(variable, raising=False)
+    """machine(cards, CUDA_VISIBLE_DEVICES="1"): those cards are here, with a Paddle built for CUDA 12.6."""
 
-    def make(here, **keywords):
+    def make(here, visible=None, order="PCI_BUS_ID", **keywords):
         nvml = FakeNvml(here, **keywords)
+        for variable, value in (("CUDA_VISIBLE_DEVICES", visible), ("CUDA_DEVICE_ORDER", order)):
+            monkeypatch.setenv(variable, value) if value else monkeypatch.delenv(variable, raising=False)
         for name in ("list_cards", "driver"):
-            monkeypatch.setattr(gpus, name, lambda real=getattr(gpus, name): real(nvml))
-        monkeypatch.setattr(gpus, "nvlink_pairs", lambda chosen, real=gpus.nvlink_pairs: real(chosen, nvml))
+            monkeypatch.setattr(gpus, name, lambda real=REAL[name]: real(nvml))
+        monkeypatch.setattr(gpus, "nvlink_pairs", lambda chosen: REAL["nvlink_pairs"](chosen, nvml))
         monkeypatch.setattr(gpus, "paddle_build", lambda: "12.6")
 
     return make
+
+
+REAL = {name: getattr(gpus, name) for name in ("list_cards", "driver", "nvlink_pairs")}
 
 
 def many(kind: str, count: int = 8) -> list:
@@ -50,74 +53,51 @@ def test_eight_good_cards(machine):
     ]
 
 
-def test_cards_report_a_little_less_than_their_name(machine):
+def test_too_few_cards_and_too_little_memory(machine):
+    """Cards report a little less than their name."""
     machine([card("A100", index, memory_bytes=int(79.2 * GIB), free_bytes=79 * GIB) for index in range(4)])
     assert faults(("0", "3"), 80) == []
-
-
-def test_too_few_cards(machine):
     machine(many("A100", 2))
     subject, found, fix = told(EIGHT, 80)
     assert (subject, found) == ("cards", "8 of 80 GB needed, here: 2 x NVIDIA A100-SXM4-80GB (80 GB)")
     assert fix.startswith("GPUS=2 ")
-
-
-def test_no_cards(machine):
     machine([], has_driver=False)
     assert told(EIGHT, 80) == ("cards", "8 of 80 GB needed, here: none", "run it on a machine that has them")
-
-
-def test_too_little_memory(machine):
     machine([card("A100", 0), card("A100-40G", 1)])
     found = "2 of 80 GB needed, chosen: 1 x NVIDIA A100-SXM4-80GB (80 GB), 1 x NVIDIA A100-SXM4-40GB (40 GB)"
     assert told(("0", "1"), 80) == ("cards", found, "GPU_MEMORY_GB=40 to try all the same")
 
 
-def test_card_of_another_number(machine):
+def test_numbers_and_uuids_of_cards(machine):
     machine(many("A100", 2))
     assert told(("0", "5"))[:2] == ("cards", "no card 5 among 0, 1")
-
-
-def test_hidden_card(machine, monkeypatch):
-    machine(many("A100", 2))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    machine(many("A100", 2), visible="1")
     assert told(("0",))[:2] == ("cards", "no card 0 among 0, 1")
     assert faults(("1",)) == []
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0, 1")
+    machine(many("A100", 2), visible="0, 1")
     assert faults(("0", "1")) == []
-
-
-def test_card_by_uuid(machine, monkeypatch):
-    machine(many("A100", 2))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    machine(many("A100", 2), visible="GPU-1")
     assert faults(("GPU-1",)) == []
-
-
-@pytest.mark.parametrize("other", ["A100-40G", "V100", "H100"])
-def test_cards_of_several_kinds(machine, monkeypatch, other):
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    machine([card(other, 0), card("A100", 1), card("A100", 2)])
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    subject, found, fix = told(("0", "1", "2"))
-    assert subject == "cards" and found.startswith("of several kinds: 1 x ") and "2 x NVIDIA A100-SXM4-80GB" in found
-    assert fix == "DEVICES=1,2 are of one kind"
-    assert faults(("1", "2")) == []
-
-
-def test_another_name_with_the_same_abilities_is_the_same_kind(machine, monkeypatch):
-    machine([card("A100", 0), card("A100-PCIE", 1)])
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert faults(("0", "1")) == []
-
-
-def test_numbers_that_cuda_and_nvml_may_read_differently(machine):
-    machine([card("V100", 0), card("A100", 1)])
+    machine([card("V100", 0), card("A100", 1)], order=None)  # which CUDA and NVML may number differently
     subject, found, fix = told(("1",))
     assert subject == "cards" and "numbers by speed" in found and "CUDA_DEVICE_ORDER=PCI_BUS_ID" in fix
     assert faults(("GPU-1",)) == []
 
 
+@pytest.mark.parametrize("other", ["A100-40G", "V100", "H100"])
+def test_cards_of_several_kinds(machine, other):
+    """Another name with the same abilities is the same kind."""
+    machine([card(other, 0), card("A100", 1), card("A100", 2)])
+    subject, found, fix = told(("0", "1", "2"))
+    assert subject == "cards" and found.startswith("of several kinds: 1 x ") and "2 x NVIDIA A100-SXM4-80GB" in found
+    assert fix == "DEVICES=1,2 are of one kind"
+    assert faults(("1", "2")) == []
+    machine([card("A100", 0), card("A100-PCIE", 1)])
+    assert faults(("0", "1")) == []
+
+
 def test_a_card_in_use_is_named_with_who_uses_it(machine):
+    """What driver and desktop take is no fault."""
     busy = card("A100", 1, free_bytes=38 * GIB, processes=(Process(4711, 40 * GIB), Process(12, None)))
     machine([card("A100", 0), busy])
     assert told(("0", "1"), 80) == (
@@ -126,14 +106,8 @@ def test_a_card_in_use_is_named_with_who_uses_it(machine):
         "stop it (nvidia-smi -i 1 shows it), or DEVICES=0,1,... names other cards",
     )
     assert faults(("0",), 80) == []
-
-
-def test_memory_in_use_by_processes_that_nvml_does_not_show(machine):
     machine([card("A100", 0, free_bytes=77 * GIB)])
     assert told(("0",))[1] == "3.0 of 80 GiB are in use by others"
-
-
-def test_what_driver_and_desktop_take_is_no_fault(machine):
     machine([card("4090", 0, free_bytes=22 * GIB, processes=(Process(1, GIB),))])
     assert faults(("0",), 24) == []
 
@@ -158,12 +132,8 @@ def test_a_driver_too_old_for_the_build(machine):
     machine(many("A100", 1), version="520.61.05", cuda=11080)
     subject, found, fix = told(("0",))
     assert subject == "driver" and "CUDA up to 11.8" in found and "Update the driver" in fix
-
-
-def test_only_the_chosen_cards_must_suit_the_build(machine, monkeypatch):
     machine([card("A100", 0), card("B200", 1)])
-    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-    assert faults(("0",)) == []
+    assert faults(("0",)) == [], "only the chosen cards must suit the build"
     assert told(("1",))[0] == "driver"
 
 
@@ -184,11 +154,8 @@ def test_links(machine, nvlink, line):
 
 
 A100, V100 = card("A100", 0), card("V100", 1)
-CUDA_12_4, CUDA_13_0, CUDA_11_8 = (
-    Driver("550.54.14", (12, 4)),
-    Driver("580.65.06", (13, 0)),
-    Driver("520.61.05", (11, 8)),
-)
+CUDA_12_4, CUDA_13_0 = Driver("550.54.14", (12, 4)), Driver("580.65.06", (13, 0))
+CUDA_11_8 = Driver("520.61.05", (11, 8))
 
 
 @pytest.mark.parametrize(
@@ -198,13 +165,7 @@ CUDA_12_4, CUDA_13_0, CUDA_11_8 = (
         (None, [], None, True, "no NVIDIA driver"),
         (None, [], "12.6", False, "make setup DEVICE=cpu"),
         (CUDA_12_4, [A100], "cpu", False, "make setup-gpu CUDA=12.6"),
-        (
-            CUDA_12_4,
-            [A100],
-            "12.6",
-            True,
-            "550.54.14, for CUDA up to 12.4; Paddle is the build for CUDA 12.6",
-        ),
+        (CUDA_12_4, [A100], "12.6", True, "550.54.14, for CUDA up to 12.4; Paddle is the build for CUDA 12.6"),
         (CUDA_12_4, [A100], "13.0", False, "make setup-gpu CUDA=12.6"),
         (CUDA_13_0, [A100], "13.0", True, "580.65.06"),
         (CUDA_13_0, [V100], "13.0", False, "make setup-gpu CUDA=12.6"),

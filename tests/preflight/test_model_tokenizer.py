@@ -26,27 +26,16 @@ def change(path, **values):
     path.write_text(json.dumps((json.loads(path.read_text()) if path.is_file() else {}) | values))
 
 
-def told(tokenizer, directory, **config) -> list[tuple[bool, str]]:
+def told(tokenizer, directory, fresh=False, **config) -> list[tuple[bool, str]]:
     """The findings for a tokenizer and a model of this configuration; vocab_size 300 unless told."""
     (directory / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 300} | config))
     flags = {"model_name_or_path": [str(directory)], "tokenizer_name_or_path": [str(tokenizer)]}
+    flags |= {"continue_training": ["0"]} if fresh else {}
     return [(one.ok, one.found) for one in check_tokenizer(RunConfig("launch/run_pretrain.py", flags))]
 
 
-def test_a_fresh_model_is_told_to_take_the_tokenizers_vocabulary(sentencepiece, tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama", "vocab_size": 4096}))
-    flags = {"model_name_or_path": [str(tmp_path)], "tokenizer_name_or_path": [str(sentencepiece)]}
-    flags["continue_training"] = ["0"]
-    [found] = check_tokenizer(RunConfig("launch/run_pretrain.py", flags))
-    told = "300 ids of 304: the fresh model takes the tokenizer's vocabulary, not config.json's 4,096"
-    assert (found.ok, found.found) == (True, told)
-
-
-def test_sentencepiece_knows_its_own_roles(sentencepiece):
+def test_sentencepiece_knows_its_own_roles_and_another_token_may_have_one(sentencepiece):
     assert read_tokenizer(sentencepiece) == TokenizerIds(300, {"unk": 0, "bos": 1, "eos": 2})
-
-
-def test_a_role_may_be_given_by_another_token(sentencepiece):
     change(sentencepiece / "tokenizer_config.json", pad_token={"content": "</s>"}, bos_token=None)
     assert read_tokenizer(sentencepiece).special == {"unk": 0, "bos": 1, "eos": 2, "pad": 2}
 
@@ -64,58 +53,57 @@ def test_added_tokens_count(sentencepiece, file, content):
     assert read_tokenizer(sentencepiece) == TokenizerIds(301, {"unk": 0, "bos": 1, "eos": 2, "pad": 300})
 
 
-@pytest.mark.parametrize("vocab", [{"a": 0, "b": 1}, [["a", -1.0], ["b", -2.0]]], ids=["bpe", "unigram"])
-def test_tokenizer_json(tmp_path, vocab):
+def test_tokenizer_json_and_vocab_json(tmp_path):
     added = [{"id": 2, "content": "<|end|>"}, {"id": 7, "content": "<|pad|>"}]
-    change(tmp_path / "tokenizer.json", model={"vocab": vocab}, added_tokens=added)
     change(tmp_path / "tokenizer_config.json", eos_token="<|end|>", bos_token=None, pad_token={"content": "<|pad|>"})
-    assert read_tokenizer(tmp_path) == TokenizerIds(8, {"eos": 2, "pad": 7})
+    for vocab in ({"a": 0, "b": 1}, [["a", -1.0], ["b", -2.0]]):  # of BPE, of unigram
+        change(tmp_path / "tokenizer.json", model={"vocab": vocab}, added_tokens=added)
+        assert read_tokenizer(tmp_path) == TokenizerIds(8, {"eos": 2, "pad": 7})
+    (tmp_path / "older").mkdir()
+    change(tmp_path / "older" / "vocab.json", **{"a": 0, "b": 1, "</s>": 2})
+    change(tmp_path / "older" / "special_tokens_map.json", eos_token="</s>", bos_token="<nowhere>")
+    assert read_tokenizer(tmp_path / "older") == TokenizerIds(3, {"eos": 2})
 
 
-def test_vocab_json(tmp_path):
-    change(tmp_path / "vocab.json", **{"a": 0, "b": 1, "</s>": 2})
-    change(tmp_path / "special_tokens_map.json", eos_token="</s>", bos_token="<nowhere>")
-    assert read_tokenizer(tmp_path) == TokenizerIds(3, {"eos": 2})
+DIFFERS = "{}_token_id is {} in {{}}/config.json, the tokenizer's {} is {}"
 
 
-def test_a_tokenizer_that_agrees(sentencepiece, tmp_path):
-    assert told(sentencepiece, tmp_path, bos_token_id=1, eos_token_id=2, pad_token_id=0) == [(True, "300 ids of 300")]
-    assert told(sentencepiece, tmp_path, vocab_size=512) == [(True, "300 ids of 512")]
-
-
-def test_a_tokenizer_with_more_ids_than_the_model(sentencepiece, tmp_path):
-    assert told(sentencepiece, tmp_path, vocab_size=299) == [
-        (False, f"{sentencepiece} has 300 ids, the model's vocabulary 299")
-    ]
-
-
-@pytest.mark.parametrize(("role", "mine"), [("bos", 1), ("eos", 2), ("unk", 0)])
-def test_every_role_that_differs_is_told(sentencepiece, tmp_path, role, mine):
-    assert told(sentencepiece, tmp_path, **{f"{role}_token_id": 9}) == [
-        (False, f"{role}_token_id is 9 in {tmp_path}/config.json, the tokenizer's {role} is {mine}")
-    ]
-
-
-def test_another_bos_is_no_fault_where_the_ends_agree(sentencepiece, tmp_path):
-    """As in DeepSeek-R1-Distill-Qwen, whose config.json has the ids of the model that it is made from."""
-    assert told(sentencepiece, tmp_path, bos_token_id=9, eos_token_id=2) == [
-        (True, "300 ids of 300: a text begins with the tokenizer's bos, 1, not with config.json's, 9")
-    ]
-    assert [ok for ok, _ in told(sentencepiece, tmp_path, bos_token_id=9, eos_token_id=8)] == [False, False]
+@pytest.mark.parametrize(
+    ("config", "found"),
+    [
+        ({"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}, [(True, "300 ids of 300")]),
+        ({"vocab_size": 512}, [(True, "300 ids of 512")]),
+        (
+            {"fresh": True, "vocab_size": 4096},
+            [(True, "300 ids of 304: the fresh model takes the tokenizer's vocabulary, not config.json's 4,096")],
+        ),
+        ({"vocab_size": 299}, [(False, "{}/tokenizer has 300 ids, the model's vocabulary 299")]),
+        ({"bos_token_id": 9}, [(False, DIFFERS.format("bos", 9, "bos", 1))]),
+        ({"eos_token_id": 9}, [(False, DIFFERS.format("eos", 9, "eos", 2))]),
+        ({"unk_token_id": 9}, [(False, DIFFERS.format("unk", 9, "unk", 0))]),
+        # As in DeepSeek-R1-Distill-Qwen, whose config.json has the ids of the model that it is made from.
+        (
+            {"bos_token_id": 9, "eos_token_id": 2},
+            [(True, "300 ids of 300: a text begins with the tokenizer's bos, 1, not with config.json's, 9")],
+        ),
+        (
+            {"bos_token_id": 9, "eos_token_id": 8},
+            [(False, DIFFERS.format("bos", 9, "bos", 1)), (False, DIFFERS.format("eos", 8, "eos", 2))],
+        ),
+        ({"eos_token_id": [9, 2]}, [(True, "300 ids of 300")]),  # several ends are allowed
+        ({"eos_token_id": [9, 8]}, [(False, DIFFERS.format("eos", 9, "eos", 2))]),
+    ],
+)
+def test_ids_of_the_tokenizer_against_the_configurations(sentencepiece, tmp_path, config, found):
+    assert told(sentencepiece, tmp_path, **config) == [(ok, text.format(tmp_path)) for ok, text in found]
 
 
 def test_the_padding_is_compared_where_both_have_one(sentencepiece, tmp_path):
     change(sentencepiece / "tokenizer_config.json", pad_token="</s>")
-    assert told(sentencepiece, tmp_path, pad_token_id=0) == [
-        (False, f"pad_token_id is 0 in {tmp_path}/config.json, the tokenizer's pad is 2")
-    ]
+    differs = DIFFERS.format("pad", 0, "pad", 2).format(tmp_path)
+    assert told(sentencepiece, tmp_path, pad_token_id=0) == [(False, differs)]
     for stated in (2, None, -1):
         assert told(sentencepiece, tmp_path, pad_token_id=stated)[0][0]
-
-
-def test_a_configuration_may_allow_several_ends(sentencepiece, tmp_path):
-    assert told(sentencepiece, tmp_path, eos_token_id=[9, 2])[0][0]
-    assert not told(sentencepiece, tmp_path, eos_token_id=[9, 8])[0][0]
 
 
 @pytest.mark.parametrize("file", ["sentencepiece.bpe.model", "tokenizer_config.json", "added_tokens.json"])

@@ -5,6 +5,7 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.summary import check_vocabulary, write_summary
+from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.preflight.token_files import BLOCK_TOKENS, SAMPLED_BLOCKS, check_data_fit, largest_of_sample
 from tests.corpora import write_corpus
@@ -17,18 +18,13 @@ def corpus(tmp_path):
     return tmp_path / "corpus"
 
 
+FLAGS = "--model_name_or_path llama-rehearsal --split 8,2,0 --max_seq_length 32 --per_device_train_batch_size 4"
+
+
 def told(*words, processes: int = 1, **changes) -> dict[str, tuple[bool, str]]:
-    """What is found about "ids" and "samples" of these words of --input_dir."""
-    flags = {
-        "model_name_or_path": "llama-rehearsal",  # 1024 ids
-        "split": "8,2,0",
-        "max_seq_length": 32,
-        "per_device_train_batch_size": 4,
-        "max_steps": 10,
-        "do_train": 1,
-        "do_eval": 1,
-    } | changes
-    stated = {name: [str(value)] for name, value in flags.items()} | {"input_dir": [str(word) for word in words]}
+    """What is found about "ids" and "samples" of these words of --input_dir. The model has 1024 ids."""
+    stated = parse_flags(f"{FLAGS} --max_steps 10 --do_train 1 --do_eval 1".split())
+    stated |= {name: [str(value)] for name, value in changes.items()} | {"input_dir": [str(word) for word in words]}
     findings = check_data_fit(RunConfig("launch/run_pretrain.py", stated, processes=processes))
     return {one.subject: (one.ok, one.found) for one in findings}
 
@@ -40,11 +36,11 @@ def test_data_that_fit(corpus):
         "ids": (True, f"up to 99 of the model's 1,024 {sampled}"),
         "samples": (True, "40 needed for 10 steps of 4, 99 there"),
     }
-
-
-def test_samples_of_a_step_are_those_of_all_data_ranks(corpus):
     found = told(corpus, processes=8, gradient_accumulation_steps=3, tensor_parallel_degree=2)["samples"]
     assert found == (True, "480 needed for 10 steps of 48, 99 there: each is read 4.8 times")
+    assert told("nowhere") == {}, "another check reports it"
+    assert told(corpus, model_name_or_path="nowhere") == {}
+    assert told(corpus, processes=3, tensor_parallel_degree=2) == {}
 
 
 def test_a_blend_ends_where_its_first_corpus_is_used_up(corpus, tmp_path):
@@ -62,14 +58,8 @@ def test_a_split_without_samples_is_a_fault(corpus, split, named):
         f"none in the {named} split (--split {split}): {corpus} gives it 0 of 40 documents, 0 tokens; a sample needs 33"
     )
     assert named == "train" or told(corpus, split=split, do_eval=0)["samples"][0]
-
-
-def test_a_split_of_too_few_tokens_is_a_fault(corpus):
     ok, found = told(corpus, max_seq_length=800)["samples"]
     assert not ok and "gives it 8 of 40 documents, 800 tokens; a sample needs 801" in found
-
-
-def test_a_split_that_is_none(corpus):
     ok, found = told(corpus, split="a,b")["samples"]
     assert not ok and "split 'a,b': expected one to three shares" in found
 
@@ -110,17 +100,8 @@ def test_a_summary_is_believed_without_reading_the_tokens(corpus, monkeypatch):
     monkeypatch.setattr(IndexedDataset, "blocks", lambda self: pytest.fail("every token was read"))
     check_vocabulary(IndexedDataset(corpus), 100)
     assert told(corpus)["ids"] == (True, "up to 99 of the model's 1,024")
-
-
-def test_the_summary_of_other_content_is_not_believed(corpus):
-    write_summary(corpus, {})
-    write_corpus(corpus, documents=40, tokens=100, largest_id=1500)
+    write_corpus(corpus, documents=40, tokens=100, largest_id=1500)  # the summary is of other content now
+    monkeypatch.undo()
     with pytest.raises(ValueError, match="token id 1024"):
         check_vocabulary(IndexedDataset(corpus), 1024)
     assert not told(corpus)["ids"][0]
-
-
-def test_nothing_is_said_where_another_check_has(corpus):
-    assert told("nowhere") == {}
-    assert told(corpus, model_name_or_path="nowhere") == {}
-    assert told(corpus, processes=3, tensor_parallel_degree=2) == {}

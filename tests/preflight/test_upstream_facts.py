@@ -1,6 +1,6 @@
 """Flags of the pinned PaddleNLP that do not do what they say: each is refused here, corrected or announced.
 
-One test a fact, named after it; FACTS lists them all.
+One test a fact, named after it.
 """
 
 import ast
@@ -24,24 +24,7 @@ from launch.preflight.rules import check_compatibility
 from launch.reporting.throughput import Throughput
 
 ROOT = Path(__file__).resolve().parents[2]
-FACTS = [
-    "upstreams_offload_is_not_used",
-    "stage3_with_tensor_and_stage2_with_pipeline_parallel",
-    "one_process_drops_every_parallel_flag",
-    "a_sharding_degree_of_one_switches_sharding_off",
-    "prefix_with_pipeline_and_overlap_with_lora",
-    "upstreams_own_saving_is_not_used",
-    "upstreams_own_resume_is_not_used",
-    "all_options_drop_other_options",
-    "overlap_guards_that_always_pass",
-    "lora_alpha_is_fixed_and_the_evaluation_batch_forced",
-    "hardware_tflops_are_binary",
-    "no_check_of_the_card_for_flash_attention",
-    "merging_ranks_and_stages_looks_for_other_names",
-    "files_of_arguments_drop_and_add_flags",
-    "constructing_arguments_starts_process_groups",
-    "fused_rms_norm_takes_whatever_module_there_is",
-]
+RANKS = "tests.preflight.fact_ranks:"
 
 
 def findings(flags: str, processes: int = 1, script: str = "run_pretrain") -> list[tuple[bool, str, str]]:
@@ -67,11 +50,10 @@ def with_flags_to_come(monkeypatch):
     monkeypatch.setattr(flag_values, "load_schema", lambda script: extra | load_schema(script))
 
 
-def test_every_fact_has_its_test():
-    assert [f"test_{name}" for name in FACTS] == [
-        name for name in globals() if name in {f"test_{one}" for one in FACTS}
-    ]
-    assert len(FACTS) == 16
+@pytest.fixture(scope="module")
+def upstream(ranks, tmp_path_factory):
+    """What the pinned PaddleNLP makes of flags."""
+    return ranks(1, f"{RANKS}facts", str(tmp_path_factory.mktemp("facts")))[0]
 
 
 def test_upstreams_offload_is_not_used():
@@ -90,10 +72,8 @@ def test_stage3_with_tensor_and_stage2_with_pipeline_parallel():
     assert [one[:2] for one in refused] == [(False, "--sharding")] * 3
 
 
-def test_one_process_drops_every_parallel_flag(ranks):
-    asked = "--sharding stage3 --tensor_parallel_degree 4 --pipeline_parallel_degree 2"
-    [upstream] = ranks(1, "tests.preflight.fact_ranks:layout_on_one_process", asked.split())
-    assert upstream == {"sharding": [], "tensor": -1, "pipeline": -1}
+def test_one_process_drops_every_parallel_flag(upstream):
+    assert upstream["layout of stage3, tensor 4, pipeline 2 on one process"] == [[], -1, -1]
     assert told("--sharding stage3")[:2] == (True, "--sharding")
     for flag in ("tensor_parallel_degree", "pipeline_parallel_degree"):
         assert findings(f"--{flag} 2")[0][:2] == (False, f"--{flag}")
@@ -140,9 +120,9 @@ def test_upstreams_own_resume_is_not_used():
     assert ok and "step, schedule and data begin anew" in found
 
 
-def test_all_options_drop_other_options(ranks):
-    [upstream] = ranks(1, "tests.preflight.fact_ranks:unified_options", "enable_all_options remove_master_weight")
-    assert upstream == ["skip_save_model_weight", "master_weight_compatible"]
+def test_all_options_drop_other_options(upstream):
+    options = upstream["enable_all_options remove_master_weight"]
+    assert options == ["skip_save_model_weight", "master_weight_compatible"]
     for dropped in ("remove_master_weight", "async_save", "ignore_merge_optimizer"):
         asked = f"--unified_checkpoint 1 --unified_checkpoint_config 'enable_all_options {dropped}'"
         ok, subject, found = told(asked)
@@ -187,9 +167,8 @@ def test_merging_ranks_and_stages_looks_for_other_names():
         assert "the model that a run leaves is whole" in refusal(name)
 
 
-def test_files_of_arguments_drop_and_add_flags(ranks, tmp_path):
-    [parsed] = ranks(1, "tests.preflight.fact_ranks:parse_beside_an_args_file", str(tmp_path))
-    assert parsed == {"max_steps": -1, "seed": 42}
+def test_files_of_arguments_drop_and_add_flags(upstream):
+    assert upstream["max_steps and seed beside an args file"] == [-1, 42]
     for file in ("arguments.yaml", "arguments.json"):
         with pytest.raises(UserError, match=f"'{file}' is not a flag"):
             parse_flags([file])

@@ -1,18 +1,22 @@
 """Shipped recipes and wrong variants of them, on pretended machines: exactly which findings appear."""
 
+import shlex
 from pathlib import Path
 
 import pytest
 
+from launch import preflight
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.preflight import gpus, host, memory
+from launch.preflight.report import Finding
+from launch.preflight.requested import requested_run
 from launch.preflight.rules import RULES, Rule, adapters, model_limits
+from launch.recipe import parse_recipe
 from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml
-from tests.preflight.recipe_findings import recipe_findings
-from tests.preflight.variants import VARIANTS, preferences
-from tests.preflight.variants.variant import A100S, FOUR_D, PRETRAIN
+from tests.preflight.variants import A100S, FOUR_D, PAIRS, PRETRAIN, VARIANTS
+from tests.recipes.machine import ROOT
 from tests.recipes.test_rendered import PREFERENCE_TUNING, RECIPES, name
 from tests.weights.lora_material import save_base
 
@@ -48,7 +52,13 @@ def write_files(files: dict) -> None:
         Path(path).write_text(text)
 
 
-def matches(found: list, expected: tuple) -> bool:
+def findings_of(recipe: str, argv: str = "", check=preflight.run, **wishes: str) -> list[Finding]:
+    """What `recipes/RECIPE.sh ARGV` with these variables would show before anything starts."""
+    recipe, own = parse_recipe([str(ROOT / "recipes" / f"{recipe}.sh"), *shlex.split(argv)])
+    return check(requested_run(recipe, wishes, own=own)[0])
+
+
+def matches(found: list, expected: list) -> bool:
     """Whether they are as many, and each has the subject and the part of the text expected, which may be of the fix."""
     return len(found) == len(expected) and all(
         one.subject == subject and part in f"{one.found}. Fix: {one.fix}"
@@ -62,60 +72,72 @@ def split(findings: list) -> tuple[list, list]:
     return faults, [finding for finding in findings if finding.ok and finding.subject.startswith("--")]
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=name)
+IN_MAKE_TEST = ("llama-7b/pretrain", "qwen2.5-7b/dpo-lora", "tiny/lora")
+SHIPPED = [one if name(one) in IN_MAKE_TEST else pytest.param(one, marks=pytest.mark.long) for one in RECIPES]
+
+
+@pytest.mark.parametrize("recipe", SHIPPED, ids=name)
 def test_a_recipe_as_shipped_passes_on_the_machine_it_is_for(machine, recipe):
     machine(A100S[:8])
     if name(recipe) == "tiny/lora":
         save_base(Path("build/demo/model"), load_config("llama-rehearsal"))
     if recipe in PREFERENCE_TUNING:
-        write_files(preferences.FILES)
-    assert split(recipe_findings(name(recipe))) == ([], [])
+        write_files(PAIRS)
+    assert split(findings_of(name(recipe))) == ([], [])
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=str)
-def test_variant(machine, variant):
+def check_variant(machine, variant, check, **wishes) -> None:
     machine(variant.here, variant.files)
-    faults, told = split(recipe_findings(variant.recipe, variant.argv, **variant.wishes))
+    faults, told = split(findings_of(variant.recipe, variant.argv, check, **wishes, **variant.wishes))
     assert matches(faults, variant.faults), faults
     assert matches(told, variant.told), told
     assert all(fault.fix for fault in faults)
 
 
-def test_there_are_forty_and_more():
-    assert len(VARIANTS) >= 40
+@pytest.mark.parametrize("variant", VARIANTS, ids=str)
+def test_variant(machine, variant):
+    if variant.of_flags_alone:
+        check_variant(machine, variant, preflight.run_on_flags, FIT="off")
+    else:
+        check_variant(machine, variant, preflight.run)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("variant", [variant for variant in VARIANTS if variant.of_flags_alone], ids=str)
+def test_no_other_check_says_more_of_a_variant(machine, variant):
+    check_variant(machine, variant, preflight.run)
+
+
+def test_every_rule_is_met_by_a_variant(tmp_path, monkeypatch):
+    """All but those of model families, which have tests of their own, and of flags that pretraining does not have."""
+    met = []
+    monkeypatch.setattr(Rule, "finding", lambda rule, run, real=Rule.finding: met.append(rule) or real(rule, run))
+    monkeypatch.chdir(tmp_path)
+    for variant in VARIANTS:
+        write_files(variant.files)
+        findings_of(variant.recipe, variant.argv, preflight.run_on_flags, FIT="off", **variant.wishes)
+    elsewhere = [*model_limits.FAMILY_RULES, *adapters.RULES, *(rule for rule in RULES if "lora" in rule.found)]
+    missing = [(rule.flag, rule.found) for rule in RULES if rule not in met and rule not in elsewhere]
+    assert not missing, "\n".join(map(str, missing))
 
 
 def test_wishes_that_cannot_be_met_are_refused_before(machine):
     machine(A100S)
-    for wishes, message in [
-        ({"DEVICES": "0,0"}, "names a card twice"),
-        ({"GPUS": "3"}, "cannot be dealt to 3 cards"),
+    for recipe, wishes, message in [
+        (PRETRAIN, {"DEVICES": "0,0"}, "names a card twice"),
+        (PRETRAIN, {"GPUS": "3"}, "cannot be dealt to 3 cards"),
+        (FOUR_D, {"GPUS": "6"}, "4 for each copy of the model. Possible: 4, 8, 16"),
     ]:
         with pytest.raises(UserError, match=message):
-            recipe_findings(PRETRAIN, **wishes)
-    with pytest.raises(UserError, match="4 for each copy of the model. Possible: 4, 8, 16"):
-        recipe_findings(FOUR_D, GPUS="6")
+            findings_of(recipe, **wishes)
 
 
 def test_two_nodes_worth_of_cards_keep_the_samples_of_a_step(machine):
     machine(A100S)
-    findings = recipe_findings(FOUR_D, GPUS="16", ARGS="--tensor_parallel_degree 4")
+    findings = findings_of(FOUR_D, GPUS="16", ARGS="--tensor_parallel_degree 4")
     assert split(findings) == ([], [])
     [layout] = [finding.found for finding in findings if finding.subject == "layout"]
     assert layout == (
         "16 processes: sharding stage1 2 x tensor parallel 4 x pipeline parallel 2; 256 samples a step "
         "(data ranks 2 x micro batch 2 x accumulation 64)"
     )
-
-
-def test_every_row_of_the_matrix_is_met(machine, monkeypatch):
-    """All but those of model families, which have tests of their own, and of flags that pretraining does not have."""
-    met = []
-    monkeypatch.setattr(Rule, "finding", lambda rule, run, real=Rule.finding: met.append(rule) or real(rule, run))
-    machine(A100S[:8])
-    for variant in VARIANTS:
-        write_files(variant.files)
-        recipe_findings(variant.recipe, variant.argv, **variant.wishes)
-    elsewhere = [*model_limits.FAMILY_RULES, *adapters.RULES, *(rule for rule in RULES if "lora" in rule.found)]
-    missing = [(rule.flag, rule.found) for rule in RULES if rule not in met and rule not in elsewhere]
-    assert not missing, "\n".join(map(str, missing))

@@ -34,27 +34,21 @@ MARKED = (
 )
 
 
-def test_answers_are_what_follows_the_question_as_a_model_is_asked():
-    assert ChatTemplate(CHATML).render(SCENE) == [
-        (
-            "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n",
-            "A<|im_end|>\n",
-        ),
-        ("<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n", "B<|im_end|>\n"),
-    ]
+LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+SYSTEM_LOOPS = "{% if messages[0].content == 'S' %}" + LOOPS + "{% endif %}" + CHATML
 
 
-def test_what_generation_encloses_counts():
-    assert ChatTemplate(MARKED).render(SCENE) == [
-        ("system: S -> user: Q -> ", "A</s>"),
-        ("user: R -> ", "B</s>"),
-    ]
+def test_answers_are_what_follows_the_question_or_what_generation_encloses():
+    asked = "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n"
+    later = "<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n"
+    assert ChatTemplate(CHATML).render(SCENE) == [(asked, "A<|im_end|>\n"), (later, "B<|im_end|>\n")]
+    assert ChatTemplate(MARKED).render(SCENE) == [("system: S -> user: Q -> ", "A</s>"), ("user: R -> ", "B</s>")]
 
 
-@pytest.mark.parametrize("dialogue", [TWO, SCENE])
-def test_our_template_of_llama3_is_the_published_one(dialogue):
+def test_our_template_of_llama3_is_the_published_one():
     ours = find_template("llama3", None, {"model_type": "llama"})
-    assert ours.render(dialogue) == ChatTemplate(LLAMA3, tokens={"bos_token": "<|begin_of_text|>"}).render(dialogue)
+    published = ChatTemplate(LLAMA3, tokens={"bos_token": "<|begin_of_text|>"})
+    assert [ours.render(dialogue) for dialogue in (TWO, SCENE)] == [published.render(one) for one in (TWO, SCENE)]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +97,12 @@ def test_an_answer_that_stands_in_its_question_is_changed_all_the_same():
     assert refused[1] == ChatTemplate(R1).render(TWO)
 
 
-@pytest.mark.parametrize("name", template_names())
+FEW = ("llama", "qwen3_thinking")
+
+
+@pytest.mark.parametrize(
+    "name", [one if one in FEW else pytest.param(one, marks=pytest.mark.long) for one in template_names()]
+)
 def test_our_templates_rendered_once_give_the_answers_of_every_prefix(monkeypatch, name):
     dialogues = [TWO, SCENE, Dialogue((Turn("Q\n", " A "),) * 3, "\nS"), Dialogue(TWO.turns[:1])]
     once = find_template(name, None, {"model_type": "llama"})
@@ -125,24 +124,16 @@ def test_our_templates_and_those_with_generation_are_rendered_once():
 
 def test_dialogues_after_one_that_ends_the_process_are_rendered(monkeypatch):
     monkeypatch.setattr(chat_template, "LIMIT_SECONDS", 0.3)
-    loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-    template = ChatTemplate("{% if messages[0].content == 'S' %}" + loops + "{% endif %}" + CHATML, "mine")
+    template = ChatTemplate(SYSTEM_LOOPS, "mine")
     before, endless, *after = template.render_all([TWO, SCENE, TWO, TWO])
-    assert "it takes more than 0.3 s for one dialogue" in str(endless)
+    assert "mine: it takes more than 0.3 s for one dialogue" in str(endless)
     assert [before, *after] == [ChatTemplate(CHATML).render(TWO)] * 3
+    with pytest.raises(DataError, match="mine: it takes more than 0.3 s for one dialogue"):
+        template.render(SCENE)
 
 
 def characters(template) -> Encoding:
     return Encoding(template, lambda text: list(map(ord, text)), (), 0, 1000, 1000)
-
-
-def test_an_endless_template_is_ended_and_the_next_dialogue_is_rendered(monkeypatch):
-    monkeypatch.setattr(chat_template, "LIMIT_SECONDS", 0.5)
-    loops = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
-    template = ChatTemplate("{% if messages[0].content == 'S' %}" + loops + "{% endif %}" + CHATML, "mine")
-    with pytest.raises(DataError, match="mine: it takes more than 0.5 s for one dialogue"):
-        template.render(SCENE)
-    assert template.render(TWO) == ChatTemplate(CHATML).render(TWO)
 
 
 def test_a_template_is_given_up_while_forked_processes_run(capfd):
@@ -191,18 +182,15 @@ def test_the_first_that_a_directory_has_is_taken(tmp_path):
     assert named(tmp_path, chat_template_DOT_jinja="\ufeffJ") == ("chat_template.jinja", "J")
 
 
-@pytest.mark.parametrize(
-    ("value", "reason"),
-    [
+def test_what_is_no_template_is_named(tmp_path):
+    for value, reason in [
         ([{"name": "tools", "template": "T"}], "chat_template has tools, expected one named default"),
         (5, "chat_template: found 5, expected a text or a list of named ones"),
         ({"default": None}, "chat_template: found None, expected a text"),
-    ],
-)
-def test_what_is_no_template_is_named(tmp_path, value, reason):
-    with pytest.raises(DataError, match="tokenizer_config.json: ") as refused:
-        named(tmp_path, {"chat_template": value})
-    assert reason in str(refused.value)
+    ]:
+        with pytest.raises(DataError, match="tokenizer_config.json: ") as refused:
+            named(tmp_path, {"chat_template": value})
+        assert reason in str(refused.value)
 
 
 def test_special_tokens_are_those_of_the_directory(tmp_path):
