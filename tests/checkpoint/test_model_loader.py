@@ -16,7 +16,7 @@ TP2, PP2 = {"tensor_parallel_degree": 2}, {"pipeline_parallel_degree": 2}
 LAYOUTS = {"single": (1, {}), "tp2": (2, TP2), "pp2": (2, PP2)}
 WITH_PIPELINE = [name for name in CONFIGURATIONS if name not in FAMILIES or FAMILIES[name].pipeline_class]
 # In `make test` those whose tensors are divided each in a way of its own.
-FEW = ["llama", "gqa", "one-key", "odd-vocabulary", "fused", "chatglm2"]
+FEW = ["llama", "gqa", "one-key", "odd-vocabulary", "fused", "chatglm_v2"]
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def test_every_tensor_is_as_written(tmp_path, tensors):
         assert (found[name].dtype, opened.dtype, opened.shape) == (str(expected.dtype), expected.dtype, expected.shape)
         assert found[name].nbytes == expected.nbytes
         assert opened.tobytes() == expected.tobytes()
-        assert not opened.flags.writeable
+        assert opened.size == 0 or not opened.flags.writeable
 
 
 def test_bfloat16_comes_as_its_bits(tmp_path):

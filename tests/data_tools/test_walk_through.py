@@ -81,13 +81,6 @@ def test_the_bars_hold_in_what_is_stored():
     assert not tokenizing.check(json.loads(tokenizing.RESULTS.read_text()))
 
 
-def test_commands_named_in_sentences_are_there():
-    for name in set(re.findall(r"data_tools\.([a-z_]+)", PAGE)) - {"X"}:
-        assert (ROOT / "data_tools" / f"{name}.py").is_file(), name
-    for name in re.findall(r"benchmarks/(?:results/)?[a-z_]+\.(?:py|json)", PAGE):
-        assert (ROOT / name).is_file(), name
-
-
 def test_makefile_has_a_target_for_each_tool():
     tools = re.search(r"^DATA_TOOLS := (.*)$", (ROOT / "Makefile").read_text(), re.M)[1].split()
     commands = {path.stem for path in (ROOT / "data_tools").glob("*.py") if "Parser(" in path.read_text()}

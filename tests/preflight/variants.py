@@ -1,23 +1,21 @@
 """Shipped recipes as someone may change them, and exactly what the preflight says: rules, machines, data, output.
 
-TABLE has, below a recipe and a situation, the changes: variables and flags (`-`: none), then each fault (✗) and each
-announcement about a flag (✓), by subject and a part of its text or fix.
+TABLE has, below a recipe and a situation, a row for each change: variables and flags (`-`: none), then each fault (✗)
+and each announcement about a flag (✓), by subject and a part of its text or fix.
 """
 
 import json
 import re
 from dataclasses import dataclass, field
 
-from launch.devices.cards import Process
 from launch.families.named_configs import load_config
-from tests.devices.fake_nvml import GIB, card
+from tests.devices.fake_nvml import card
 
 PRETRAIN, FOUR_D, TINY = "llama-7b/pretrain", "llama-7b/pretrain-4d", "tiny/pretrain"
 A100S = [card("A100", index) for index in range(16)]
 ROWS = "".join(json.dumps({"prompt": f"{n}", "chosen": f"yes {n}", "rejected": f"no {n}"}) + "\n" for n in range(8))
 PAIRS = {"data/train.json": ROWS, "data/dev.json": ROWS}
 EARLIER = "checkpoints/llama-7b-pretrain"
-BUSY = card("A100", 3, free_bytes=60 * GIB, processes=(Process(7, None),))
 
 
 def odd(base: str = "llama-rehearsal", **sizes) -> dict:
@@ -35,14 +33,9 @@ SITUATIONS = {
     "qwen2 with a window": odd(sliding_window=512, model_type="qwen2", architectures=["Qwen2ForCausalLM"]),
     "mixture of experts": odd("mixtral-rehearsal", output_router_logits=True),
     "dynamic rope": odd(rope_scaling={"type": "dynamic", "factor": 2.0}),
-    "foreign checkpoint": {"files": {"ckpt/trainer_state.json": "{}"}},
     "finished run": {"files": {f"{EARLIER}/train_log.jsonl": "{}", f"{EARLIER}/run_summary.json": "{}"}},
-    "earlier run": {"files": {f"{EARLIER}/train_log.jsonl": "{}"}},
-    "no cards": {"here": []},
     "two cards": {"here": A100S[:2]},
     "sixteen cards": {"here": A100S},
-    "A100s of 40 GB": {"here": [card("A100-40G", index) for index in range(8)]},
-    "a card in use": {"here": [*A100S[:3], BUSY, *A100S[4:8]]},
     "V100s": {"here": [card("V100", index) for index in range(8)]},
 }
 
@@ -72,85 +65,52 @@ class Variant:
 
 TABLE = r"""
 == llama-7b/pretrain
---max_step 10
-    ✗ --max_step: unknown flag
---sharding stage4
-    ✗ --sharding: found 'stage4'
---lr_scheduler_type cosinus
-    ✗ --lr_scheduler_type: found 'cosinus'
---merge_weights True
-    ✗ --merge_weights: a flag of PaddleNLP
---virtual_pp_degree 2
-    ✗ --virtual_pp_degree: interleaved pipeline
---prefix_tuning 1
-    ✗ --prefix_tuning: 1 in pretraining
---optim adafactor
-    ✗ --optim: has no such optimizer
---sharding "stage1 offload"
-    ✗ --sharding: offload is of stage2 and stage3
+--max_step 10 ✗ --max_step: unknown flag
+--sharding stage4 ✗ --sharding: found 'stage4'
+--lr_scheduler_type cosinus ✗ --lr_scheduler_type: found 'cosinus'
+--merge_weights True ✗ --merge_weights: a flag of PaddleNLP
+--virtual_pp_degree 2 ✗ --virtual_pp_degree: interleaved pipeline
+--prefix_tuning 1 ✗ --prefix_tuning: 1 in pretraining
+--optim adafactor ✗ --optim: has no such optimizer
+--sharding "stage1 offload" ✗ --sharding: offload is of stage2 and stage3
 --sharding "stage2 offload" --tensor_parallel_degree 8
     ✗ --sharding: the sharding degree is 1, where upstream switches sharding off and offload with it
     ✓ --sharding: does nothing
---sharding "stage2 offload" --offload_optim 1
-    ✗ --offload_optim: all of the optimizer's states to the card at once
---sharding "stage3 offload" --amp_master_grad 1
-    ✗ --amp_master_grad: where offload does not look
+--sharding "stage2 offload" --offload_optim 1 ✗ --offload_optim: all of the optimizer's states to the card at once
+--sharding "stage3 offload" --amp_master_grad 1 ✗ --amp_master_grad: where offload does not look
 --sharding "stage2 offload" --sharding_parallel_config enable_stage2_overlap --logging_steps 10
-  --gradient_accumulation_steps 1 --bf16 1 --fp16 0
+    --gradient_accumulation_steps 1 --bf16 1 --fp16 0
     ✗ --sharding_parallel_config: leave for the host before its sum
---sharding "stage2 offload" --optim adamw_mini
-    ✗ --optim: not made parameter by parameter
---offload activations --recompute 1 --recompute_granularity core_attn
-    ✗ --offload: other activations stay on the card
---sharding "stage1 stage2"
-    ✗ --sharding: one stage at a time
+--sharding "stage2 offload" --optim adamw_mini ✗ --optim: not made parameter by parameter
+--offload activations --recompute 1 --recompute_granularity core_attn ✗ --offload: other activations stay on the card
+--sharding "stage1 stage2" ✗ --sharding: one stage at a time
 --sharding stage3
---sharding stage3 --tensor_parallel_degree 2
-    ✗ --sharding: stage3 with --tensor_parallel_degree 2
-GPUS=1
-    ✗ memory: DOES NOT FIT: 137
-    ✓ --sharding: stage2 does nothing on 1 process
---sharding_parallel_degree 3
-    ✗ --sharding_parallel_degree: 3 does not divide the 8
---sharding "" --sharding_parallel_degree 4
-    ✗ --sharding_parallel_degree: 4 without --sharding
---tensor_parallel_degree 3
-    ✗ --tensor_parallel_degree: do not divide 8 processes
+--sharding stage3 --tensor_parallel_degree 2 ✗ --sharding: stage3 with --tensor_parallel_degree 2
+GPUS=1 ✗ memory: DOES NOT FIT: 137 ✓ --sharding: stage2 does nothing on 1 process
+--sharding_parallel_degree 3 ✗ --sharding_parallel_degree: 3 does not divide the 8
+--sharding "" --sharding_parallel_degree 4 ✗ --sharding_parallel_degree: 4 without --sharding
+--tensor_parallel_degree 3 ✗ --tensor_parallel_degree: do not divide 8 processes
     ✗ --tensor_parallel_degree: 3 for 32 attention heads
     ✗ --tensor_parallel_degree: 3 for an intermediate size of 11008
     ✓ --tensor_parallel_degree: 3 does not divide the vocabulary of 32000
 --model_name_or_path some/bloom-7b1 --tensor_parallel_degree 3 --sharding stage1
-    ✗ --tensor_parallel_degree: do not divide 8 processes
-    ✗ --tensor_parallel_degree: 3 for 32 attention heads
+    ✗ --tensor_parallel_degree: do not divide 8 processes ✗ --tensor_parallel_degree: 3 for 32 attention heads
     ✗ --tensor_parallel_degree: 3 does not divide the vocabulary of 250880
---sequence_parallel 1
-    ✗ --sequence_parallel: 1 without tensor parallel
---warmup_ratio 2
-    ✗ --warmup_ratio: found '2'
---precision auto --bf16 1
-    ✗ --precision: auto with --bf16 or --fp16: it is said instead of them
---scale_loss 8 --min_loss_scale 16
-    ✗ --min_loss_scale: 16 with --scale_loss 8: the loss scale
---max_steps 0
-    ✗ --max_steps: 0: pretraining runs for a number of steps
---num_train_epochs 3 --warmup_steps 5
-    ✓ --num_train_epochs: does nothing
-    ✓ --warmup_ratio: does nothing
---warmup_ratio 0 --warmup_steps 20000 --max_steps 20000
-    ✓ --warmup_steps: 20000 with --max_steps 20000
---learning_rate 0 --min_learning_rate 0
-    ✓ --learning_rate: 0: no weight changes
+--sequence_parallel 1 ✗ --sequence_parallel: 1 without tensor parallel
+--warmup_ratio 2 ✗ --warmup_ratio: found '2'
+--precision auto --bf16 1 ✗ --precision: auto with --bf16 or --fp16: it is said instead of them
+--scale_loss 8 --min_loss_scale 16 ✗ --min_loss_scale: 16 with --scale_loss 8: the loss scale
+--max_steps 0 ✗ --max_steps: 0: pretraining runs for a number of steps
+--num_train_epochs 3 --warmup_steps 5 ✓ --num_train_epochs: does nothing ✓ --warmup_ratio: does nothing
+--warmup_ratio 0 --warmup_steps 20000 --max_steps 20000 ✓ --warmup_steps: 20000 with --max_steps 20000
+--learning_rate 0 --min_learning_rate 0 ✓ --learning_rate: 0: no weight changes
 --learning_rate 1e-6
     ✗ --learning_rate: 1e-06 with --min_learning_rate 5e-06: --lr_scheduler_type cosine ends at the latter
---learning_rate 0
-    ✗ --learning_rate: 0 with --min_learning_rate 5e-06
+--learning_rate 0 ✗ --learning_rate: 0 with --min_learning_rate 5e-06
 --learning_rate 1e-6 --lr_scheduler_type constant
---max_eval_samples 0
-    ✗ --max_eval_samples: 0 with --do_eval 1: an evaluation needs samples
---bf16 1 --fp16 1
-    ✗ --fp16: one precision at a time
---amp_master_grad 1 --sharding_parallel_degree 4
-    ✗ --amp_master_grad: 1 with stage2 and data parallel 2
+--max_eval_samples 0 ✗ --max_eval_samples: 0 with --do_eval 1: an evaluation needs samples
+--bf16 1 --fp16 1 ✗ --fp16: one precision at a time
+--amp_master_grad 1 --sharding_parallel_degree 4 ✗ --amp_master_grad: 1 with stage2 and data parallel 2
 --sharding stage1 --sharding_parallel_config enable_stage1_broadcast_overlap
     ✗ --sharding_parallel_config: USE_CASUAL_MASK
 --sharding_parallel_config enable_stage2_overlap --logging_steps 1 --gradient_accumulation_steps 1 --bf16 1 --fp16 0
@@ -161,138 +121,93 @@ GPUS=1
 --sharding_parallel_config enable_stage2_overlap --gradient_accumulation_steps 4 --precision auto
     ✗ --sharding_parallel_config: enable_stage2_overlap in float16
     ✗ --sharding_parallel_config: enable_stage2_overlap with --gradient_accumulation_steps 4
---sharding_parallel_config enable_stage2_overlap --logging_steps 10 --bf16 1 --fp16 0 --gradient_accumulation_steps
-  1
---sharding_parallel_config split_param
-    ✗ --sharding_parallel_config: split_param is of stage1
+--sharding_parallel_config enable_stage2_overlap --logging_steps 10 --bf16 1 --fp16 0 --gradient_accumulation_steps 1
+--sharding_parallel_config split_param ✗ --sharding_parallel_config: split_param is of stage1
     ✗ --sharding_parallel_config: split_param without --amp_master_grad 1
 --sharding stage1 --sharding_parallel_config enable_stage1_tensor_fusion
     ✗ --sharding_parallel_config: a run that is continued would begin without them
 --sharding stage1 --sharding_parallel_config enable_stage1_tensor_fusion --save_strategy no
---pipeline_parallel_config enable_timer
-    ✓ --pipeline_parallel_config: the pipeline parallel degree is 1
---tensor_parallel_config sync_param
-    ✓ --tensor_parallel_config: the tensor parallel degree is 1
+--pipeline_parallel_config enable_timer ✓ --pipeline_parallel_config: the pipeline parallel degree is 1
+--tensor_parallel_config sync_param ✓ --tensor_parallel_config: the tensor parallel degree is 1
 --tensor_parallel_degree 8 --model_name_or_path llama-3-8b --sequence_parallel 0
     ✓ --sharding: stage2 does nothing on 8 processes: tensor parallel 8
---tensor_parallel_degree 8 --model_name_or_path some/qwen2-7b
-    ✗ --tensor_parallel_degree: 8 for 28 attention heads
+--tensor_parallel_degree 8 --model_name_or_path some/qwen2-7b ✗ --tensor_parallel_degree: 8 for 28 attention heads
     ✓ --sharding: stage2 does nothing on 8 processes: tensor parallel 8
---model_name_or_path some/chatglm-6b
-    ✗ --model_name_or_path: has no pretraining
---loss_chunk_tokens 0
-    ✗ --loss_chunk_tokens: '0': the tokens of a chunk are a whole number
---rslora 1 --lora_plus_scale 16
-    ✓ --rslora: does nothing without --lora 1
-    ✓ --lora_plus_scale: 16 does nothing without
---model_name_or_path nowhere/x
-    ✗ model: 'nowhere/x' is no directory
---max_seq_length 4096
-    ✗ --max_seq_length: 4096, and the model knows 2048 positions
---max_seq_length 4096 --continue_training 0
-    ✓ --max_seq_length: the new model gets as many positions
---metric_for_best_model accuracy
-    ✗ --metric_for_best_model: accuracy: an evaluation of this
+--model_name_or_path some/chatglm-6b ✗ --model_name_or_path: has no pretraining
+--loss_chunk_tokens 0 ✗ --loss_chunk_tokens: '0': the tokens of a chunk are a whole number
+--rslora 1 --lora_plus_scale 16 ✓ --rslora: does nothing without --lora 1 ✓ --lora_plus_scale: 16 does nothing without
+--model_name_or_path nowhere/x ✗ model: 'nowhere/x' is no directory
+--max_seq_length 4096 ✗ --max_seq_length: 4096, and the model knows 2048 positions
+--max_seq_length 4096 --continue_training 0 ✓ --max_seq_length: the new model gets as many positions
+--metric_for_best_model accuracy ✗ --metric_for_best_model: accuracy: an evaluation of this
 --unified_checkpoint_config "skip_save_model_weight ignore_merge_optimizer"
     ✗ --unified_checkpoint_config: exclude each other
 --load_best_model_at_end 1 --evaluation_strategy epoch
     ✗ --load_best_model_at_end: 1 with --evaluation_strategy epoch --save_strategy steps
---ignore_load_lr_and_optim 1 --ignore_data_skip 1
-    ✗ --ignore_data_skip: would see again what it has seen
+--ignore_load_lr_and_optim 1 --ignore_data_skip 1 ✗ --ignore_data_skip: would see again what it has seen
     ✓ --ignore_load_lr_and_optim: only the weights
---save_sharded_model 1
-    ✗ --save_sharded_model: each rank always saves its own part
+--save_sharded_model 1 ✗ --save_sharded_model: each rank always saves its own part
 --unified_checkpoint_config "enable_all_options remove_master_weight"
     ✗ --unified_checkpoint_config: drops every other word
---unified_checkpoint_config remove_master_weight
-    ✓ --unified_checkpoint_config: async_save alone means something
---load_best_model_at_end 1 --save_steps 150
-    ✗ --save_steps: 150 with --eval_steps 100
---resume_from_checkpoint True
-    ✗ resume: True is no checkpoint
---overwrite_output_dir 1 --resume_from_checkpoint auto
-    ✗ resume: one continues a run, the other starts at step 0
---input_dir nowhere
-    ✗ data: no data at nowhere
+--unified_checkpoint 1 --unified_checkpoint_config enable_all_options
+    ✓ --unified_checkpoint_config: checkpoints are this program's own
+--unified_checkpoint_config remove_master_weight ✓ --unified_checkpoint_config: async_save alone means something
+--load_best_model_at_end 1 --save_steps 150 ✗ --save_steps: 150 with --eval_steps 100
+--resume_from_checkpoint True ✗ resume: True is no checkpoint
+--input_dir nowhere ✗ data: no data at nowhere
 == tiny/pretrain
---max_steps ten
-    ✗ --max_steps: found 'ten'
---tensor_parallel_degree 4
-    ✗ --tensor_parallel_degree: do not divide 2 processes
---fp16 1 --fp16_opt_level O2
-    ✗ --fp16_opt_level: O2 with float16 and --device cpu: weights
---precision fp16 --fp16_opt_level O2
-    ✗ --fp16_opt_level: O2 with float16 and --device cpu: weights
---amp_master_grad 1
-    ✓ --amp_master_grad: 1 does nothing
+--max_steps ten ✗ --max_steps: found 'ten'
+--tensor_parallel_degree 4 ✗ --tensor_parallel_degree: do not divide 2 processes
+--fp16 1 --fp16_opt_level O2 ✗ --fp16_opt_level: O2 with float16 and --device cpu: weights
+--precision fp16 --fp16_opt_level O2 ✗ --fp16_opt_level: O2 with float16 and --device cpu: weights
+--amp_master_grad 1 ✓ --amp_master_grad: 1 does nothing
 --sharding stage1 --sharding_parallel_config enable_stage1_overlap
     ✗ --sharding_parallel_config: enable_stage1_overlap with --device cpu
---use_flash_attention required
-    ✗ --use_flash_attention: found required, not possible here
+--use_flash_attention required ✗ --use_flash_attention: found required, not possible here
 == llama-7b/finetune
---model_name_or_path glm-515m --tensor_parallel_degree 1 --sharding stage3
-    ✗ --sharding: stage3 with GLM
---lora 1 --pissa 1
-    ✗ --pissa: 1 with --tensor_parallel_degree 4:
---metric_for_best_model eval_bleu
-    ✗ --metric_for_best_model: eval_bleu: an evaluation of this run does not measure it
+--model_name_or_path glm-515m --tensor_parallel_degree 1 --sharding stage3 ✗ --sharding: stage3 with GLM
+--lora 1 --pissa 1 ✗ --pissa: 1 with --tensor_parallel_degree 4:
+--metric_for_best_model eval_bleu ✗ --metric_for_best_model: eval_bleu: an evaluation of this run does not measure it
 == llama-7b/lora
---model_name_or_path glm-515m --zero_padding 1
-    ✗ --zero_padding: GLM has no packing
+--model_name_or_path glm-515m --zero_padding 1 ✗ --zero_padding: GLM has no packing
 GPUS=2 --sharding stage2 --sharding_parallel_config enable_stage2_overlap --logging_steps 10 --lora_dropout 0.1
-  --gradient_accumulation_steps 2 --bf16 1 --fp16 0
+    --gradient_accumulation_steps 2 --bf16 1 --fp16 0
     ✗ --sharding_parallel_config: enable_stage2_overlap with --lora_dropout 0.1
---pissa 1 --weight_quantize_algo nf4
-    ✗ --pissa: 1 with --weight_quantize_algo nf4: weights are quantized
---pissa 1 --lora 0
-    ✗ --pissa: 1 without --lora 1
+--pissa 1 --weight_quantize_algo nf4 ✗ --pissa: 1 with --weight_quantize_algo nf4: weights are quantized
+--pissa 1 --lora 0 ✗ --pissa: 1 without --lora 1
 == llama-7b/pretrain-4d
---sharding stage2
-    ✗ --sharding: stage2 with --pipeline_parallel_degree 2
---sharding stage3
-    ✗ --sharding: stage3 with --pipeline_parallel_degree 2
+--sharding stage2 ✗ --sharding: stage2 with --pipeline_parallel_degree 2
+--sharding stage3 ✗ --sharding: stage3 with --pipeline_parallel_degree 2
     ✗ --sharding: stage3 with --tensor_parallel_degree 2
---tensor_parallel_degree 4
-    ✓ --sharding: stage1 does nothing on 8 processes: tensor parallel 4 x pipeline parallel 2
---max_seq_length 2047
-    ✗ --max_seq_length: 2047 with --sequence_parallel over 2 ranks
---pipeline_parallel_config use_dualpipev
-    ✗ --pipeline_parallel_config: interleaved pipeline
---optim adamw_mini
-    ✗ --optim: adamw_mini with --tensor_parallel_degree 2
---gradient_accumulation_steps 1
-    ✓ --gradient_accumulation_steps: stages wait for each other
+--tensor_parallel_degree 4 ✓ --sharding: stage1 does nothing on 8 processes: tensor parallel 4 x pipeline parallel 2
+--max_seq_length 2047 ✗ --max_seq_length: 2047 with --sequence_parallel over 2 ranks
+--pipeline_parallel_config use_dualpipev ✗ --pipeline_parallel_config: interleaved pipeline
+--optim adamw_mini ✗ --optim: adamw_mini with --tensor_parallel_degree 2
+--gradient_accumulation_steps 1 ✓ --gradient_accumulation_steps: stages wait for each other
     ✓ --per_device_eval_batch_size: becomes
---per_device_eval_batch_size 1
-    ✓ --per_device_eval_batch_size: 1 becomes 128
+--per_device_eval_batch_size 1 ✓ --per_device_eval_batch_size: 1 becomes 128
 --sharding_parallel_config split_param --amp_master_grad 1
     ✗ --sharding_parallel_config: split_param: the optimizer's states then lie in fused buffers
---sharding_parallel_config enable_stage1_tensor_fusion
-    ✓ --sharding_parallel_config: ignores
---pipeline_parallel_config enable_dp_comm_overlap
-    ✗ --pipeline_parallel_config: overlap has accuracy issue
+--sharding_parallel_config enable_stage1_tensor_fusion ✓ --sharding_parallel_config: ignores
+--pipeline_parallel_config enable_dp_comm_overlap ✗ --pipeline_parallel_config: overlap has accuracy issue
 --pipeline_parallel_config enable_sharding_comm_overlap
     ✗ --pipeline_parallel_config: enable_sharding_comm_overlap without --amp_master_grad 1
---tensor_parallel_config enable_mp_skip_c_identity
-    ✗ --tensor_parallel_config: without enable_mp_async_allreduce
+--tensor_parallel_config enable_mp_skip_c_identity ✗ --tensor_parallel_config: without enable_mp_async_allreduce
 --pipeline_parallel_config enable_sharding_comm_overlap --sharding_parallel_degree 1
     ✗ --pipeline_parallel_config: enable_sharding_comm_overlap with data parallel 2
     ✓ --sharding: stage1 does nothing on 8 processes: data parallel 2 x
---tensor_parallel_degree 4 --sharding_parallel_config disable_stage1_reduce_avg
-    ✓ --sharding: stage1 does nothing
+--tensor_parallel_degree 4 --sharding_parallel_config disable_stage1_reduce_avg ✓ --sharding: stage1 does nothing
     ✓ --sharding_parallel_config: the sharding parallel degree is 1
 --tensor_parallel_degree 1 --pipeline_parallel_degree 8 --sequence_parallel 0 --gradient_accumulation_steps 32
-  --per_device_eval_batch_size 64 --model_name_or_path some/qwen2-7b
+    --per_device_eval_batch_size 64 --model_name_or_path some/qwen2-7b
     ✓ --sharding: stage1 does nothing on 8 processes: pipeline parallel 8
     ✓ --pipeline_parallel_degree: 8 stages for 28 layers
---model_name_or_path some/bloom-7b1
-    ✗ --pipeline_parallel_degree: Bloom has no pipeline parallel:
+--model_name_or_path some/bloom-7b1 ✗ --pipeline_parallel_degree: Bloom has no pipeline parallel:
     ✗ --sequence_parallel: Bloom has no sequence parallel:
 --model_name_or_path some/chatglm2-6b --sequence_parallel 0 --recompute 1
     ✗ --recompute_granularity: saves every activation all the same
 == baichuan-13b/lora-2gpu
---pissa 1
-    ✗ --pissa: 1 with --sharding stage3 offload: weights are sliced
+--pissa 1 ✗ --pissa: 1 with --sharding stage3 offload: weights are sliced
 == llama-7b/pretrain @ sixteen cards
 GPUS=16 --tensor_parallel_degree 16 --model_name_or_path some/llama-3-8b
     ✗ --tensor_parallel_degree: 16 for 8 key/value heads
@@ -302,7 +217,7 @@ GPUS=16 --tensor_parallel_degree 16 --model_name_or_path some/llama-3-8b
     ✗ --tensor_parallel_degree: 4 for a hidden size of 102
 == llama-7b/pretrain-4d @ four layers
 --model_name_or_path odd --continue_training 0 --tensor_parallel_degree 1 --sequence_parallel 0
-  --pipeline_parallel_degree 8
+    --pipeline_parallel_degree 8
     ✗ --pipeline_parallel_degree: 8 stages for 4 layers
     ✓ --sharding: stage1 does nothing on 8 processes: pipeline parallel 8
 == llama-7b/pretrain @ window of 512
@@ -319,100 +234,63 @@ GPUS=16 --tensor_parallel_degree 16 --model_name_or_path some/llama-3-8b
 == llama-7b/finetune @ window of 512
 --max_length 1024 --model_name_or_path odd --continue_training 0 --tensor_parallel_degree 1
     ✗ --max_length: 1024, and the model's attention reaches 512 positions
-== llama-7b/pretrain @ foreign checkpoint
---resume_from_checkpoint ckpt
-    ✗ resume: PaddleNLP's own
 == llama-7b/pretrain @ finished run
--
-    ✗ output: holds an earlier run
-== llama-7b/pretrain @ earlier run
---resume_from_checkpoint none
-    ✗ output: holds an earlier run
+- ✗ output: holds an earlier run
 == qwen2.5-7b/dpo-lora @ pairs
---loss_type apo
-    ✗ --loss_type: 'apo'
+--loss_type apo ✗ --loss_type: 'apo'
 --metric_for_best_model kl --reference_free 1
     ✗ --metric_for_best_model: Fix: one of loss, accuracy, rewards_chosen, rewards_rejected, rewards_margin; in
 --metric_for_best_model kl
---undesirable_weight 2
-    ✓ --desirable_weight: this and --undesirable_weight do nothing with --loss_type sigmoid
+--undesirable_weight 2 ✓ --desirable_weight: this and --undesirable_weight do nothing with --loss_type sigmoid
 GPUS=2 --pipeline_parallel_degree 2
     ✗ --reference: auto with --pipeline_parallel_degree 2: a micro batch goes through the stages once
     ✗ --pipeline_parallel_config: stages expect the length of the first one. Fix: --pipeline_parallel_config
     ✓ --per_device_eval_batch_size: 1 becomes 16
 GPUS=2 --pipeline_parallel_degree 2 --reference precomputed --pipeline_parallel_config disable_p2p_cache_shape
     ✓ --per_device_eval_batch_size: 1 becomes 16
-GPUS=2 --lora 0 --sharding 'stage3 offload'
-    ✗ --weight_quantize_algo: nf4 without an adapter
+GPUS=2 --lora 0 --sharding 'stage3 offload' ✗ --weight_quantize_algo: nf4 without an adapter
     ✗ --sharding: stage3 offload with a reference that is a second copy: the copy would stay on the device
     ✓ --sharding: stage3 with a reference that is a second copy
---lora 0 --prefix_tuning 1 --zero_padding 0
-    ✗ --prefix_tuning: 1 in preference tuning: a prefix cannot be switched off
---reference copy
-    ✗ --reference: copy with --lora 1: the model without its adapter is the reference already
---lora 0 --reference adapter_off
-    ✗ --weight_quantize_algo: nf4 without an adapter
+--lora 0 --prefix_tuning 1 --zero_padding 0 ✗ --prefix_tuning: 1 in preference tuning: a prefix cannot be switched off
+--reference copy ✗ --reference: copy with --lora 1: the model without its adapter is the reference already
+--lora 0 --reference adapter_off ✗ --weight_quantize_algo: nf4 without an adapter
     ✗ --reference: adapter_off without --lora 1: there is no adapter
---loss_type simpo --reference precomputed
-    ✓ --reference: precomputed does nothing here: no reference is compared with
---pissa 1 --weight_double_quant 0
-    ✗ --pissa: weights are quantized
-    ✗ --pissa: 1 in preference
+--loss_type simpo --reference precomputed ✓ --reference: precomputed does nothing here: no reference is compared with
+--pissa 1 --weight_double_quant 0 ✗ --pissa: weights are quantized ✗ --pissa: 1 in preference
 --model_name_or_path chatglm-6b --zero_padding 0 --chat_template none
     ✗ --model_name_or_path: it reads a prompt in both directions
 --loss_type ipo --label_smoothing 0.1 --simpo_gamma 1 --loss_spike 3
-    ✓ --label_smoothing: 0.1 does nothing with --loss_type ipo
-    ✓ --simpo_gamma: 1 does nothing with --loss_type ipo
+    ✓ --label_smoothing: 0.1 does nothing with --loss_type ipo ✓ --simpo_gamma: 1 does nothing with --loss_type ipo
     ✓ --loss_spike: this and --loss_collapse do nothing
 == qwen3-8b/kto-lora @ pairs
---zero_padding 1 --reference_free 1
-    ✗ --zero_padding: 1 with --loss_type kto: single responses are not packed
+--zero_padding 1 --reference_free 1 ✗ --zero_padding: 1 with --loss_type kto: single responses are not packed
     ✗ --reference_free: 1 with --loss_type kto: KTO compares each response
---reference precomputed
-    ✗ --reference: precomputed with --loss_type kto
-GPUS=2 --lora 0 --sharding 'stage3 offload'
-    ✗ --weight_quantize_algo: nf4 without an adapter
+--reference precomputed ✗ --reference: precomputed with --loss_type kto
+GPUS=2 --lora 0 --sharding 'stage3 offload' ✗ --weight_quantize_algo: nf4 without an adapter
     ✗ --sharding: the copy would stay on the device, whole. Fix: --lora 1, which needs no copy, or --sharding
     ✓ --sharding: only tensor parallelism shards it; --lora 1 needs none
 --metric_for_best_model rewards_margin
     ✗ --metric_for_best_model: does not measure it. Fix: one of loss, accuracy, kl; in
 --metric_for_best_model kl
---sft_loss_ratio 0.5
-    ✓ --pref_loss_ratio: this and --sft_loss_ratio do nothing with --loss_type kto
+--sft_loss_ratio 0.5 ✓ --pref_loss_ratio: this and --sft_loss_ratio do nothing with --loss_type kto
 GPUS=2 --pipeline_parallel_degree 2 --pipeline_parallel_config disable_p2p_cache_shape
     ✗ --pipeline_parallel_degree: 2 with --loss_type kto: the passes that z0 needs
     ✓ --per_device_eval_batch_size: 1 becomes 32
 == qwen2.5-7b/reward-lora @ pairs
 --model_name_or_path opt-6.7b --zero_padding 0 --chat_template none
     ✗ --model_name_or_path: a OPT: a reward model is made of a decoder that transformers opens with a score
-GPUS=2 --pipeline_parallel_degree 2
-    ✗ --pipeline_parallel_degree: 2 for a reward model: the last stage
+GPUS=2 --pipeline_parallel_degree 2 ✗ --pipeline_parallel_degree: 2 for a reward model: the last stage
     ✓ --per_device_eval_batch_size: 1 becomes 16
 --lora 0 --prefix_tuning 1 --zero_padding 0
     ✗ --prefix_tuning: 1 for a reward model: the files of a prefix have no place for the score
---pissa 1 --weight_double_quant 0
-    ✗ --pissa: weights are quantized
-    ✗ --pissa: 1 for a reward
---loss_chunk_tokens 256 --loss_spike 3
-    ✓ --loss_spike: this and --loss_collapse do nothing
+--pissa 1 --weight_double_quant 0 ✗ --pissa: weights are quantized ✗ --pissa: 1 for a reward
+--loss_chunk_tokens 256 --loss_spike 3 ✓ --loss_spike: this and --loss_collapse do nothing
     ✓ --loss_chunk_tokens: 256 does nothing for a reward model: there are no logits
-== llama-7b/pretrain @ no cards
--
-    ✗ cards: here: none
 == llama-7b/pretrain @ two cards
--
-    ✗ cards: 8 of 80 GB needed, here: 2 x
-== llama-7b/pretrain @ A100s of 40 GB
--
-    ✗ cards: 8 of 80 GB needed, chosen: 8 x NVIDIA A100-SXM4-40GB
-== llama-7b/pretrain @ a card in use
--
-    ✗ card 3: 20.0 of 80 GiB are in use by process 7
+- ✗ cards: 8 of 80 GB needed, here: 2 x
 == llama-7b/pretrain @ V100s
-GPU_MEMORY_GB=32 --bf16 1 --fp16 0
-    ✗ --bf16: compute capability 7.0 has no bfloat16
-GPU_MEMORY_GB=32 --use_flash_attention required
-    ✗ --use_flash_attention: found required, not possible here
+GPU_MEMORY_GB=32 --bf16 1 --fp16 0 ✗ --bf16: compute capability 7.0 has no bfloat16
+GPU_MEMORY_GB=32 --use_flash_attention required ✗ --use_flash_attention: found required, not possible here
 """
 
 # Flags of PaddleNLP that are not supported, and values out of range: each is refused by its name with its value.
@@ -430,17 +308,18 @@ OF_ONE_OR_MORE = (
 
 def read(table: str) -> list[Variant]:
     """Return the variants of a table."""
-    variants: list[Variant] = []
-    for line in re.sub(r"\n  (?=\S)", " ", table).strip().splitlines():
+    variants = []
+    for line in re.sub(r"\n {4}", " ", table).strip().splitlines():
         if line.startswith("== "):
             recipe, _, situation = line[3:].partition(" @ ")
-        elif line.startswith("    "):
-            subject, _, part = line[6:].partition(": ")
-            {"✗": variants[-1].faults, "✓": variants[-1].told}[line[4]].append((subject, part))
-        else:
-            wishes = dict(re.findall(r"^([A-Z_]+)=(\S+) ?", line))
-            argv = re.sub(r"^[A-Z_]+=\S+ ?|^-$", "", line)
-            variants.append(Variant(recipe, argv, wishes, [], [], **SITUATIONS[situation]))
+            continue
+        change, *said = re.split(r" (?=[✗✓] )", line)
+        found = {"✗": [], "✓": []}
+        for mark, subject, part in (re.match(r"(.) (.*?): (.*)", one, re.S).groups() for one in said):
+            found[mark].append((subject, part))
+        wishes = dict(re.findall(r"^([A-Z_]+)=(\S+) ?", change))
+        argv = re.sub(r"^[A-Z_]+=\S+ ?|^-$", "", change)
+        variants.append(Variant(recipe, argv, wishes, found["✗"], found["✓"], **SITUATIONS[situation]))
     return variants
 
 
