@@ -22,7 +22,7 @@ from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.weights.torch_reader import read_torch
-from tests.fuzzing import FEW_AND_MANY, cases, damaged
+from tests.fuzzing import FEW_AND_MANY, cases, damaged, dumped, values
 from tests.weights.torch_files import save_arrays
 
 TENSORS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(4, np.float16), "c": np.zeros((0, 2), "i8")}
@@ -30,19 +30,10 @@ SAFETENSORS = save(TENSORS, metadata={"format": "np"})
 INDEX = json.dumps({"metadata": {}, "weight_map": {"a": "x.safetensors", "b": "x.safetensors"}}).encode()
 PDPARAMS = pickle.dumps(TENSORS | {"StructuredToParameterName@@": {"a": "linear_0.w_0"}}, 4)
 
-NUMBERS = st.one_of(
-    st.integers(-2, 30), st.sampled_from([2**31, 2**32, 2**62, 2**63, 2**64, -(2**63)]), st.floats(), st.booleans()
-)
-SCALARS = st.one_of(st.none(), NUMBERS, st.text(max_size=8))
-JSON = st.recursive(
-    SCALARS,
-    lambda one: st.one_of(st.lists(one, max_size=4), st.dictionaries(st.text(max_size=8), one, max_size=4)),
-    max_leaves=8,
-)
-NAMES = st.one_of(
-    st.sampled_from(["x.safetensors", "../x.safetensors", "/etc/passwd", "..", "", ".", "a/../x.safetensors", "\0"]),
-    JSON,
-)
+NUMBERS = st.integers(-2, 30) | st.sampled_from([2**31, 2**32, 2**62, 2**63, 2**64, -(2**63)]) | st.floats()
+SCALARS = st.none() | NUMBERS | st.booleans() | st.text(max_size=8)
+JSON = values()
+PLACES = ["x.safetensors", "../x.safetensors", "/etc/passwd", "..", "", ".", "a/../x.safetensors", "\0"]
 
 
 @st.composite
@@ -54,15 +45,13 @@ def safetensors(draw) -> bytes:
         {}, optional={"dtype": dtypes, "shape": shapes, "data_offsets": st.one_of(st.lists(NUMBERS, max_size=3), JSON)}
     )
     names = st.sampled_from(["a", "b", "c", "__metadata__"])
-    header = json.dumps(draw(st.one_of(JSON, st.dictionaries(names, st.one_of(entry, JSON), max_size=4)))).encode()
+    header = dumped(draw(JSON | st.dictionaries(names, entry | JSON, max_size=4)))
     size = draw(st.one_of(st.just(len(header)), st.sampled_from([0, 1, 2**31, 2**63, 2**64 - 1])))
     return struct.pack("<Q", size) + header + bytes(draw(st.integers(0, 64)))
 
 
-def deep() -> st.SearchStrategy[bytes]:
-    """JSON deeper than any reader goes."""
-    starts = st.sampled_from([b"[", b'{"weight_map":', b'{"a":'])
-    return st.builds(lambda depth, start: start * depth, st.sampled_from([500, 10_000, 100_000]), starts)
+# JSON deeper than any reader goes.
+DEEP = st.sampled_from([b"[", b'{"weight_map":', b'{"a":']).map(lambda start: start * 100_000)
 
 
 def run(strategy, check: Callable[[bytes, Path], None], count: int) -> None:
@@ -98,14 +87,14 @@ def test_safetensors(count):
         (directory / "x.safetensors").write_bytes(content)
         reads_or_refuses(lambda path: read_header(path)[0], directory / "x.safetensors")
 
-    header = st.builds(lambda text: struct.pack("<Q", len(text)) + text, deep())
+    header = st.builds(lambda text: struct.pack("<Q", len(text)) + text, DEEP)
     run(st.one_of(damaged(SAFETENSORS), safetensors(), header), check, count)
 
 
 @FEW_AND_MANY
 def test_pdparams(count):
-    values = st.recursive(
-        st.one_of(SCALARS, st.sampled_from(list(TENSORS.values())), st.binary(max_size=300)),
+    pickled = st.recursive(
+        st.one_of(SCALARS, st.sampled_from(list(TENSORS.pickled())), st.binary(max_size=300)),
         lambda one: st.one_of(
             st.lists(one, max_size=3),
             st.tuples(one, one),
@@ -124,21 +113,23 @@ def test_pdparams(count):
             return self.made
 
     function = st.sampled_from([np.dtype, np.core.multiarray._reconstruct, dict, tuple])
-    made = st.builds(Made, function, st.lists(values, max_size=3), st.one_of(values, st.tuples(*[values] * 5)))
-    states = st.dictionaries(st.one_of(st.text(max_size=3), SCALARS), st.one_of(made, values), max_size=2)
+    made = st.builds(Made, function, st.lists(pickled, max_size=3), st.one_of(pickled, st.tuples(*[pickled] * 5)))
+    states = st.dictionaries(st.one_of(st.text(max_size=3), SCALARS), st.one_of(made, pickled), max_size=2)
 
     def check(content: bytes, directory: Path) -> None:
         (directory / "x.pdparams").write_bytes(content)
         reads_or_refuses(read_pdparams, directory / "x.pdparams")
 
-    pickles = st.builds(pickle.dumps, st.one_of(states, values), st.integers(2, 5))
+    pickles = st.builds(pickle.dumps, st.one_of(states, pickled), st.integers(2, 5))
     run(st.one_of(damaged(PDPARAMS), pickles, st.binary()), check, count)
 
 
 @FEW_AND_MANY
 def test_indexes(count):
-    maps = st.one_of(JSON, st.dictionaries(st.sampled_from(["a", "b", "z"]), NAMES, max_size=3))
-    texts = st.builds(lambda value: json.dumps({"weight_map": value}).encode(), maps)
+    maps = st.one_of(
+        JSON, st.dictionaries(st.sampled_from(["a", "b", "z"]), st.sampled_from(PLACES) | JSON, max_size=3)
+    )
+    texts = st.builds(lambda value: dumped({"weight_map": value}), maps)
 
     def check(content: bytes, directory: Path) -> None:
         for name in ("x.safetensors", "inner/x.safetensors"):
@@ -147,7 +138,7 @@ def test_indexes(count):
         (directory / "inner" / "model.safetensors.index.json").write_bytes(content)
         reads_or_refuses(find_weights, directory / "inner")
 
-    run(st.one_of(damaged(INDEX), texts, deep()), check, count)
+    run(st.one_of(damaged(INDEX), texts, DEEP), check, count)
 
 
 @FEW_AND_MANY
@@ -178,7 +169,7 @@ def test_torch_files(count):
 def checkpoint(directory: Path, parts: object) -> Path:
     """One of ours whose tensors are said to be such parts."""
     tensor = directory / "model-00001-of-00001.safetensors"
-    tensor.write_bytes(save(TENSORS, metadata={"format": "np", "parts": json.dumps(parts)}))
+    tensor.write_bytes(save(TENSORS, metadata={"format": "np", "parts": dumped(parts).decode()}))
     files = {tensor.name: {"bytes": tensor.stat().st_size, "sha256": sha256(tensor)}}
     manifest = Manifest(files, global_step=1, consumed_samples=1, consumed_tokens=1, topology={"processes": 1})
     (directory / MANIFEST).write_text(manifest.to_json())
@@ -192,8 +183,7 @@ def test_manifests(count):
     keys = ("files", "global_step", "consumed_samples", "topology", "trained_only", "data", "model", "format", "sha256")
 
     def edited(changes: dict) -> bytes:
-        values = json.loads(good) | changes
-        return json.dumps(values).encode()
+        return dumped(json.loads(good) | changes)
 
     edits = st.builds(edited, st.dictionaries(st.sampled_from(keys), JSON, max_size=3))
     old = st.builds(lambda changes: edited({"format": 1} | changes), st.dictionaries(st.sampled_from(keys), JSON))
@@ -204,7 +194,7 @@ def test_manifests(count):
         fault = first_fault(directory)
         assert fault is None or str(directory) in fault
 
-    run(st.one_of(damaged(good), edits, old, deep()), check, count)
+    run(st.one_of(damaged(good), edits, old, DEEP), check, count)
 
 
 @FEW_AND_MANY

@@ -67,7 +67,7 @@ OVERLAP = "--sharding stage1 --sharding_parallel_config enable_stage1_overlap --
         (2, f"--lora 1 {PIPELINE}", []),
         (1, "--prefix_tuning 1", []),
         (2, f"{PIPELINE} --do_eval 1", [(True, "per_device_eval_batch_size")]),
-        (2, f"{PIPELINE} --do_eval 1 --per_device_eval_batch_size 2", []),
+        (2, f"{PIPELINE} --do_eval 1 --per_device_train_batch_size 1 --per_device_eval_batch_size 2", []),
     ],
 )
 def test_what_fine_tuning_refuses_and_announces(processes, flags, findings):
