@@ -40,6 +40,14 @@ class Watched(Texts):
         return chosen
 
 
+def facts(directory: str) -> dict:
+    """Return what each function below finds."""
+    found = {each.__name__: each(directory) for each in (in_company, beside_scored, scored, damaged, limits)}
+    found |= {each.__name__: each(directory) for each in (asked_for_room, answering_layers, rotary)}
+    found |= {"same_beginning": {tokens: same_beginning(directory, tokens) for tokens in (400, 48)}}
+    return found | {"lora_of_experts": lora_of_experts(), "kept_and_reserved": kept_and_reserved(), "moved": moved(0)}
+
+
 def batch_of(models, largest: int, tokens: int) -> tuple[ContinuousBatch, Watched]:
     watched = Watched(models, tokens)
     return ContinuousBatch(models, watched, largest), watched

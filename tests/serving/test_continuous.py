@@ -15,14 +15,13 @@ ADAPTERS = {  # of families whose attention, prefix or layers differ
 
 
 @pytest.fixture(scope="module")
-def root(ranks, tmp_path_factory):
-    root = tmp_path_factory.mktemp("continuous")
-    ranks(1, "tests.serving.material:make_served", str(root))
-    return str(root)
+def facts(ranks, served) -> dict:
+    """What each function of continuous_ranks.py finds, in one process."""
+    return ranks(1, f"{MODULE}:facts", str(served))[0]
 
 
-def test_rows_of_a_base_and_its_adapters_are_answered_together_as_alone(ranks, root):
-    [found] = ranks(1, f"{MODULE}:in_company", root)
+def test_rows_of_a_base_and_its_adapters_are_answered_together_as_alone(facts):
+    found = facts["in_company"]
     assert found["together"] == found["alone"]
     assert found["mixed"] == 3 and max(found["rows"]) == 6
     assert found["chunks"] <= 8 and found["beside"]  # a chunk of a prompt beside another's newest token
@@ -50,7 +49,7 @@ def test_families_answer_with_their_adapters_in_one_batch_as_alone(families):
         assert found["mixed"] == len(answers) == models, name
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_two_processes_answer_with_adapters_as_one(ranks, families):
     directory, alone = families
     both = ranks(2, f"{MODULE}:families_with_adapters", directory, ADAPTERS, 2)
@@ -59,16 +58,16 @@ def test_two_processes_answer_with_adapters_as_one(ranks, families):
         assert both[0][name]["mixed"] == 1 + len(kinds), name
 
 
-def test_a_lora_is_not_lost_beside_a_prompt_of_the_base_that_is_scored(ranks, root):
+def test_a_lora_is_not_lost_beside_a_prompt_of_the_base_that_is_scored(facts):
     """Neither in that step nor in the keys and values that are kept of it."""
-    [[alone, beside, after]] = ranks(1, f"{MODULE}:beside_scored", root)
+    alone, beside, after = facts["beside_scored"]
     assert beside == alone and after == alone
 
 
-def test_prompts_are_scored_in_chunks_as_in_one_pass(ranks, root):
+def test_prompts_are_scored_in_chunks_as_in_one_pass(facts):
     """Two rows have the same prompt, which is computed twice: what is kept of a text has no logits. Nothing is computed
     of an answer's last token, nor of the ninth token of a prompt without an answer, which is a chunk of its own."""
-    [found] = ranks(1, f"{MODULE}:scored", root)
+    found = facts["scored"]
     answers = [[event for event in told if isinstance(event, int)] for told in found["together"]]
     cut = [bool(answer) and told[-1] == "length" for answer, told in zip(answers, found["together"], strict=True)]
     assert found["computed"] == 21 + 21 + 8 + 13 + 1 + 1 + sum(map(len, answers)) - sum(cut)
@@ -87,57 +86,57 @@ def _rounded(event):
     return pytest.approx(event, abs=2e-5) if isinstance(event, float) else event
 
 
-def test_a_row_whose_logits_are_no_numbers_fails_alone_and_leaves_nothing(ranks, root):
-    [found] = ranks(1, f"{MODULE}:damaged", root)
+def test_a_row_whose_logits_are_no_numbers_fails_alone_and_leaves_nothing(facts):
+    found = facts["damaged"]
     first, *others = found["together"]
     assert others == found["alone"][1:]
     assert first == [*found["alone"][0][:2], Finish.FAILED]
 
 
-def test_a_lora_of_experts_is_answered_in_whole_batches(ranks):
-    [found] = ranks(1, f"{MODULE}:lora_of_experts")
+def test_a_lora_of_experts_is_answered_in_whole_batches(facts):
+    found = facts["lora_of_experts"]
     assert found["together"] == found["alone"] and found["alone"][0] != found["alone"][1]
     assert (found["batch"], found["base"]) == ("WholeBatches", "ContinuousBatch")
 
 
 @pytest.mark.parametrize(("tokens", "computed", "kept"), [(400, 62, 14), (48, 126, 0)], ids=["room", "none"])
-def test_what_prompts_begin_with_is_computed_once(ranks, root, tokens, computed, kept):
+def test_what_prompts_begin_with_is_computed_once(facts, tokens, computed, kept):
     """16 tokens once for the base and once for the LoRA; 3 that differ and 2 of the answer for each of 6. Kept: 4
     blocks and one of each row."""
-    [found] = ranks(1, f"{MODULE}:same_beginning", root, tokens)
+    found = facts["same_beginning"][str(tokens)]
     assert found["same"] and found["reserved"] <= tokens
     assert (found["computed"], found["kept"]) == (computed, kept)
 
 
-def test_rotary_embeddings_from_products_give_the_same_logits(ranks, root):
-    [[(before, after), same]] = ranks(1, "tests.serving.continuous_ranks:rotary", str(root))
+def test_rotary_embeddings_from_products_give_the_same_logits(facts):
+    (before, after), same = facts["rotary"]
     assert before > 0 and after == 0 and same == [True, True]
 
 
-def test_layers_for_answers_give_the_same_logits(ranks, root):
-    [found] = ranks(1, f"{MODULE}:answering_layers", root)
+def test_layers_for_answers_give_the_same_logits(facts):
+    found = facts["answering_layers"]
     assert 0 < found["difference"] < 2e-6 and found["kinds"] == ["Linear", "LlamaMLP", "LlamaRMSNorm"]
     assert found["dtype"] == "paddle.float64"
 
 
-def test_rows_wait_for_memory_and_leave_when_they_are_cancelled(ranks, root):
-    [found] = ranks(1, f"{MODULE}:limits", root)
+def test_rows_wait_for_memory_and_leave_when_they_are_cancelled(facts):
+    found = facts["limits"]
     assert found["rows"] == 3 and [len(told) for told in found["told"]] == [11] * 4  # 3 x 20 of 64 tokens
     assert (found["room"], found["prefixed"]) == (64, 60)  # a prefix of 4
     assert found["after"] == 1 and len(found["left"]) == 1 and found["stays"] == 2
 
 
-def test_a_row_without_room_asks_again_once_another_has_left(ranks, root):
+def test_a_row_without_room_asks_again_once_another_has_left(facts):
     """Each time its prompt would be sent to all ranks of a sharded model."""
-    [found] = ranks(1, f"{MODULE}:asked_for_room", root)
+    found = facts["asked_for_room"]
     assert found[0] == 2 and found[15] == 2 and found[-1] == 3
 
 
-def test_the_end_of_a_text_is_forgotten_first_and_a_long_text_takes_no_room_from_short_ones(ranks):
+def test_the_end_of_a_text_is_forgotten_first_and_a_long_text_takes_no_room_from_short_ones(facts):
     """56 tokens: 36 of the text, and 5 blocks."""
-    [found] = ranks(1, f"{MODULE}:kept_and_reserved")
+    found = facts["kept_and_reserved"]
     assert found == {"reused": 7, "room": 4, "short": 32, "reserved": 8192}
 
 
-def test_keys_and_values_stay_with_their_texts_when_these_move(ranks):
-    assert ranks(1, f"{MODULE}:moved", 0)[0] > 10_000
+def test_keys_and_values_stay_with_their_texts_when_these_move(facts):
+    assert facts["moved"] > 10_000

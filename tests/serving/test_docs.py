@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from tests.repository_folder import link_repository
 from tests.serving.servers import ROOT, Server, start
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(shutil.which("make") is None, reason="no make here")]
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(shutil.which("make") is None, reason="no make here")]
 PAGE = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
 READY = r"http://127\.0\.0\.1:(\d+)/v1.*gRPC\s+127\.0\.0\.1:(\d+).*ready"
 

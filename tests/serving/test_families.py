@@ -5,7 +5,7 @@ import pytest
 from launch.families.registry import FAMILIES
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_rows_of_a_batch_are_answered_as_each_alone(ranks, tmp_path):
     ranks(1, "tests.families.family_ranks:save_all", list(FAMILIES), str(tmp_path))
     [found] = ranks(1, "tests.serving.family_ranks:served_and_generated", str(tmp_path), list(FAMILIES))

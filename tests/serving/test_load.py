@@ -10,7 +10,7 @@ from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
 from tests.serving.servers import start_serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 CLIENTS, ASKS, TOKENS = 64, 4, 12
 MODELS = ("model", "poems", "prefix")
 

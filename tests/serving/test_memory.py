@@ -10,7 +10,7 @@ import pytest
 
 from tests.serving.servers import start_serve
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 TOKENS, ASKS = 1024, 120
 
 

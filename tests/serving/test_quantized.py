@@ -7,25 +7,18 @@ from tests.serving.servers import start_serve
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def root(ranks, tmp_path_factory):
-    root = tmp_path_factory.mktemp("quantized")
-    ranks(1, "tests.serving.material:make_served", str(root))
-    return root
-
-
 @pytest.mark.parametrize(("algo", "bound"), [("weight_only_int8", 0.1), ("nf4", 0.6), ("weight_only_int4", 0.6)])
-def test_all_models_share_the_codes_and_stay_near_the_base(ranks, root, algo, bound):
-    [found] = ranks(1, "tests.serving.quantized_ranks:served", str(root), algo)
+def test_all_models_share_the_codes_and_stay_near_the_base(ranks, served, algo, bound):
+    [found] = ranks(1, "tests.serving.quantized_ranks:served", str(served), algo)
     assert found["shared"] and found["layers"] == 2 * 7 and found["weights"] == []
     for name, distance in found["distances"].items():
         assert 0 < distance < bound, (name, distance)
     assert min(found["apart"]) > 0.9  # so that an adapter on another base, or none, would be seen
 
 
-def test_a_server_on_four_bits_answers(root):
+def test_a_server_on_four_bits_answers(served):
     server = start_serve(
-        *("--model_name_or_path", root / "model", "--adapter", f"poems={root / 'lora'}"),
+        *("--model_name_or_path", served / "model", "--adapter", f"poems={served / 'lora'}"),
         *("--weight_quantize_algo", "nf4", "--weight_double_quant", 1),
     )
     said = " ".join("".join(server.said).split())

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import grpc
 import pytest
@@ -18,17 +17,9 @@ ALONE = "tests.evaluation.evaluate_ranks:alone"
 
 
 @pytest.fixture(scope="module")
-def root(ranks, tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("served")
-    ranks(1, "tests.serving.material:make_served", str(root))
-    return root
-
-
-@pytest.fixture(scope="module")
-def server(root):
-    server = start_serve(
-        *("--model_name_or_path", root / "model", "--adapter", f"poems={root / 'lora'}", root / "prefix"),
-    )
+def server(served):
+    adapters = (f"poems={served / 'lora'}", served / "prefix")
+    server = start_serve("--model_name_or_path", served / "model", "--adapter", *adapters)
     yield server
     assert server.stop() == 0
     assert "".join(server.said).endswith("ready (Ctrl-C stops)\nstopped\n")
@@ -61,20 +52,21 @@ def test_greedy_answers_are_the_same_alone_and_in_a_batch(server, client):
 
 
 @pytest.mark.long
-def test_greedy_answers_are_those_of_predict(ranks, root, client):
-    adapters = {"model": [], "poems": ["--adapter_path", root / "lora"], "prefix": ["--adapter_path", root / "prefix"]}
-    flags = ["--model_name_or_path", root / "model", "--max_new_tokens", 16, "--device", "cpu"]
+def test_greedy_answers_are_those_of_predict(ranks, served, client):
+    adapters = {"model": []}
+    adapters |= {"poems": ["--adapter_path", served / "lora"], "prefix": ["--adapter_path", served / "prefix"]}
+    flags = ["--model_name_or_path", served / "model", "--max_new_tokens", 16, "--device", "cpu"]
     for model in MODELS:
         words = [str(word) for word in (*flags, *adapters[model])] + [f"--prompt={prompt}" for prompt in PROMPTS]
         [said] = ranks(1, "tests.prediction.predict_ranks:predict", words)
         assert "".join(f"{greedy(client, model, prompt)}\n" for prompt in PROMPTS) == said["stdout"]
 
 
-def test_log_probabilities_are_those_of_the_model(ranks, root, client):
+def test_log_probabilities_are_those_of_the_model(ranks, served, client):
     """Of prompts in company, with each adapter, and of an answer with an echo and without."""
     ask = {"max_tokens": 8, "temperature": 0, "logprobs": 1}
-    for model, adapter in zip(MODELS, (None, str(root / "lora"), str(root / "prefix")), strict=True):
-        [expected] = ranks(1, ALONE, str(root / "model"), adapter, [["", prompt] for prompt in PROMPTS])
+    for model, adapter in zip(MODELS, (None, str(served / "lora"), str(served / "prefix")), strict=True):
+        [expected] = ranks(1, ALONE, str(served / "model"), adapter, [["", prompt] for prompt in PROMPTS])
         choices = client.completions.create(model=model, prompt=PROMPTS, echo=True, **ask).choices
         plain = client.completions.create(model=model, prompt=PROMPTS, **ask).choices
         for prompt, echo, one, value in zip(PROMPTS, choices, plain, expected, strict=True):
@@ -133,6 +125,7 @@ def test_another_address_wants_a_key_or_insecure(tmp_path):
     assert said.stderr.startswith("error: --host: found 0.0.0.0, which others can reach. Give a key (--api_key or ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "sign"), [("schlüssel", "'\\xfc'"), ("two words", "' '"), ("\udcff", "'\\udcff'")])
 def test_a_key_that_no_header_can_carry_is_refused(tmp_path, monkeypatch, key, sign):
     monkeypatch.setenv("SERVE_API_KEY", key)
@@ -154,15 +147,15 @@ def test_a_key_that_no_header_can_carry_is_refused(tmp_path, monkeypatch, key, s
         (["--adapter", "{root}/pairs", "--port", "0"], "pairs: no adapter: neither lora_config.json nor"),
         (["--chat_template", "nobody", "--port", "0"], "error: --chat_template: found 'nobody', allowed: "),
         (
-            ["--chat_template", "{root}/endless.jinja", "--port", "0"],
+            ["--chat_template", "{here}/endless.jinja", "--port", "0"],
             "endless.jinja: it calls itself without end. Anot",
         ),
     ],
     ids=lambda one: one[0] if isinstance(one, list) else "",
 )
-def test_mistakes_are_named(server, root, words, message):
-    (root / "endless.jinja").write_text("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
-    words = [word.format(root=root, port=server.port) for word in words]
-    said = serve("--model_name_or_path", root / "model", *words)
+def test_mistakes_are_named(server, served, tmp_path, words, message):
+    (tmp_path / "endless.jinja").write_text("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
+    places = {"root": served, "here": tmp_path, "port": server.port}
+    said = serve("--model_name_or_path", served / "model", *(word.format(**places) for word in words))
     assert said.returncode == 2
-    assert message.format(root=root, port=server.port) in said.stderr and "Traceback" not in said.stderr
+    assert message.format(**places) in said.stderr and "Traceback" not in said.stderr

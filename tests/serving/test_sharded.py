@@ -19,10 +19,8 @@ ANSWERED = "tests.serving.sharded_ranks:answered"
 
 
 @pytest.fixture(scope="module")
-def root(ranks, tmp_path_factory):
-    root = tmp_path_factory.mktemp("sharded")
-    ranks(1, "tests.serving.material:make_served", str(root))
-    return str(root)
+def root(served):
+    return str(served)
 
 
 @pytest.fixture(scope="module")
@@ -52,12 +50,10 @@ def test_a_step_that_fails_on_all_ranks_fails_as_on_one(ranks, root, alone):
     assert [[close(event) for event in told] for told in together] == alone
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "said"),
-    [
-        ("leader", "a step failed, and not on all ranks alike: the server ends"),
-        ("follower", "timed out"),
-    ],
+    [("leader", "a step failed, and not on all ranks alike: the server ends"), ("follower", "timed out")],
 )
 def test_a_step_that_fails_on_one_rank_ends_all(ranks, root, tmp_path, fault, said):
     outcome = ranks.outcome(2, ANSWERED, root, fault, directory=tmp_path, time_limit=60)
@@ -111,7 +107,8 @@ def _answer(server, asked: tuple[str, str], key: str = "none") -> str:
     )
 
 
-def test_what_cannot_be_sharded_is_refused(root, tmp_path):
+@pytest.mark.long
+def test_what_cannot_be_sharded_is_refused(root):
     said = serve(*flags(root), "--tensor_parallel_degree", "3")
     assert said.returncode == 2 and "3 processes cannot divide this model's" in said.stderr
     said = serve(*flags(root)[:-1], "gpu", "--tensor_parallel_degree", "2", CUDA_VISIBLE_DEVICES="0")

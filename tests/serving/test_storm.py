@@ -19,7 +19,7 @@ from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
 from tests.serving.servers import start_fake
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 

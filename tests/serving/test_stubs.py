@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROTO = "launch/serving/rpc/generation.proto"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_stubs_are_what_the_command_in_the_proto_makes(tmp_path):
     pytest.importorskip("grpc_tools")
     [command] = [line.strip("/ \n") for line in (ROOT / PROTO).open() if "-m grpc_tools.protoc" in line]
