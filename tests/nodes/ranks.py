@@ -1,13 +1,6 @@
 """Rank functions of this folder's tests."""
 
 
-def bandwidths() -> list[float]:
-    """Bus bandwidth of 64 MB in 10 ms over 2, 4 and 16 ranks, in GB/s."""
-    from launch.training.device import bus_bandwidth
-
-    return [bus_bandwidth(64e6, 0.01, ranks) / 1e9 for ranks in (2, 4, 16)]
-
-
 def meet_and_measure(flag_of_each: bool = False, environment: dict | None = None) -> dict:
     """What a rank of a run on several nodes says, or its error. flag_of_each: every rank has another --seed."""
     import os
@@ -16,7 +9,7 @@ def meet_and_measure(flag_of_each: bool = False, environment: dict | None = None
 
     from launch.errors import UserError
     from launch.nodes.meeting import meet_ranks
-    from launch.training.device import measure_network
+    from launch.training.device import bus_bandwidth, measure_network
 
     os.environ.update(environment or {})
     try:
@@ -24,7 +17,8 @@ def meet_and_measure(flag_of_each: bool = False, environment: dict | None = None
     except UserError as error:
         return {"error": str(error)}
     paddle.distributed.init_parallel_env()
-    return {"lines": lines + measure_network()}
+    bandwidths = [bus_bandwidth(64e6, 0.01, count) for count in (2, 4, 16)]  # 64 MB in 10 ms
+    return {"lines": lines + measure_network(), "bandwidths": bandwidths}
 
 
 def compare_without_a_port() -> str:

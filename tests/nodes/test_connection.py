@@ -22,25 +22,11 @@ def test_silence_and_a_good_end_are_no_loss():
     assert link.lost() is None
 
 
-def test_a_bad_end_is_told_with_its_code():
-    near, far = pair()
-    Link({"node 0": far}).end(7)
-    ended = Link({"node 1 (b)": near}).lost(seconds=5)
-    assert (ended.why, ended.exit_code) == ("node 1 (b) ended with exit code 7", 7)
-
-
 def test_the_first_cause_is_passed_on():
     """Node 0 stops because of node 2 and says so to node 1."""
     near, far = pair()
     Link({"node 1": far}).end(7, "node 2 ended with exit code 7")
     assert Link({"node 0": near}).lost(seconds=5).why == "node 2 ended with exit code 7"
-
-
-def test_a_node_that_vanishes():
-    near, far = pair()
-    far.close()
-    ended = Link({"node 1": near}).lost(seconds=5)
-    assert (ended.why, ended.exit_code) == ("node 1 is gone (closed by the other side)", 1)
 
 
 def test_ending_twice_and_with_nobody_left_does_nothing():

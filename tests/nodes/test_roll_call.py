@@ -56,12 +56,6 @@ def test_flags_of_a_thousand_ranks_are_no_message(meeting):
     assert hold(many, *members) == [[0, 16]] * count
 
 
-def test_a_thousand_ranks_are_answered():
-    error, answers = attend(1000, lambda index: {"--seed": "1"})
-    assert not error and answers == [answers[0]] * 999
-    assert answers[0]["faults"] == [] and [one["index"] for one in answers[0]["members"]] == [*range(0, 1000, 8)]
-
-
 def test_differences_of_a_thousand_ranks_are_one_message():
     """Each with 2,000 letters of its own: together more than a line may have."""
     error, answers = attend(1000, lambda index: {"--output_dir": f"{index} {'x' * 2000}"} | {f"--{index}": "1"})
@@ -80,24 +74,12 @@ def test_who_is_missing_is_named_to_all(meeting):
     assert " within 0.01 minutes: not started, " in told[0]
 
 
-def test_ranks_are_named_by_their_nodes():
-    nodes = ("node 0 (10.0.0.1)",) * 2 + ("node 1 (10.0.0.2)",) * 2
-    meeting = Meeting("rank", "127.0.0.1:1", nodes, 1)
-    assert meeting.describe([1, 2, 3]) == "rank 1 of node 0 (10.0.0.1); ranks 2, 3 of node 1 (10.0.0.2)"
-
-
 def test_a_silent_first_node_is_named(meeting):
     (told,) = hold(replace(meeting, seconds=0.6), member(1))
     assert told.startswith("node 0 (a) did not answer at 127.0.0.1:") and "Connection refused" in told
     assert told.endswith(
         "127.0.0.1 is a loopback address, which no other machine reaches: start node 0 with its own (--host)."
     )
-
-
-def test_differences_are_told_to_all(meeting):
-    told = hold(meeting, member(0), member(1, facts={"python": "3.12.1"}), member(2))
-    line = "the nodes cannot train together:\n  python: 3.11.7 on node 0 (a), node 2 (c); 3.12.1 on node 1 (b)"
-    assert told == [line] * 3
 
 
 def test_another_number_of_nodes(meeting):

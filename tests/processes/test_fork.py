@@ -63,9 +63,14 @@ def test_cause_is_told_from_its_consequences(tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(parent, 0)[1]) == 2
 
 
+def refuse():
+    raise UserError("--input_dir: not there")
+
+
 @pytest.mark.parametrize(
     ("end", "code", "said"),
     [
+        (refuse, 2, "error: --input_dir: not there"),
         (lambda: sys.exit(3), 3, ""),
         (lambda: sys.exit("no data"), 1, "no data"),
         (lambda: os.kill(os.getpid(), signal.SIGKILL), 137, ""),
@@ -77,14 +82,6 @@ def test_exit_code_of_a_rank(tmp_path, end, code, said):
     assert last_lines(log_path(tmp_path, 0)) == said
 
 
-def test_users_mistake_is_one_line(tmp_path):
-    def refuse(rank):
-        raise UserError("--input_dir: not there")
-
-    assert run_ranks(1, refuse, tmp_path).exit_code == 2
-    assert last_lines(log_path(tmp_path, 0)) == "error: --input_dir: not there"
-
-
 def test_a_rank_that_is_told_to_end_while_it_starts_ends(tmp_path, monkeypatch):
     setpgid = os.setpgid
 
@@ -93,10 +90,6 @@ def test_a_rank_that_is_told_to_end_while_it_starts_ends(tmp_path, monkeypatch):
         time.sleep(0.5)
 
     monkeypatch.setattr(os, "setpgid", slow)
-    assert run_ranks(2, sleep, tmp_path, time_limit=0.1).exit_codes == (143, 143)
-
-
-def test_time_limit(tmp_path):
     outcome = run_ranks(2, sleep, tmp_path, time_limit=0.1)
     assert (outcome.exit_codes, outcome.exit_code, outcome.failed_rank) == ((143, 143), TIMED_OUT, None)
 
@@ -141,9 +134,13 @@ SCRIPT = """
 """
 
 
-@pytest.mark.parametrize("ranks_are", ["obedient", "stubborn"])
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "code", "ranks_are"),
+    [
+        (signal.SIGINT, 130, "obedient"),
+        (signal.SIGTERM, 143, "stubborn"),
+        (signal.SIGKILL, -9, "stubborn"),
+    ],
 )
 def test_signal_to_the_parent_ends_every_rank(tmp_path, number, code, ranks_are):
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(SCRIPT), str(tmp_path), ranks_are])
