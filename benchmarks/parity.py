@@ -1,16 +1,15 @@
-"""How far each layout is from one process: ten AdamW steps and one plain SGD step of a hidden-64, 4-layer LLaMA.
+"""How far each layout is from one process: six AdamW steps and one plain SGD step of a hidden-64, 2-layer LLaMA.
 
     .venv/bin/python benchmarks/parity.py                               # all layouts of tests/distributed/layouts.py
     .venv/bin/python benchmarks/parity.py tp2 pp2
     .venv/bin/python benchmarks/parity.py --markdown docs/layouts.md    # replaces the table in that file
 
 The largest difference of a loss (training and evaluation), of an unclipped gradient norm (relative) and of an updated
-weight (relative to its tensor's largest change). The bounds are those of tests/distributed/test_parity.py.
+weight (relative to its tensor's largest change). The bounds are those of tests/distributed/parity.py.
 """
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -23,8 +22,10 @@ from rich.table import Table
 from benchmarks.page import put
 from launch.reporting.markdown import markdown
 from tests.distributed import parity
+from tests.distributed.cells import PRETRAINING, Cell, model_of
 from tests.distributed.layouts import LAYOUTS, Layout
 from tests.ranks import RankServer
+from tests.runs import Runs
 
 HEADINGS = ("layout", "processes", "loss", "gradient norm", "updated weights")
 TOLERANCES = (parity.LOSS_TOLERANCE, parity.GRAD_NORM_TOLERANCE, parity.UPDATE_TOLERANCE)
@@ -48,21 +49,23 @@ def main(argv: list[str]) -> None:
         put(arguments.markdown, "parity.py", markdown_table(measured))
 
 
-def measure(layouts: list[Layout]) -> dict[Layout, parity.Differences]:
-    ranks = RankServer()
-    with tempfile.TemporaryDirectory() as directory:
-        runs = parity.Runs(ranks, Path(directory))
-        progress = track(layouts, "training", console=Console(stderr=True))
-        measured = {layout: parity.differences(runs, layout) for layout in progress}
+def measure(layouts: list[Layout]) -> dict[Layout, list[float]]:
+    """Return for each layout the values below HEADINGS. What the tests have trained is not trained again."""
+    ranks, measured = RankServer(), {}
+    for layout in track(layouts, "training", console=Console(stderr=True)):
+        runs, cell = Runs(ranks), Cell(PRETRAINING, layout, model=model_of(layout))
+        found = parity.numbers_apart(runs(**cell.arguments), runs(**cell.alone.arguments))
+        loss = max(found["loss"][0], found["eval_loss"][0])
+        measured[layout] = [loss, found["grad_norm"][0], max(parity.updates_apart(runs, cell).values())]
     ranks.close()
     return measured
 
 
-def cells(found: parity.Differences) -> list[str]:
-    return [f"{value:.1e}" for value in (max(found.loss, found.evaluation), found.grad_norm, found.update)]
+def cells(found: list[float]) -> list[str]:
+    return [f"{value:.1e}" for value in found]
 
 
-def terminal_table(measured: dict[Layout, parity.Differences]) -> Table:
+def terminal_table(measured: dict[Layout, list[float]]) -> Table:
     table = Table(title="largest difference to one process")
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "layout" else "right")
@@ -72,7 +75,7 @@ def terminal_table(measured: dict[Layout, parity.Differences]) -> Table:
     return table
 
 
-def markdown_table(measured: dict[Layout, parity.Differences]) -> str:
+def markdown_table(measured: dict[Layout, list[float]]) -> str:
     rows = [[*BOUNDS, ""]]
     for layout, found in measured.items():
         flags = " ".join(f"--{name} {value}" for name, value in layout.flags.items())

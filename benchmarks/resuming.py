@@ -1,6 +1,6 @@
 """Resumed runs beside uninterrupted ones: which layouts are equal to the last bit.
 
-    .venv/bin/python benchmarks/resuming.py                               # all cases of tests/distributed/resuming.py
+    .venv/bin/python benchmarks/resuming.py                               # all of RESUMED in tests/distributed/cells.py
     .venv/bin/python benchmarks/resuming.py pp2 stage3-2                  # those layouts
     .venv/bin/python benchmarks/resuming.py --markdown docs/resume.md     # replaces the table in that file
 
@@ -11,7 +11,6 @@ of beta, schedule, random numbers of every rank.
 
 import argparse
 import sys
-import tempfile
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -23,14 +22,16 @@ from rich.table import Table
 
 from benchmarks.page import put
 from launch.reporting.markdown import markdown
-from tests.distributed.resuming import CASES, Case, Outcome, resume
+from tests.distributed.cells import RESUMED, Cell
+from tests.distributed.parity import continued_apart
 from tests.ranks import RankServer
+from tests.runs import STEPS, Runs
 
 HEADINGS = ("layout", "training", "resumed at", "steps compared", "to the bit")
 
 
 def main(argv: list[str]) -> None:
-    names = list(dict.fromkeys(case.layout.name for case in CASES))
+    names = list(dict.fromkeys(cell.layout.name for cell in RESUMED))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -39,35 +40,26 @@ def main(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.layout) - set(names):
         parser.error(f"no layout {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
-    cases = [case for case in CASES if case.layout.name in (arguments.layout or names)]
-    rows = measure(cases)
+    ranks, rows = RankServer(), []
+    cells = [cell for cell in RESUMED if cell.layout.name in (arguments.layout or names)]
+    for cell in track(cells, "training", console=Console(stderr=True)):
+        apart = continued_apart(Runs(ranks), cell)
+        rows.append(row(cell, f"different: {', '.join(apart)}" if apart else "equal"))
+    ranks.close()
     table = Table(*HEADINGS, title="resumed against uninterrupted")
-    for row in rows:
-        table.add_row(*row)
+    for cells_of_row in rows:
+        table.add_row(*cells_of_row)
     Console(width=100).print(table)
     if arguments.markdown:
         put(arguments.markdown, "resuming.py", markdown(HEADINGS, rows, numbers=(2, 3)) + "\n")
 
 
-def measure(cases: list[Case]) -> list[tuple[str, ...]]:
-    ranks = RankServer()
-    with tempfile.TemporaryDirectory() as directory:
-        root = Path(directory)
-        (root / "False").mkdir()
-        ranks(1, "tests.distributed.training_ranks:make_material", str(root / "False"), 4)
-        ranks(1, "tests.training.finetune_material:make_material", str(root / "True"))
-        rows = []
-        for number, case in enumerate(track(cases, "training", console=Console(stderr=True))):
-            outcome = resume(ranks, root / str(bool(case.method)), root / str(number), case)
-            rows.append((*case.words, str(case.at), str(case.at), verdict(outcome)))
-    ranks.close()
-    return rows
-
-
-def verdict(outcome: Outcome) -> str:
-    if outcome.exact:
-        return "equal"
-    return f"different: {', '.join(outcome.files) or 'records'}"
+def row(cell: Cell, verdict: str) -> tuple[str, ...]:
+    """Return a row of the table."""
+    batches = f" x {cell.layout.accumulation} micro batches" if cell.layout.accumulation > 1 else ""
+    base = {"weight_only_int8": " on int8", "nf4": " on nf4"}.get(cell.flags.get("weight_quantize_algo"), "")
+    trained = f"LoRA{base}, dropout 0.2" if "lora" in cell.flags else "prefix" if cell.flags else "pretraining"
+    return (f"{cell.layout.name}{batches}", trained, str(STEPS // 2), str(STEPS // 2), verdict)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import pytest
 from tests.left_processes import describe, left_processes, mark_session
 from tests.ranks import RankServer
 from tests.recipes.rehearsing import Rehearsals
+from tests.runs import Runs
 from tests.tiers import EXPRESSIONS, ROOT, UNKNOWN_SECONDS, file_seconds
 from tests.time_limit import TimeLimit
 
@@ -69,6 +70,12 @@ def ranks():
     server = RankServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def runs(ranks) -> Runs:
+    """runs("finetuning", layout=TP2, lora=1): a trained run, shared by all tests (tests/runs.py)."""
+    return Runs(ranks)
 
 
 @pytest.fixture(scope="session")

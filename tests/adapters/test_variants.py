@@ -6,18 +6,16 @@ import pytest
 from launch.adapters.lora_files import PISSA_START, read_lora
 from launch.checkpoint.weight_files import find_weights
 from launch.reporting.records import read_summary, read_train_log
-from tests.distributed import parity
-from tests.distributed.finetuning import LoraRuns
-from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
-from tests.distributed.resuming import Case, resume
+from tests.distributed import cells
+from tests.distributed.cells import FULL, STAGE1, Cell
+from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2
+from tests.distributed.parity import beyond_tolerance
 from tests.training.finetune_material import argv
 
 FINETUNE = "tests.training.finetune_ranks:train"
 LORA = ("--lora", "1", "--lora_rank", "4")
-PLUS = (*LORA, "--lora_plus_scale", "16")
+PLUS = {"lora_plus_scale": 16}
 PISSA = (*LORA, "--pissa", "1")
-NOISE = (*LORA, "--neftune", "1")
-STAGE1 = Layout(stage=1, sharding=2)
 
 
 @pytest.fixture(scope="module")
@@ -51,19 +49,9 @@ def test_rslora_counts_by_the_root_of_the_rank(trained):
     assert (config["rslora"], config["lora_alpha"], config["scaling"]) == (True, 4, 2.0)
 
 
-@pytest.fixture(scope="module")
-def plain(ranks, root):
-    return LoraRuns(ranks, root, *LORA)
-
-
-@pytest.fixture(scope="module")
-def plus(ranks, root):
-    return LoraRuns(ranks, root, *PLUS)
-
-
-def test_lora_plus_has_a_learning_rate_of_its_own_for_lora_b(plain, plus):
+def test_lora_plus_has_a_learning_rate_of_its_own_for_lora_b(runs):
     """The first step of plain SGD changes lora_B, which was 0, 16 times as much, and lora_A not at all."""
-    changed, expected = plus.sgd(SINGLE, steps=1).weights, plain.sgd(SINGLE, steps=1).weights
+    changed, expected = (runs(FULL, sgd=1, **cells.LORA, **more).weights for more in (PLUS, {}))
     for name, values in changed.items():
         factor = 16 if name.endswith("lora_B") else 1
         np.testing.assert_allclose(values, factor * expected[name], rtol=1e-6, atol=0)
@@ -72,13 +60,11 @@ def test_lora_plus_has_a_learning_rate_of_its_own_for_lora_b(plain, plus):
 
 @pytest.mark.parametrize(
     "layout",
-    [
-        pytest.param(STAGE2, id="stage2"),
-        *[pytest.param(one, id=one.name, marks=[pytest.mark.long]) for one in (STAGE1, STAGE3, TP2, PP2)],
-    ],
+    [STAGE2, *[pytest.param(one, marks=[pytest.mark.nightly]) for one in (STAGE1, STAGE3, TP2, PP2)]],
+    ids=lambda layout: layout.name,
 )
-def test_lora_plus_in_layouts(plus, layout):
-    assert parity.beyond_tolerance(plus, layout) == {}
+def test_lora_plus_in_layouts(runs, layout):
+    assert beyond_tolerance(runs, Cell(FULL, layout, cells.LORA | PLUS)) == {}
 
 
 # ---- PiSSA
@@ -129,17 +115,6 @@ def test_pissa_is_written_as_a_plain_lora_of_the_whole_base(ranks, root, trained
     assert found == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("method", "layout"),
-    [pytest.param(PISSA, PP2, id="pissa pp2"), pytest.param(NOISE, STAGE2, id="neftune stage2")],
-)
-def test_resumed_equals_uninterrupted(ranks, root, tmp_path, method, layout):
-    beside = (PISSA_START,) if method is PISSA else ()
-    outcome = resume(ranks, root, tmp_path, Case(layout, method, at=3, beside=beside))
-    assert outcome.exact, outcome
-
-
 def test_pissa_needs_its_first_adapter_to_go_on(ranks, root, trained, tmp_path):
     output = trained("run", *PISSA, "--save_steps", "2")
     (output / PISSA_START / "lora_config.json").unlink()
@@ -166,8 +141,7 @@ def test_noise_is_uniform_and_of_training_alone(ranks, tmp_path):
     assert not found["eval"].any()
 
 
-def test_ranks_of_tensor_parallelism_draw_the_same_noise(ranks, root, plain):
-    runs = LoraRuns(ranks, root, *NOISE)
-    single, split = runs.adamw(SINGLE), runs.adamw(TP2)
+def test_ranks_of_tensor_parallelism_draw_the_same_noise(runs):
+    single, split = (runs(FULL, layout=layout, neftune=1, **cells.LORA) for layout in (SINGLE, TP2))
     assert np.abs(single.column("loss") - split.column("loss")).max() <= 2e-6
-    assert np.abs(single.column("loss") - plain.adamw(SINGLE).column("loss")).max() > 1e-4
+    assert np.abs(single.column("loss") - runs(FULL, **cells.LORA).column("loss")).max() > 1e-4

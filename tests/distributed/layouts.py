@@ -60,12 +60,16 @@ class Layout:
         return flags
 
     @property
-    def argv(self) -> list[str]:
-        batch = {
+    def batch(self) -> dict[str, str]:
+        """Flags that make the global batch."""
+        return {
             "per_device_train_batch_size": str(self.micro_batch),
             "gradient_accumulation_steps": str(self.accumulation),
         }
-        return [word for name, value in (self.flags | batch).items() for word in (f"--{name}", value)]
+
+    @property
+    def argv(self) -> list[str]:
+        return [word for name, value in (self.flags | self.batch).items() for word in (f"--{name}", value)]
 
 
 SINGLE = Layout()
@@ -75,6 +79,7 @@ STAGE3 = Layout(stage=3, sharding=2)
 TP2 = Layout(tensor=2)
 TP2_SP = Layout(tensor=2, sequence_parallel=True, accumulation=2)
 PP2 = Layout(pipeline=2, accumulation=4)
+TP2_PP2 = Layout(tensor=2, pipeline=2, accumulation=4)
 TP2_PP2_SP = Layout(tensor=2, pipeline=2, sequence_parallel=True, accumulation=4)
 LAYOUTS = [
     DP2,
@@ -85,7 +90,7 @@ LAYOUTS = [
     TP2_SP,
     PP2,
     Layout(pipeline=4, accumulation=4),
-    Layout(tensor=2, pipeline=2, accumulation=4),
+    TP2_PP2,
     TP2_PP2_SP,
     Layout(tensor=2, data=2),
     Layout(tensor=2, stage=1, sharding=2),
@@ -105,16 +110,14 @@ RECOMPUTED = {
     "full_attn": [STAGE2, TP2_SP, PP2],
     "core_attn": [DP2, TP2_SP, PP2],
 }
-# Where a model with fewer key and value heads than query heads is tried.
-GROUPED_QUERIES = [TP2, PP2, TP2_PP2_SP]
 
 
-def everything_on(layout: Layout) -> list[str]:
-    """Flags that save memory and time, together, of a layout on a CPU: the loss in chunks of fewer tokens than a micro
-    batch has, inputs of recomputed layers in host memory, sums over tensor parallel ranks beside products."""
-    flags = ["--loss_chunk_tokens", "24", "--recompute", "1", "--offload", "activations"]
+def everything_on(layout: Layout) -> dict[str, str]:
+    """Return the flags that save memory and time, together, of a layout on a CPU: the loss in chunks of fewer tokens
+    than a micro batch has, inputs of recomputed layers in host memory, sums over tensor parallel ranks beside products.
+    """
+    flags = {"loss_chunk_tokens": "24", "recompute": "1", "offload": "activations"}
     if layout.tensor > 1:
         beside = "enable_mp_async_allreduce,enable_mp_skip_c_identity"
-        words = "enable_sp_async_reduce_scatter" if layout.sequence_parallel else beside
-        flags += ["--tensor_parallel_config", words]
+        flags["tensor_parallel_config"] = "enable_sp_async_reduce_scatter" if layout.sequence_parallel else beside
     return flags

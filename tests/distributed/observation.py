@@ -79,3 +79,9 @@ def describe(trainer) -> dict:
         "elements": sum(int(tensor.size) for tensor in kept),
         "state_elements": sum(int(moment.size) for moment in moments),
     }
+
+
+def observe():
+    """Return what gives the facts of a run that begins now."""
+    observation = Observation()
+    return lambda: observation.facts

@@ -1,14 +1,13 @@
-"""docs/layouts.md shows every layout of the table, within its bounds; docs/resume.md every case that was resumed."""
+"""docs/layouts.md shows every layout of the table, within its bounds; docs/resume.md every cell that was resumed."""
 
 import re
 
 from benchmarks.page import place
-from benchmarks.resuming import HEADINGS
+from benchmarks.resuming import HEADINGS, row
 from launch.reporting.markdown import markdown
 from tests.distributed import parity
+from tests.distributed.cells import RESUMED
 from tests.distributed.layouts import LAYOUTS
-from tests.distributed.resuming import CASES
-from tests.distributed.test_resuming import TESTED
 from tests.recipes.machine import ROOT
 
 HOW = "benchmarks/parity.py --markdown docs/layouts.md makes it anew"
@@ -37,9 +36,8 @@ def test_measured_differences_are_within_the_bounds():
         assert all(float(value) <= bound for value, bound in zip(differences, bounds, strict=True)), name
 
 
-def test_every_case_was_resumed_to_the_bit():
+def test_every_cell_was_resumed_to_the_bit():
     """Else: benchmarks/resuming.py --markdown docs/resume.md"""
     page = (ROOT / "docs" / "resume.md").read_text(encoding="utf-8")
-    cases = [(*case.words, str(case.at), str(case.at), "equal") for case in CASES]
-    assert place(page, "resuming.py")[2] == markdown(HEADINGS, cases, numbers=(2, 3)) + "\n"
-    assert f"the tests run {len(TESTED)} of them" in page
+    cells = [row(cell, "equal") for cell in RESUMED]
+    assert place(page, "resuming.py")[2] == markdown(HEADINGS, cells, numbers=(2, 3)) + "\n"

@@ -1,5 +1,4 @@
-"""Every layout gives the single-process numbers: losses, gradient norms, weights after a plain SGD step, evaluation.
-And it is the layout that it is called: what each rank holds and computes is looked at from inside."""
+"""Every layout is the layout that it is called: what each rank holds and computes is looked at from inside."""
 
 from collections import Counter
 
@@ -8,58 +7,52 @@ import pytest
 
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
-from tests.distributed import parity
-from tests.distributed.layouts import GROUPED_QUERIES, LAYOUTS, RECOMPUTED, SINGLE, STAGE3, TP2, TP2_PP2_SP, TP2_SP
-from tests.distributed.parity import EVALUATED_SAMPLES, STEPS, Runs
-from tests.distributed.training_ranks import SEQUENCE_LENGTH
+from tests.distributed.cells import PRETRAINING, Cell, model_of
+from tests.distributed.layouts import LAYOUTS, RECOMPUTED, SINGLE, STAGE3, TP2, TP2_PP2_SP, TP2_SP
+from tests.distributed.parity import LOSS_TOLERANCE, beyond_tolerance
+from tests.runs import EVALUATED_SAMPLES, SEQUENCE_LENGTH, SGD_RATE, STEPS, load_weights
 
-HIDDEN, LAYERS = 64, 4
-SLOW = [pytest.mark.long]
-# Those of two processes and one of four; all others are `make test-long`'s.
-QUICK = [layout for layout in LAYOUTS if layout.processes <= 2 or layout == TP2_PP2_SP]
+HIDDEN, LAYERS, TOKENS = 64, 2, 8 * SEQUENCE_LENGTH
+ESSENTIAL = [STAGE3, TP2_PP2_SP]
 
 
-def parameters_of(layouts, quick):
-    """Layouts as pytest takes them; those that are not quick are run by `make test-long`."""
-    return [pytest.param(layout, id=layout.name, marks=[] if layout in quick else SLOW) for layout in layouts]
+def shape_of(runs, model: str) -> ModelShape:
+    return ModelShape.from_config(load_config(str(runs.material / model)))
 
 
-every_layout = pytest.mark.parametrize("layout", parameters_of(LAYOUTS, QUICK))
-
-
-@pytest.fixture(scope="module")
-def runs(ranks, tmp_path_factory) -> Runs:
-    return Runs(ranks, tmp_path_factory.mktemp("parity"))
-
-
-@pytest.fixture(scope="module")
-def grouped(ranks, tmp_path_factory) -> Runs:
-    """Two queries share a key and a value."""
-    return Runs(ranks, tmp_path_factory.mktemp("grouped"), key_value_heads=2)
-
-
-def assert_equal_to_one_process(runs, layout, *argv):
-    expected, found = runs.adamw(SINGLE), runs.adamw(layout, *argv)
-    assert len(expected.column("loss")) == len(found.column("loss")) == STEPS
-    for run in (expected, found):
-        assert run.summary["evaluation"]["eval_tokens"] == EVALUATED_SAMPLES * SEQUENCE_LENGTH
-    assert parity.beyond_tolerance(runs, layout, *argv) == {}
-
-
-@every_layout
-def test_numbers_of_one_process(runs, layout):
-    assert_equal_to_one_process(runs, layout)
-
-
-@pytest.mark.parametrize("layout", parameters_of(GROUPED_QUERIES, quick=[TP2]))
-def test_numbers_of_one_process_with_grouped_queries(grouped, layout):
-    assert_equal_to_one_process(grouped, layout)
-
-
-@every_layout
-def test_summary_and_log_count_the_whole_model_and_every_token(runs, layout):
-    run = runs.adamw(layout)
-    tokens = 8 * SEQUENCE_LENGTH
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param(one, id=one.name, marks=[] if one in ESSENTIAL else [pytest.mark.nightly])
+        for one in [SINGLE, *LAYOUTS]
+    ],
+)
+def test_what_each_rank_holds_and_computes(runs, layout):
+    run = runs(PRETRAINING, layout=layout, model=model_of(layout))
+    shape, facts = shape_of(runs, model_of(layout)), run.facts
+    depth = LAYERS * (2 if model_of(layout) == "deep" else 1)
+    # Each stage has its own layers.
+    held = Counter(tuple(of_rank["layers"]) for of_rank in facts)
+    assert sorted(layer for layers in held for layer in layers) == list(range(depth))
+    assert list(held.values()) == [layout.processes // layout.pipeline] * layout.pipeline
+    # Sequence parallel: between two blocks a rank has rows of its own, of samples and positions taken together.
+    whole = [layout.micro_batch, SEQUENCE_LENGTH, HIDDEN]
+    part = [layout.micro_batch * SEQUENCE_LENGTH // layout.tensor, HIDDEN]
+    for of_rank in facts:
+        assert of_rank["block_inputs"] == [part if layout.sequence_parallel else whole]
+        assert of_rank["query_shape"] == [HIDDEN, HIDDEN // layout.tensor]
+        once = STEPS * layout.accumulation * len(of_rank["layers"])
+        assert of_rank["calls"] == dict.fromkeys(CALLED_TWICE["full"], once)
+    # Sharding keeps each number once. Sums over all ranks: tensor parallel splits matrices and copies norms, stage 3
+    # slices matrices and copies norms, every stage shares the optimizer's states of what it does not slice.
+    norms = HIDDEN * (2 * depth + 1)
+    matrices = shape.parameters - norms
+    copies = layout.data * (1 if layout.stage == 3 else layout.sharding)
+    norm_copies = layout.data * layout.sharding * layout.tensor
+    assert sum(of_rank["elements"] for of_rank in facts) == copies * matrices + norm_copies * norms
+    norm_states = layout.data * layout.tensor * (layout.sharding if layout.stage == 3 else 1)
+    assert sum(of_rank["state_elements"] for of_rank in facts) == layout.data * matrices + norm_states * norms
+    # The summary and the log count the whole model and every token.
     assert run.summary["topology"] == {
         "processes": layout.processes,
         "data_parallel_degree": layout.data,
@@ -67,43 +60,12 @@ def test_summary_and_log_count_the_whole_model_and_every_token(runs, layout):
         "tensor_parallel_degree": layout.tensor,
         "pipeline_parallel_degree": layout.pipeline,
     }
-    assert run.summary["parameters"] == shape(runs).parameters
-    assert run.summary["consumed_tokens"] == STEPS * tokens
+    assert run.summary["parameters"] == shape.parameters
+    assert run.summary["consumed_tokens"] == STEPS * TOKENS
     assert run.summary["first_loss"] == run.column("loss")[0]
-    assert list(run.column("consumed_tokens")) == [tokens * step for step in range(1, STEPS + 1)]
-    speed = run.column("tokens_per_second") * run.column("step_seconds")
-    assert speed == pytest.approx([tokens] * STEPS)
-
-
-@every_layout
-def test_each_stage_holds_its_own_layers(runs, layout):
-    held = Counter(tuple(facts["layers"]) for facts in runs.adamw(layout).facts)
-    assert sorted(layer for layers in held for layer in layers) == list(range(LAYERS))
-    assert list(held.values()) == [layout.processes // layout.pipeline] * layout.pipeline
-
-
-@every_layout
-def test_each_rank_computes_its_part_of_heads_and_sequence(runs, layout):
-    """Sequence parallel: between two blocks a rank has rows of its own, of samples and positions taken together."""
-    whole = [layout.micro_batch, SEQUENCE_LENGTH, HIDDEN]
-    part = [layout.micro_batch * SEQUENCE_LENGTH // layout.tensor, HIDDEN]
-    for facts in runs.adamw(layout).facts:
-        assert facts["block_inputs"] == [part if layout.sequence_parallel else whole]
-        assert facts["query_shape"] == [HIDDEN, HIDDEN // layout.tensor]
-
-
-@every_layout
-def test_sharding_keeps_each_number_once(runs, layout):
-    """Sums over all ranks: tensor parallel splits matrices and copies norms, stage 3 slices matrices and copies norms,
-    every stage shares the optimizer's states of what it does not slice."""
-    facts = runs.adamw(layout).facts
-    norms = HIDDEN * (2 * LAYERS + 1)
-    matrices = shape(runs).parameters - norms
-    copies = layout.data * (1 if layout.stage == 3 else layout.sharding)
-    norm_copies = layout.data * layout.sharding * layout.tensor
-    assert sum(rank["elements"] for rank in facts) == copies * matrices + norm_copies * norms
-    norm_states = layout.data * layout.tensor * (layout.sharding if layout.stage == 3 else 1)
-    assert sum(rank["state_elements"] for rank in facts) == layout.data * matrices + norm_states * norms
+    assert run.evaluation["eval_tokens"] == EVALUATED_SAMPLES * SEQUENCE_LENGTH
+    assert list(run.column("consumed_tokens")) == [TOKENS * step for step in range(1, STEPS + 1)]
+    assert run.column("tokens_per_second") * run.column("step_seconds") == pytest.approx([TOKENS] * STEPS)
 
 
 CALLED_TWICE = {
@@ -116,65 +78,47 @@ CALLED_TWICE = {
 @pytest.mark.parametrize(
     ("granularity", "layout"),
     [
-        pytest.param(
-            granularity,
-            *parameter.values,
-            id=f"{granularity}-{parameter.id}",
-            marks=parameter.marks,
-        )
-        for granularity, layouts in RECOMPUTED.items()
-        for parameter in parameters_of(layouts, quick=[STAGE3, TP2_SP] if granularity == "full" else [])
+        pytest.param(kind, layout, id=f"{kind}-{layout.name}", marks=[] if essential else [pytest.mark.nightly])
+        for kind, layouts in RECOMPUTED.items()
+        for layout in layouts
+        for essential in [kind == "full" and layout == TP2_PP2_SP]
     ],
 )
 def test_recomputation_is_done_and_changes_nothing(runs, granularity, layout):
-    plain = runs.adamw(layout)
-    recomputed = runs.adamw(layout, "--recompute", "1", "--recompute_granularity", granularity)
+    plain = runs(PRETRAINING, layout=layout)
+    recomputed = runs(PRETRAINING, layout=layout, recompute=1, recompute_granularity=granularity)
     for key in ("loss", "grad_norm"):
         np.testing.assert_array_equal(recomputed.column(key), plain.column(key))
     for before, after in zip(plain.facts, recomputed.facts, strict=True):
-        once = STEPS * layout.accumulation * len(before["layers"])
-        assert before["calls"] == dict.fromkeys(CALLED_TWICE["full"], once)
-        assert after["calls"] == {
-            kind: once * (2 if kind in CALLED_TWICE[granularity] else 1) for kind in CALLED_TWICE["full"]
-        }
+        once = before["calls"]["LlamaDecoderLayer"]
+        assert after["calls"] == {kind: once * (1 + (kind in CALLED_TWICE[granularity])) for kind in before["calls"]}
 
 
 @pytest.mark.parametrize(
     ("layout", "words"),
     [
-        (TP2, "enable_mp_async_allreduce"),
         (TP2, "enable_mp_async_allreduce,enable_mp_skip_c_identity"),
-        (TP2_SP, "enable_sp_async_reduce_scatter"),
+        pytest.param(TP2, "enable_mp_async_allreduce", marks=pytest.mark.nightly),
+        pytest.param(TP2_SP, "enable_sp_async_reduce_scatter", marks=pytest.mark.long),
     ],
 )
 def test_tensor_parallel_beside_products_gives_the_numbers_of_one_process(runs, layout, words):
-    """--tensor_parallel_overlap sets the words of the last two on cards."""
-    expected, found = runs.adamw(SINGLE), runs.adamw(layout, "--tensor_parallel_config", words)
-    assert np.abs(found.column("loss") - expected.column("loss")).max() <= parity.LOSS_TOLERANCE
-    norms = found.column("grad_norm") / expected.column("grad_norm")
-    assert np.abs(norms - 1).max() <= parity.GRAD_NORM_TOLERANCE
-    assert found.facts[0]["overlapping"] == 20  # five linear layers in each of four
+    """--tensor_parallel_overlap sets the words of the first and the last on cards."""
+    cell = Cell(PRETRAINING, layout, {"tensor_parallel_config": words})
+    assert beyond_tolerance(runs, cell) == {}
+    assert runs(**cell.arguments).facts[0]["overlapping"] == 5 * LAYERS  # linear layers
 
 
-def test_the_logged_gradient_norm_is_that_of_the_sgd_step(runs):
-    """Without clipping the change of all weights is the gradient times the learning rate."""
-    run, initial = runs.sgd_step(SINGLE), runs.initial_weights
-    changes = [tensor.astype("float64") - initial[name] for name, tensor in run.weights.items()]
-    norm = sum(float(np.square(change).sum()) for change in changes) ** 0.5 / parity.SGD_RATE
-    assert run.column("grad_norm")[0] == pytest.approx(norm, rel=1e-4)
-
-
-def test_evaluation_does_not_depend_on_the_micro_batch(runs):
-    expected = runs.adamw(SINGLE).summary["evaluation"]
-    found = runs.adamw(SINGLE, "--per_device_eval_batch_size", "1").summary["evaluation"]
-    assert found["eval_tokens"] == expected["eval_tokens"]
-    assert abs(found["eval_loss"] - expected["eval_loss"]) <= parity.LOSS_TOLERANCE
-
-
-def test_first_loss_on_uniformly_random_ids_is_the_closed_form(runs):
-    """ln V + h sigma^2 / 2 within 0.5 %: ids are uniform here, so nothing but the formula is tested."""
-    assert runs.adamw(SINGLE).summary["first_loss"] == pytest.approx(shape(runs).first_loss, rel=0.005)
-
-
-def shape(runs) -> ModelShape:
-    return ModelShape.from_config(load_config(str(runs.root / "model")))
+def test_one_process(runs):
+    """The logged norm is that of the SGD step: without clipping the change of all weights is the gradient times the
+    rate. An evaluation does not depend on its micro batches. The first loss on uniformly random ids is the closed form,
+    ln V + h sigma^2 / 2."""
+    run, step = runs(PRETRAINING), runs(PRETRAINING, sgd=1)
+    initial = load_weights(runs.material / "model")
+    changes = [tensor.astype("float64") - initial[name] for name, tensor in step.weights.items()]
+    norm = sum(float(np.square(change).sum()) for change in changes) ** 0.5 / SGD_RATE
+    assert step.column("grad_norm")[0] == pytest.approx(norm, rel=1e-4)
+    one_by_one = runs(PRETRAINING, per_device_eval_batch_size=1).evaluation
+    assert one_by_one["eval_tokens"] == run.evaluation["eval_tokens"]
+    assert abs(one_by_one["eval_loss"] - run.evaluation["eval_loss"]) <= LOSS_TOLERANCE
+    assert run.summary["first_loss"] == pytest.approx(shape_of(runs, "model").first_loss, rel=0.005)

@@ -9,12 +9,13 @@ from launch.processes.fork import Outcome
 from launch.processes.logs import KILLED, last_lines
 from launch.reporting.records import read_train_log
 from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
-from tests.distributed.resuming import INT8, LORA
 from tests.kills.ranks import random_moments
 from tests.training.finetune_material import argv as finetune_argv
 
 TRAIN = "tests.kills.ranks:train"
 STEPS = 10  # each is saved
+LORA = ("--lora", "1", "--lora_dropout", "0.2")
+INT8 = (*LORA, "--weight_quantize_algo", "weight_only_int8")
 KTO = (*LORA, "--loss_type", "kto")
 RANDOM_KILLS = 2
 NUMBERS = ("global_step", "loss", "learning_rate", "grad_norm", "consumed_samples", "consumed_tokens")

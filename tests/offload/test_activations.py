@@ -3,17 +3,9 @@
 import pytest
 
 from tests.distributed.layouts import SINGLE, Layout
-from tests.distributed.parity import Runs
 
 TRAIN = "tests.offload.activation_ranks:step"
-RECOMPUTE = ("--recompute", "1")
-OFFLOAD = (*RECOMPUTE, "--offload", "activations")
 LAYERS, RESIDUAL = 6, 4 * 2 * 32 * 64  # bytes of a layer's input: float32, 2 samples of 32 tokens, hidden size 64
-
-
-@pytest.fixture(scope="module")
-def runs(ranks, tmp_path_factory) -> Runs:
-    return Runs(ranks, tmp_path_factory.mktemp("activations"))
 
 
 @pytest.mark.parametrize(
@@ -29,7 +21,9 @@ def runs(ranks, tmp_path_factory) -> Runs:
 )
 def test_losses_and_weights_are_equal_to_the_bit(runs, layout):
     """A pipeline has several micro batches under way; a rank's part of a sequence is a view."""
-    kept, offloaded = runs.adamw(layout, *RECOMPUTE), runs.adamw(layout, *OFFLOAD)
+    kept, offloaded = (
+        runs("pretraining", layout=layout, recompute=1, **more) for more in ({}, {"offload": "activations"})
+    )
     for column in ("loss", "grad_norm"):
         assert list(offloaded.column(column)) == list(kept.column(column))
     for name, weight in kept.weights.items():
