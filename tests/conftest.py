@@ -9,7 +9,7 @@ import pytest
 
 from tests.left_processes import describe, left_processes, mark_session
 from tests.ranks import RankServer
-from tests.recipes.rehearsing import Rehearsals
+from tests.recipes.rehearsing import rehearsed
 from tests.runs import Runs
 from tests.tiers import EXPRESSIONS, ROOT, UNKNOWN_SECONDS, file_seconds
 from tests.time_limit import TimeLimit
@@ -79,12 +79,9 @@ def runs(ranks) -> Runs:
 
 
 @pytest.fixture(scope="session")
-def rehearsals(tmp_path_factory, pytestconfig) -> Rehearsals:
+def rehearsals():
     """rehearsals("pretrain-tiny"): the recipe's rehearsal, done once (tests/recipes/rehearsing.py)."""
-    folder = tmp_path_factory.getbasetemp()
-    if hasattr(pytestconfig, "workerinput"):
-        folder = folder.parent  # that of all workers
-    return Rehearsals(folder / "shared_rehearsals")
+    return rehearsed
 
 
 @pytest.fixture

@@ -35,7 +35,8 @@ OBSERVERS = {"pretraining": ["tests.distributed.observation:observe"]}
 SGD, SGD_RATE = f"{RANKS}:plain_sgd", 64
 SEQUENCE_LENGTH = 32
 EVALUATED_SAMPLES = 12  # in batches of 5: the last are partly, or on some ranks wholly, padding
-STEPS = 6  # of 8 samples; half of them end in the second epoch: of 23 samples, 20 dialogues, 22 preferences
+STEPS = 6  # of 8 samples; half of them end in the second epoch: of 23 samples or of few dialogues
+FEW_PAIRS, FEW_PREFERENCES = 20, 22  # rows, the same in train and dev
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,15 @@ class Runs:
         rows = "few-pairs" if method == "finetuning" else "few-preferences"
         return flags | {"dataset_name_or_path": self.material / rows, "src_length": 48, "max_length": 96}
 
-    def __call__(self, method: str, *, layout: Layout = SINGLE, model: str = "model", sgd: int = 0, **flags) -> Run:
-        """Return the run of a method in a layout.
+    def __call__(
+        self, method: str, *, layout: Layout = SINGLE, model: str = "model", processes: int = 0, sgd: int = 0, **flags
+    ) -> Run:
+        """Return the run of a method in a layout. processes: of data parallelism, where flags say the batches.
 
         sgd: that many steps of plain SGD by SGD_RATE times the gradient, with nothing that hides a factor. flags: a
         list is words that stay whole.
         """
+        layout = Layout(data=processes) if processes else layout
         return self._trained(method, layout, model, sgd, flags, None)
 
     def continued(self, method: str, *, before: Layout | None = None, layout: Layout = SINGLE, **flags) -> Run:

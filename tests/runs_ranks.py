@@ -24,7 +24,6 @@ MODELS = {
     "qwen2-moe": ("qwen2-moe-rehearsal", {}),
 }
 SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "intermediate_size": 128}
-FEW = {"pairs": 20, "preferences": 22}  # rows of few-pairs and few-preferences, the same in train and dev
 
 
 def make_material(directory: str) -> None:
@@ -35,12 +34,13 @@ def make_material(directory: str) -> None:
     from launch.families.named_configs import load_config
     from launch.rehearsal.materials import documents, write_dialogues
     from launch.training.model import save_random_model
+    from tests.runs import FEW_PAIRS, FEW_PREFERENCES
     from tests.training.finetune_material import write_first
 
     root = Path(directory)
     write_dialogues(root, dev=64)
-    for kind, count in FEW.items():
-        write_first(root / kind, root / f"few-{kind}", count)
+    write_first(root / "pairs", root / "few-pairs", FEW_PAIRS)
+    write_first(root / "preferences", root / "few-preferences", FEW_PREFERENCES)
     tokenizer = train_tokenizer(islice(documents(), 50), VOCABULARY)
     for name, (configuration, changes) in MODELS.items():
         file = root / f"{name}.json"

@@ -31,6 +31,8 @@ CHUNKS = {"loss_chunk_tokens": 24}  # of 256 tokens a micro batch or fewer, and 
 NARROW = {"optim": "adamw_16bit_moment"}
 SCALED = {"fp16": 1, "fp16_opt_level": "O1", "scale_loss": 4096, "loss_scale_window": 2}
 ONCE = {"reference": "precomputed"}
+# Whose last step has fewer samples.
+EPOCH = {"max_steps": -1, "num_train_epochs": 1, "save_steps": 1}
 KTO = {"loss_type": "kto", "desirable_weight": 2, "undesirable_weight": 0.5}
 # Flags that change no number beyond rounding: one process is trained without them.
 COMPUTED_ALIKE = {
@@ -96,7 +98,7 @@ CELLS = [
     Cell(FULL, PP2, SCALED),
     Cell(FULL, STAGE1, NARROW, "qwen3"),
     Cell(FULL, STAGE3, PACKED, "tied"),
-    Cell(FULL, DP2_TWICE, recompute("full"), "grouped"),
+    Cell(FULL, DP2_TWICE, EPOCH | recompute("full"), "grouped"),
     Cell(FULL, TP2, LORA | NF4),
     Cell(FULL, TP2_SP, LORA | CHUNKS, "qwen2"),
     Cell(FULL, PP2, DROPOUT, "grouped"),
@@ -105,11 +107,12 @@ CELLS = [
     Cell(FULL, TP2, PREFIX, "grouped"),
     Cell(FULL, STAGE2, PREFIX | CHUNKS),
     Cell(PAIRS, PP2, LORA | ONCE | PACKED | {"beta": 0.05}, "grouped"),
+    Cell(PAIRS, PP2, EPOCH | ONCE),
     Cell(PAIRS, TP2, CHUNKS, "qwen2"),
     Cell(PAIRS, STAGE3, ONCE, "qwen3"),
     Cell(PAIRS, STAGE2, KTO | LORA, "qwen2"),
-    Cell(PAIRS, TP2_SP, KTO | CHUNKS),
-    Cell(REWARDS, TP2, {}, "qwen2"),
+    Cell(PAIRS, TP2_SP, EPOCH | KTO | CHUNKS),
+    Cell(REWARDS, TP2, EPOCH, "qwen2"),
     Cell(REWARDS, STAGE3, LORA),
 ]
 # `make test` has these: each method, and the ways to divide a model that are told apart by the code that divides it.

@@ -48,9 +48,9 @@ def continued_apart(runs: Runs, cell: Cell) -> list[str]:
     """Return what is not equal to the bit where a cell goes on from its first checkpoint: numbers of steps, files of
     the last checkpoint."""
     whole, continued = runs(**cell.arguments), runs.continued(**cell.arguments)
-    steps = len(whole.steps)
-    apart = [key for key in NUMBERS if [*whole.column(key)[steps // 2 :]] != [*continued.column(key)]]
-    files, found = (read_manifest(run.output / f"checkpoint-{steps}").files for run in (whole, continued))
+    left = len(continued.steps)
+    apart = [key for key in NUMBERS if [*whole.column(key)[-left:]] != [*continued.column(key)]]
+    files, found = (read_manifest(run.output / f"checkpoint-{len(whole.steps)}").files for run in (whole, continued))
     return apart + sorted(name for name in files | found if files.get(name) != found.get(name))
 
 

@@ -1,13 +1,12 @@
 """Rehearsals of the shipped recipes, as a user starts them."""
 
-import fcntl
-import json
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from launch.config.recipe_file import load_recipes
 from tests.recipes.machine import ROOT, environment
+from tests.store import kept
 
 
 @dataclass(frozen=True)
@@ -22,24 +21,18 @@ class Rehearsal:
         return self.directory / "output"
 
 
-class Rehearsals:
-    """Rehearses each recipe once, whole, and keeps what it left; raises AssertionError where it fails.
+def rehearsed(target: str) -> Rehearsal:
+    """Return the whole rehearsal of a recipe, done when it is first asked for (tests/store.py).
 
-    root: a folder that may be shared with other processes, which then share the rehearsals.
+    Raises AssertionError where it fails.
     """
 
-    def __init__(self, root: Path):
-        self.root = root
+    def make(folder: Path) -> list:
+        done = rehearse_well(target, folder / "run").done
+        return [str(done.args), done.returncode, done.stdout, done.stderr]
 
-    def __call__(self, target: str) -> Rehearsal:
-        self.root.mkdir(exist_ok=True)
-        directory, kept = self.root / target, self.root / f"{target}.json"
-        with open(self.root / f"{target}.lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # until the file is closed: another process may rehearse it now
-            if not kept.exists():
-                done = rehearse_well(target, directory).done
-                kept.write_text(json.dumps([done.args, done.returncode, done.stdout, done.stderr], default=str))
-        return Rehearsal(directory, subprocess.CompletedProcess(*json.loads(kept.read_text())))
+    folder, done = kept(f"rehearsals/{target}", make)
+    return Rehearsal(folder / "run", subprocess.CompletedProcess(*done))
 
 
 def recipes_by_target() -> dict[str, Path]:

@@ -131,49 +131,54 @@ def ended_while_computing(argv: list[str], parts: int, name: str) -> list[int]:
     return written
 
 
-def losses_of(args: dict, scores: list, before: list) -> list[float]:
-    """pair_losses of scores [chosen and rejected, pairs]."""
+def losses_of(cases: list) -> list[list[float]]:
+    """Of each (arguments, scores [chosen and rejected, pairs], those of the reference): its pair_losses."""
     from launch.training.preference_losses import pair_losses
 
-    policy, reference = (paddle.to_tensor(np.ravel(each), dtype="float32") for each in (scores, before))
-    return pair_losses(SimpleNamespace(**args), policy, reference if np.any(before) else None).tolist()
+    found = []
+    for args, scores, before in cases:
+        policy, reference = (paddle.to_tensor(np.ravel(each), dtype="float32") for each in (scores, before))
+        found.append(pair_losses(SimpleNamespace(**args), policy, reference if np.any(before) else None).tolist())
+    return found
 
 
-def by_hand(directory: str, output: str) -> dict:
-    """Of directory/few: [sum of ln p, tokens] of each response, by the model from before the run and by that which the
-    run has left, one sequence at a time; which pairs are in the first step."""
-    rows = _rows(directory)
+def by_hand(model: str, data: str, output: str) -> dict:
+    """[sum of ln p, tokens] of each response, by the model from before the run and by that which the run has left, one
+    sequence at a time; which pairs are in the first step."""
+    rows = _rows(data)
     pairs = [(row["prompt"], row[name]) for row in rows for name in ("chosen", "rejected")]
-    before, after = (
-        np.reshape(found, [len(rows), 2, 2]).tolist() for found in _before_and_after(directory, output, pairs)
-    )
+    before, after = (np.reshape(found, [len(rows), 2, 2]).tolist() for found in _before_and_after(model, output, pairs))
     return {"before": before, "after": after, "first_step": _of_step(len(rows), 0)}
 
 
-def kto_by_hand(directory: str, output: str) -> dict:
+def kto_by_hand(model: str, data: str, output: str) -> dict:
     """The same of the single responses that pairs make: of each, and of the unrelated one behind its prompt; which of
     them are in the second step."""
-    rows = _rows(directory)
+    rows = _rows(data)
     prompts = [row["prompt"] for row in rows for _ in range(2)]
     responses = [row[name] for row in rows for name in ("chosen", "rejected")]
     others = responses[len(rows) :] + responses[: len(rows)]
     texts = [*zip(prompts, responses, strict=True), *zip(prompts, others, strict=True)]
-    before, after = (np.reshape(found, [2, len(prompts), 2]) for found in _before_and_after(directory, output, texts))
+    before, after = (np.reshape(found, [2, len(prompts), 2]) for found in _before_and_after(model, output, texts))
     judged, unrelated = (after - before)[..., 0]
     logps, tokens = after[0].T
     named = {"ratios": judged, "unrelated": unrelated, "logps": logps, "tokens": tokens}
     return {name: array.tolist() for name, array in named.items()} | {"second_step": _of_step(len(prompts), 1)}
 
 
-def kto_losses_of(args: dict, ratios: list, desired: list, distance: float) -> list[float]:
+def kto_losses_of(cases: list) -> list[list[float]]:
+    """Of each (arguments, ratios, which are desired, z0): its kto_losses."""
     from launch.training.kto_loss import kto_losses
 
-    each = paddle.to_tensor(ratios, dtype="float32"), paddle.to_tensor(desired), paddle.to_tensor(distance)
-    return kto_losses(SimpleNamespace(**args), *each).tolist()
+    found = []
+    for args, ratios, desired, distance in cases:
+        each = paddle.to_tensor(ratios, dtype="float32"), paddle.to_tensor(desired), paddle.to_tensor(distance)
+        found.append(kto_losses(SimpleNamespace(**args), *each).tolist())
+    return found
 
 
-def _rows(directory: str) -> list[dict]:
-    return [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
+def _rows(data: str) -> list[dict]:
+    return [json.loads(line) for line in Path(data, "train.json").read_text().splitlines()]
 
 
 def _of_step(samples: int, step: int) -> list[int]:
@@ -183,13 +188,13 @@ def _of_step(samples: int, step: int) -> list[int]:
 
 
 @paddle.no_grad()
-def _before_and_after(directory: str, output: str, texts: list[tuple[str, str]]) -> tuple[list, list]:
+def _before_and_after(base: str, output: str, texts: list[tuple[str, str]]) -> tuple[list, list]:
     from paddlenlp.transformers import AutoTokenizer, LlamaForCausalLM
 
     from launch.adapters.adapter_files import load_adapter
 
-    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
-    model = LlamaForCausalLM.from_pretrained(f"{directory}/model", dtype="float32")
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    model = LlamaForCausalLM.from_pretrained(base, dtype="float32")
     model.eval()
     before = [_of(model, tokenizer, *text) for text in texts]
     if Path(output, "lora_config.json").exists() or list(Path(output).glob("peft_model*")):
@@ -200,23 +205,23 @@ def _before_and_after(directory: str, output: str, texts: list[tuple[str, str]])
     return before, [_of(trained, tokenizer, *text) for text in texts]
 
 
-def ids_of(directory: str) -> list:
-    """Of directory/few: [prompt, chosen, rejected] of each pair."""
+def ids_of(model: str, data: str) -> list:
+    """[prompt, chosen, rejected] of each pair."""
     from paddlenlp.transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
+    tokenizer = AutoTokenizer.from_pretrained(model)
     pairs = []
-    for row in _rows(directory):
+    for row in _rows(data):
         both = [_ids(tokenizer, row["prompt"], row[name]) for name in ("chosen", "rejected")]
         pairs.append([both[0][0], both[0][1], both[1][1]])
     return pairs
 
 
 def _ids(tokenizer, prompt: str, response: str) -> tuple[list[int], list[int]]:
-    """Cut as --src_length 48 --max_length 96 cuts: all of these are short enough."""
+    """Cut as --src_length 48 --max_length 128 cuts: all of these are short enough."""
     before = tokenizer(prompt)["input_ids"]
     after = [*tokenizer(response, add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
-    assert len(before) + len(after) <= 96
+    assert len(before) + len(after) <= 128
     return before, after
 
 

@@ -24,18 +24,18 @@ def losses_of(scores: list) -> list[float]:
 
 
 @paddle.no_grad()
-def by_hand(directory: str, output: str) -> list:
-    """[pairs, (chosen, rejected)]: the scores of directory/few by what a run has left, from the hidden states that the
+def by_hand(base: str, data: str, output: str) -> list:
+    """[pairs, (chosen, rejected)]: the scores of data by what a run has left, from the hidden states that the
     text model of paddlenlp has at the last token of each response, one sequence at a time."""
     from paddlenlp.transformers import AutoTokenizer, LlamaModel
 
     from launch.adapters.lora_files import read_lora
     from launch.checkpoint.weight_files import find_weights
 
-    rows = [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
-    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
+    rows = [json.loads(line) for line in Path(data, "train.json").read_text().splitlines()]
+    tokenizer = AutoTokenizer.from_pretrained(base)
     whole = not list(Path(output).glob("peft_model*"))
-    model = LlamaModel.from_pretrained(output if whole else f"{directory}/model", dtype="float32")
+    model = LlamaModel.from_pretrained(output if whole else base, dtype="float32")
     model.eval()
     if whole:
         score = find_weights(output)["score.weight"].open()
@@ -81,12 +81,12 @@ def of_families(directory: str, texts: list[list[int]]) -> dict[str, list[float]
     return found
 
 
-def ids_of(directory: str) -> list[list[int]]:
-    """Of the texts of directory/few: each prompt with its chosen response, as training reads them."""
+def ids_of(base: str, data: str) -> list[list[int]]:
+    """Of the texts of data: each prompt with its chosen response, as training reads them."""
     from paddlenlp.transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(f"{directory}/model")
-    rows = [json.loads(line) for line in Path(directory, "few", "train.json").read_text().splitlines()]
+    tokenizer = AutoTokenizer.from_pretrained(base)
+    rows = [json.loads(line) for line in Path(data, "train.json").read_text().splitlines()]
     parts = [(tokenizer(row["prompt"]), tokenizer(row["chosen"], add_special_tokens=False)) for row in rows]
     return [[*before["input_ids"], *after["input_ids"], tokenizer.eos_token_id] for before, after in parts]
 

@@ -10,11 +10,10 @@ import sys
 import pytest
 
 from launch.config.preference_flags import COMPARES
-from launch.reporting.records import read_summary
 from launch.weights.model_directories import export_directory
 from tests.ranks import ROOT
-from tests.training.finetune_material import argv, write_first
 
+RANKS = "tests.training.preference_ranks"
 # Of ORPO the odds ratio alone: TRL adds the loss of fine-tuning over the prompt's tokens, too, the paper over the
 # response's.
 FLAGS = {
@@ -27,23 +26,18 @@ FLAGS = {
 }
 
 
-@pytest.mark.long
-def test_losses_are_those_of_trl(ranks, tmp_path):
-    ranks(1, "tests.training.finetune_material:make_material", str(tmp_path))
-    write_first(tmp_path / "preferences", tmp_path / "few", 22)
-    [pairs] = ranks(1, "tests.training.preference_ranks:ids_of", str(tmp_path))
-    theirs = tmp_path / "theirs"
-    export_directory(tmp_path / "model", theirs / "before", None, 10**9)
+@pytest.mark.nightly
+def test_losses_are_those_of_trl(ranks, runs, tmp_path):
+    theirs, material = tmp_path / "theirs", runs.material
+    [pairs] = ranks(1, f"{RANKS}:ids_of", str(material / "wide"), str(material / "few-preferences"))
+    export_directory(material / "wide", theirs / "before", None, 10**9)
     (theirs / "pairs.json").write_text(json.dumps(pairs))
     ours = {}
     assert FLAGS.keys() == COMPARES.keys()
     for loss, flags in FLAGS.items():
-        output, rows = tmp_path / loss, {"dataset_name_or_path": tmp_path / "few", "max_steps": 3, "do_eval": 1}
-        words = argv(tmp_path, output, loss_type=loss, learning_rate=3e-3, **rows, **flags)
-        [said] = ranks(1, "tests.training.preference_ranks:run", words)
-        assert said["exit_code"] == 0, said["stderr"]
-        ours[loss] = read_summary(output)["evaluation"]["eval_loss"]
-        export_directory(output, theirs / loss, None, 10**9)
+        run = runs("preferences", model="wide", loss_type=loss, learning_rate=3e-3, max_steps=3, **flags)
+        ours[loss] = run.evaluation["eval_loss"]
+        export_directory(run.output, theirs / loss, None, 10**9)
         (theirs / loss / "flags.json").write_text(json.dumps(flags))
     command = [sys.executable, "-W", "ignore", "-m", "tests.training.trl_losses", theirs]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)

@@ -1,4 +1,5 @@
-"""run_dpo.py: the losses by the formulas of their papers, the reference, what is logged, layouts and resuming."""
+"""run_dpo.py: the losses by the formulas of their papers, the reference, what is logged. Layouts and resuming:
+tests/distributed/cells.py."""
 
 import json
 import shutil
@@ -10,49 +11,28 @@ import pytest
 from launch.config.flag_values import parse_flags
 from launch.config.preference_flags import COMPARES, KTO, OF_MEANS, weights_of
 from launch.processes.logs import KILLED
-from launch.reporting.records import read_summary, read_train_log
+from launch.reporting.records import read_train_log
+from tests.distributed.cells import LORA, ONCE, PAIRS
+from tests.distributed.layouts import PP2, SINGLE
 from tests.ranks import ROOT
-from tests.training.finetune_material import argv, write_first
+from tests.runs import FEW_PREFERENCES, as_words
 
 RANKS = "tests.training.preference_ranks"
-RUN = f"{RANKS}:run"
-FEW = 22  # three steps of 8, the last of 6
-FULL, LORA = {}, {"lora": 1, "lora_rank": 4}
 PAIRED = [loss for loss in COMPARES if loss != KTO]
-
-
-@pytest.fixture(scope="module")
-def material(ranks, tmp_path_factory):
-    root = tmp_path_factory.mktemp("preferences")
-    ranks(1, "tests.training.finetune_material:make_material", str(root))
-    write_first(root / "preferences", root / "few", FEW)
-    return root
+long = pytest.mark.long
 
 
 @pytest.fixture
-def run(ranks, material, tmp_path):
-    """run(name, processes, beta=1, ...): the output directory of a run that must end well."""
+def preferring(runs, ranks, tmp_path):
+    """preferring(processes=1, exit_code=0, **flags): what rank 0 said of a run into tmp_path/out."""
 
-    def finish(name="out", processes=1, **changes):
-        flags = {"dataset_name_or_path": material / "few", "max_steps": 3, "learning_rate": 1e-2} | changes
-        [said, *_] = ranks(processes, RUN, argv(material, tmp_path / name, **flags))
-        assert said["exit_code"] == 0, said["stderr"] + said["stdout"][-2000:]
-        finish.said = said["stdout"]
-        return tmp_path / name
+    def run(processes: int = 1, exit_code: int = 0, **flags) -> dict:
+        words = as_words(runs.usual(PAIRS, "wide") | {"output_dir": tmp_path / "out"} | flags)
+        said = ranks(processes, f"{RANKS}:run", words)
+        assert {one["exit_code"] for one in said} == {exit_code}, said[0]["stderr"]
+        return said[0]
 
-    def refused(name, **changes):
-        """What a run says that must not begin."""
-        flags = {"dataset_name_or_path": material / "few"} | changes
-        [said] = ranks(1, RUN, argv(material, tmp_path / name, **flags))
-        assert said["exit_code"] == 2, said["stdout"]
-        return said["stderr"]
-
-    finish.folder, finish.refused = tmp_path, refused
-    return finish
-
-
-def column(output, key: str) -> list[float]:
-    return [record[key] for record in read_train_log(output) if "learning_rate" in record]
+    return run
 
 
 # ---- formulas
@@ -78,16 +58,19 @@ def by_the_paper(loss: str, chosen, rejected, beta: float, gamma: float, smoothi
     return -log_sigmoid(np.log(odds[0] / odds[1]))
 
 
-@pytest.mark.parametrize("loss", PAIRED)
-def test_losses_are_those_of_the_papers(ranks, loss):
+def test_losses_are_those_of_the_papers(ranks):
     rng = np.random.default_rng(0)
-    scores = -rng.uniform(0.05, 4, [2, 12])
-    before = -rng.uniform(0.05, 4, [2, 12]) if COMPARES[loss] else np.zeros([2, 12])
-    for beta, gamma, smoothing in ((0.1, 0.5, 0.0), (2.0, 1.4, 0.2)):
-        expected = by_the_paper(loss, *(scores - before), beta, gamma, smoothing)
-        given = {"loss_type": loss, "beta": beta, "simpo_gamma": gamma, "label_smoothing": smoothing}
-        [found] = ranks(1, "tests.training.preference_ranks:losses_of", given, scores.tolist(), before.tolist())
-        np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    cases, expected = [], []
+    for loss in PAIRED:
+        scores = -rng.uniform(0.05, 4, [2, 12])
+        before = -rng.uniform(0.05, 4, [2, 12]) if COMPARES[loss] else np.zeros([2, 12])
+        for beta, gamma, smoothing in ((0.1, 0.5, 0.0), (2.0, 1.4, 0.2)):
+            expected.append(by_the_paper(loss, *(scores - before), beta, gamma, smoothing))
+            given = {"loss_type": loss, "beta": beta, "simpo_gamma": gamma, "label_smoothing": smoothing}
+            cases.append((given, scores.tolist(), before.tolist()))
+    [found] = ranks(1, f"{RANKS}:losses_of", cases)
+    for (given, *_), one, other in zip(cases, found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6, err_msg=str(given))
 
 
 def test_orpo_weighs_its_terms_as_its_paper():
@@ -96,14 +79,23 @@ def test_orpo_weighs_its_terms_as_its_paper():
     assert weights_of(SimpleNamespace(loss_type="sigmoid", pref_loss_ratio=None, sft_loss_ratio=0.2)) == (1.0, 0.2)
 
 
-@pytest.mark.parametrize("lora", [FULL, LORA], ids=["full", "lora"])
-@pytest.mark.parametrize("loss", PAIRED)
-def test_a_run_has_the_loss_of_the_formula(ranks, run, material, loss, lora):
+@pytest.mark.parametrize(
+    ("loss", "lora"),
+    [
+        ("sigmoid", LORA),
+        ("or", {}),
+        *(pytest.param(loss, {}, marks=long) for loss in PAIRED if loss != "or"),
+        *(pytest.param(loss, LORA, marks=pytest.mark.nightly) for loss in PAIRED if loss != "sigmoid"),
+    ],
+)
+def test_a_run_has_the_loss_of_the_formula(ranks, runs, loss, lora):
     """The first step and, once the policy has moved, the evaluation: of pairs one by one, whose log-probabilities are
     those of the models that the run begins and ends with."""
     flags = {"loss_type": loss, "beta": 0.5, "simpo_gamma": 0.3, "label_smoothing": 0.1, "sft_loss_ratio": 0.25}
-    output = run(do_eval=1, loss_chunk_tokens=40, **flags, **lora)
-    [found] = ranks(1, "tests.training.preference_ranks:by_hand", str(material), str(output))
+    flags |= {"loss_chunk_tokens": 40, "max_steps": 3, "learning_rate": 1e-2}
+    run = runs(PAIRS, model="wide", **flags, **lora)
+    material = [str(runs.material / name) for name in ("wide", "few-preferences")]
+    [found] = ranks(1, f"{RANKS}:by_hand", *material, str(run.output))
     before, after = np.array(found["before"]), np.array(found["after"])  # [pairs, (chosen, rejected), (sum, tokens)]
 
     def expected(now):
@@ -117,249 +109,158 @@ def test_a_run_has_the_loss_of_the_formula(ranks, run, material, loss, lora):
         rewards = 0.5 * np.stack([chosen, rejected])
         return weight * each - 0.25 * sums[:, 0] / tokens[:, 0], rewards
 
-    first = [record for record in read_train_log(output) if "learning_rate" in record][0]
     losses, _ = expected(before)
-    assert first["loss"] == pytest.approx(losses[found["first_step"]].mean(), abs=2e-6)
+    assert run.steps[0]["loss"] == pytest.approx(losses[found["first_step"]].mean(), abs=2e-6)
     losses, (chosen, rejected) = expected(after)
-    evaluated = read_summary(output)["evaluation"]
+    evaluated = run.evaluation
     assert evaluated["eval_loss"] == pytest.approx(losses.mean(), abs=5e-6)
     assert evaluated["eval_rewards_margin"] == pytest.approx((chosen - rejected).mean(), abs=2e-5)
     assert evaluated["eval_accuracy"] == (chosen > rejected).mean()
-    assert evaluated["eval_pairs"] == FEW
+    assert evaluated["eval_pairs"] == FEW_PREFERENCES
     assert evaluated["eval_logps_chosen"] == pytest.approx(after[:, 0, 0].mean(), rel=1e-6)
     assert evaluated["eval_tokens_rejected"] == after[:, 1, 1].mean()
     assert ("eval_kl" in evaluated) == COMPARES[loss]
 
 
-def test_hinge_may_rest(run):
+def test_equal_models_have_the_loss_ln_2(runs):
+    run = runs(PAIRS, **LORA)
+    first = run.steps[0]
+    assert first["loss"] == pytest.approx(np.log(2), abs=1e-7)
+    assert [first[key] for key in ("rewards_margin", "kl", "accuracy")] == [0, 0, 0]
+    assert "pairs: loss 0.6931  accuracy 0.0%  margin +0.000 (+0.000 - +0.000)  KL 0.0000" in run.stdout
+
+
+@long
+def test_hinge_may_rest(runs):
     """Where all margins are wide enough the gradient is 0, and the run goes on."""
-    output = run(loss_type="hinge", beta=1000, max_steps=14)
-    assert column(output, "grad_norm")[-4:] == [0, 0, 0, 0]
-    assert column(output, "loss")[-1] == 0
+    run = runs(PAIRS, model="wide", loss_type="hinge", beta=1000, max_steps=14, learning_rate=1e-2)
+    assert [*run.column("grad_norm")[-4:]] == [0, 0, 0, 0] and run.column("loss")[-1] == 0
 
 
-def test_a_run_that_unlearns_both_responses_says_so(run, material):
+@long
+def test_a_run_that_unlearns_both_responses_says_so(runs, tmp_path):
     """Rejected responses differ from chosen ones in a word, and the model knows the chosen ones by heart: a margin is
     found nowhere but below. Their own loss holds them."""
-    rows = [json.loads(line) for line in (material / "preferences" / "train.json").read_text().splitlines()]
+    rows = [json.loads(line) for line in (runs.material / "preferences" / "train.json").read_text().splitlines()]
     alike = [row | {"rejected": row["rejected"].split()[0] + " " + row["chosen"].partition(" ")[2]} for row in rows]
-    data = run.folder / "alike"
-    data.mkdir()
     lines = [json.dumps(row) + "\n" for row in alike if row["rejected"] != row["chosen"]]
-    (data / "train.json").write_text("".join(lines[:16]))
-    knows = run("knows", dataset_name_or_path=data, max_steps=30, pref_loss_ratio=0, sft_loss_ratio=1)
-    flags = {"dataset_name_or_path": data, "model_name_or_path": knows, "beta": 0.01, "max_steps": 14}
-    collapsed = run("collapsed", **flags)
+    (tmp_path / "train.json").write_text("".join(lines[:16]))
+    flags = {"dataset_name_or_path": tmp_path, "do_eval": 0, "learning_rate": 1e-2, "weight_decay": 0}
+    knows = runs(PAIRS, model="wide", **flags, max_steps=30, pref_loss_ratio=0, sft_loss_ratio=1)
+    flags |= {"model_name_or_path": knows.output, "beta": 0.01, "max_steps": 14}
+    collapsed = runs(PAIRS, **flags)
     told = "the margin grows while both responses become less likely: a token of the chosen ones by"
-    assert run.said.count(f"warning: {told}") == 1
-    assert [told in record["warning"] for record in read_train_log(collapsed) if "warning" in record] == [True]
-    assert column(collapsed, "logps_chosen")[-1] < column(collapsed, "logps_chosen")[0] - 50
-    run("held", sft_loss_ratio=1, **flags)
-    assert told not in run.said
-
-
-# ---- batches, layouts, resuming
-
-
-@pytest.mark.parametrize("lora", [FULL, pytest.param(LORA, marks=pytest.mark.long)], ids=["full", "lora"])
-def test_every_pair_of_a_step_weighs_the_same(run, lora):
-    """However the pairs of a step are cut into micro batches, computed in chunks, divided over ranks."""
-    lora = lora | {"learning_rate": 1e-3}
-    one = run("one", **lora)
-    ways = {
-        "cut": {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8},
-        "chunks": {"loss_chunk_tokens": 40},
-        "tp2": {"processes": 2, "tensor_parallel_degree": 2},
-        "tp2-chunks": {"processes": 2, "tensor_parallel_degree": 2, "loss_chunk_tokens": 40},
-        "stage2": {"processes": 2, "sharding": "stage2", "per_device_train_batch_size": 4},
-        "stage3": {"processes": 2, "sharding": "stage3", "per_device_train_batch_size": 4},
-        "tp2-sp": {"processes": 2, "tensor_parallel_degree": 2, "sequence_parallel": 1},
-        "precomputed": {"reference": "precomputed"},
-        "precomputed-tp2": {"processes": 2, "tensor_parallel_degree": 2, "reference": "precomputed"},
-    }
-    for stage in ("stage2", "stage3"):
-        offload = {"processes": 2, "sharding": [f"{stage} offload"], "per_device_train_batch_size": 4}
-        ways[f"{stage}-offload"] = offload | ({} if "lora" in lora else {"reference": "precomputed"})
-    for name, flags in ways.items():
-        output = run(name, **lora, **flags)
-        # A margin is the difference of sums of some 200 nats, which float32 rounds to 1.5e-5, times beta.
-        for key, bound in (("loss", 2e-6), ("accuracy", 0), ("rewards_margin", 5e-6), ("kl", 2e-6)):
-            found, expected = column(output, key), column(one, key)
-            np.testing.assert_allclose(found, expected, rtol=0, atol=bound, err_msg=f"{name} {key}")
-        np.testing.assert_allclose(column(output, "grad_norm"), column(one, "grad_norm"), rtol=2e-5, err_msg=name)
-
-
-CHANGING = {"pipeline_parallel_config": "disable_p2p_cache_shape", "per_device_train_batch_size": 2}
-PP2 = {"processes": 2, "pipeline_parallel_degree": 2, "gradient_accumulation_steps": 4, **CHANGING}
-TP2_PP2 = PP2 | {"processes": 4, "tensor_parallel_degree": 2}
-ONCE, PACKED = {"reference": "precomputed"}, {"zero_padding": 1}
-# A loss has four sums of some 200 nats, each of which float32 rounds to 1.5e-5, times beta, in packed-lora 0.05.
-CLOSE = (("loss", 4 * 1.5e-5 * 0.05), ("accuracy", 0), ("rewards_margin", 5e-6), ("logps_chosen", 1e-4))
+    assert collapsed.stdout.count(f"warning: {told}") == 1
+    warnings = [record["warning"] for record in read_train_log(collapsed.output) if "warning" in record]
+    assert [told in warning for warning in warnings] == [True]
+    assert collapsed.column("logps_chosen")[-1] < collapsed.column("logps_chosen")[0] - 50
+    assert told not in runs(PAIRS, sft_loss_ratio=1, **flags).stdout
 
 
 @pytest.mark.parametrize(
-    ("flags", "ways"),
-    [
-        pytest.param(ONCE, [PP2], id="sigmoid"),
-        pytest.param(ONCE | PACKED | LORA | {"beta": 0.05}, [PP2, TP2_PP2], id="packed-lora", marks=pytest.mark.long),
-        pytest.param({"loss_type": "simpo"}, [TP2_PP2], id="simpo", marks=pytest.mark.long),
-        pytest.param({"loss_type": "or"} | LORA, [PP2 | {"loss_chunk_tokens": 40}], id="or", marks=pytest.mark.long),
-    ],
+    ("before", "after"),
+    [(SINGLE, SINGLE), *(pytest.param(*layouts, marks=long) for layouts in ((PP2, SINGLE), (SINGLE, PP2)))],
+    ids=lambda layout: layout.name,
 )
-def test_pipelines_have_the_losses_and_measures_of_one_process(run, flags, ways):
-    """In steps, the last of which has fewer pairs, and in an evaluation, whose last batch has."""
-    flags = {"do_eval": 1, "learning_rate": 1e-3, "num_train_epochs": 1, "max_steps": -1} | flags
-    one = run("one", **flags)
-    measures = [*CLOSE, ("kl", 2e-6)] if "reference" in flags else CLOSE
-    for number, way in enumerate(ways):
-        output = run(f"way-{number}", **flags, **way)
-        for key, bound in measures:
-            # Before the first update a margin is 0 but for its rounding, which so decides who is right.
-            first = 1 if key == "accuracy" else 0
-            steps = (column(each, key)[first:] for each in (output, one))
-            np.testing.assert_allclose(*steps, rtol=0, atol=bound, err_msg=key)
-            found, expected = (read_summary(each)["evaluation"][f"eval_{key}"] for each in (output, one))
-            assert found == pytest.approx(expected, abs=max(bound, 5e-6)), key
-        assert read_summary(output)["evaluation"]["eval_pairs"] == FEW
-        np.testing.assert_allclose(column(output, "grad_norm"), column(one, "grad_norm"), rtol=2e-5)
+def test_a_run_that_goes_on_reads_the_reference_that_the_first_part_has_computed(runs, before, after):
+    whole, continued = runs(PAIRS, layout=before, **ONCE), runs.continued(PAIRS, before=before, layout=after, **ONCE)
+    written = [(run.output / "reference" / "train.values").stat().st_mtime_ns for run in (whole, continued)]
+    assert written[0] == written[1]
+    np.testing.assert_allclose(continued.column("loss"), whole.column("loss")[-3:], rtol=0, atol=2e-6)
 
 
-@pytest.mark.long
-def test_a_pipeline_goes_on_as_one_process_and_back(run):
-    """With the reference that the first layout has computed."""
-    flags = {"max_steps": 4, "learning_rate": 1e-3, "save_steps": 2, **ONCE}
-    whole = run("whole", **flags)
-    for name, ways in {"from": (PP2, {}), "to": ({}, PP2)}.items():
-        run(name, **flags | {"max_steps": 2} | ways[0])
-        file = run.folder / name / "reference" / "train.values"
-        written = file.stat().st_mtime_ns
-        parts = run(name, **flags, **ways[1])
-        assert file.stat().st_mtime_ns == written, name
-        np.testing.assert_allclose(column(parts, "loss"), column(whole, "loss"), rtol=0, atol=2e-6, err_msg=name)
-
-
-@pytest.mark.parametrize(
-    "packing", [{}, {"zero_padding": 1, "per_device_train_batch_size": 2}], ids=["apart", "packed"]
-)
-def test_a_precomputed_reference_is_that_of_a_copy(run, packing):
-    """In training and in evaluation, and of a run that goes on, which reads what the first part has computed."""
-    flags = {"max_steps": 4, "do_eval": 1, "learning_rate": 1e-3, "sft_loss_ratio": 0.1, **packing}
-    copy = run("copy", **flags)
-    whole = run("whole", reference="precomputed", **flags)
-    run("parts", reference="precomputed", save_steps=2, **flags | {"max_steps": 2})
-    written = {file.name: file.stat().st_mtime_ns for file in (run.folder / "parts" / "reference").iterdir()}
-    parts = run("parts", reference="precomputed", save_steps=2, **flags)
-    assert {file.name: file.stat().st_mtime_ns for file in (parts / "reference").iterdir()} == written
-    for key, bound in (("loss", 1e-6), ("rewards_margin", 5e-6), ("kl", 1e-6), ("logps_chosen", 1e-4)):
-        np.testing.assert_allclose(column(whole, key), column(copy, key), rtol=0, atol=bound, err_msg=key)
-        assert column(parts, key) == column(whole, key), key
-        evaluated = [read_summary(output)["evaluation"][f"eval_{key}"] for output in (copy, whole)]
-        assert evaluated[1] == pytest.approx(evaluated[0], abs=bound)
-
-
-@pytest.mark.parametrize("signal", ["SIGKILL", "SIGINT"])
-def test_what_is_computed_of_a_reference_is_kept(ranks, run, material, signal):
+@pytest.mark.parametrize("signal", ["SIGKILL", pytest.param("SIGINT", marks=long)])
+def test_what_is_computed_of_a_reference_is_kept(ranks, runs, tmp_path, signal):
     """Of a run that ends in the middle of it, after two parts of three."""
-    flags = argv(material, run.folder / "out", dataset_name_or_path=material / "few", reference="precomputed")
-    log = run.folder / "log"
+    flags = as_words(runs.usual(PAIRS) | ONCE | {"output_dir": tmp_path / "out", "per_device_train_batch_size": 8})
+    log = tmp_path / "log"
     outcome = ranks.outcome(1, f"{RANKS}:ended_while_computing", flags, 2, signal, directory=log, grace=0.2)
     told = (log / "workerlog.0").read_text()
     assert outcome.exit_code == (KILLED if signal == "SIGKILL" else 0), told
-    assert ("stopped by SIGINT after step 0 of 4; no step was made." in told) == (signal == "SIGINT")
-    record = json.loads((run.folder / "out" / "reference" / "train.json").read_text())
+    assert ("stopped by SIGINT after step 0 of 6; no step was made." in told) == (signal == "SIGINT")
+    record = json.loads((tmp_path / "out" / "reference" / "train.json").read_text())
     assert [part["samples"] for part in record["parts"]] == [8, 8]
     [said] = ranks(1, f"{RANKS}:ended_while_computing", flags, 0, signal)
-    assert said == [6]  # of 22
+    assert said[0] == 6  # of 22; those of the evaluation follow
 
 
-def test_time_that_ends_while_a_reference_is_computed_ends_the_run(run):
+@long
+def test_time_that_ends_while_a_reference_is_computed_ends_the_run(runs, preferring, tmp_path):
     """Of a run that has made all of its steps, too."""
-    flags = {"reference": "precomputed", "save_steps": 2, "max_steps": 2}
-    output = run("out", **flags)
-    shutil.rmtree(output / "reference")
-    run("out", max_run_minutes=1e-3, **flags)
-    assert "stopped by --max_run_minutes 0.001 after step 2 of 2; " in run.said
-    assert "checkpoint-2 is whole" in run.said
+    shutil.copytree(runs(PAIRS, model="wide", **ONCE).output, tmp_path / "out")
+    shutil.rmtree(tmp_path / "out" / "reference")
+    batch = {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 1}
+    said = preferring(max_run_minutes=1e-3, **ONCE, **batch)["stdout"]
+    assert "stopped by --max_run_minutes 0.001 after step 6 of 6; " in said and "checkpoint-6 is whole" in said
 
 
-def test_a_reference_by_other_weights_or_with_damage_is_not_used(run, material):
-    flags = {"reference": "precomputed", "save_steps": 2, "max_steps": 2, "learning_rate": 1e-3}
-    output = run("out", **flags)
-    losses = column(output, "loss")
+@long
+def test_a_reference_by_other_weights_or_with_damage_is_not_used(runs, preferring, tmp_path):
+    run = runs(PAIRS, model="wide", **ONCE)
+    output = shutil.copytree(run.output, tmp_path / "out", ignore=shutil.ignore_patterns("checkpoint-*"))
     file = output / "reference" / "train.values"
     file.write_bytes(file.read_bytes()[:-1] + b"?")
-    shutil.rmtree(output / "checkpoint-2")
-    run("out", overwrite_output_dir=1, resume_from_checkpoint="none", **flags)
-    assert "train.values is not what was written; computed again" in run.said and column(output, "loss") == losses
-    other = shutil.copytree(material / "model", run.folder / "other")
+    batch = ONCE | {"per_device_train_batch_size": 8}
+    told = preferring(overwrite_output_dir=1, resume_from_checkpoint="none", **batch)["stdout"]
+    assert "train.values is not what was written; computed again" in told
+    losses = [record["loss"] for record in read_train_log(output) if "learning_rate" in record]
+    assert losses == [*run.column("loss")]
+    other = shutil.copytree(runs.material / "wide", tmp_path / "other")
     [weights] = other.glob("*.safetensors")
     content = bytearray(weights.read_bytes())
     content[8 + int.from_bytes(content[:8], "little")] ^= 1  # the first byte of the first tensor
     weights.write_bytes(content)
-    changed = flags | {"model_name_or_path": other, "max_steps": 3}
-    told = run.refused("out", **changed)
+    changed = batch | {"model_name_or_path": other, "max_steps": 7}
+    told = preferring(exit_code=2, **changed)["stderr"]
     assert "is of another model (weights) than --model_name_or_path names now" in told
-    run("out", resume_changed="model", **changed)
-    assert "other weights; computed again" in run.said
+    assert "other weights; computed again" in preferring(resume_changed="model", **changed)["stdout"]
 
 
-def test_values_that_cannot_be_written_end_all_ranks(ranks, material, tmp_path):
+@long
+def test_values_that_cannot_be_written_end_all_ranks(preferring, tmp_path):
     """None waits for the one that writes."""
     (tmp_path / "out" / "reference" / "train.values").mkdir(parents=True)
-    flags = {"dataset_name_or_path": material / "few", "max_steps": 1, "reference": "precomputed"}
-    found = ranks(2, RUN, argv(material, tmp_path / "out", **flags))
-    assert [said["exit_code"] for said in found] == [2, 2]
-    assert all("Is a directory" in said["stderr"] and "train.values" in said["stderr"] for said in found)
+    told = preferring(2, exit_code=2, max_steps=1, **ONCE)["stderr"]
+    assert "Is a directory" in told and "train.values" in told
 
 
-def test_equal_models_have_the_loss_ln_2(run):
-    """In each step, the last of which has fewer pairs."""
-    output = run(learning_rate=0, num_train_epochs=1, max_steps=-1, **LORA)
-    assert column(output, "loss") == pytest.approx([np.log(2)] * 3, abs=1e-7)
-    for key in ("rewards_margin", "kl", "accuracy"):
-        assert column(output, key) == [0, 0, 0]
-    assert "pairs: loss 0.6931  accuracy 0.0%  margin +0.000 (+0.000 - +0.000)  KL 0.0000" in run.said
-
-
-def test_packed_pairs_are_the_same_pairs(run):
+@long
+@pytest.mark.parametrize("method", [PAIRS, "rewards"])
+def test_packed_pairs_are_the_same_pairs(runs, method):
     """All in one step."""
-    flags = {"max_steps": 1, "do_eval": 1, "beta": 0.1, "sft_loss_ratio": 0.5, "learning_rate": 1e-3}
-    apart = run("apart", per_device_train_batch_size=FEW, **flags)
-    rows = run("rows", per_device_train_batch_size=FEW, zero_padding=1, num_train_epochs=1, **flags | {"max_steps": -1})
-    assert column(rows, "loss") == pytest.approx(column(apart, "loss"), abs=2e-6)
-    for key in ("eval_loss", "eval_kl", "eval_rewards_margin"):
-        assert read_summary(rows)["evaluation"][key] == pytest.approx(read_summary(apart)["evaluation"][key], abs=5e-6)
+    flags = {"max_steps": 1, "per_device_train_batch_size": FEW_PREFERENCES, "save_steps": 9}
+    flags |= {"beta": 0.1, "sft_loss_ratio": 0.5} if method == PAIRS else {}
+    apart = runs(method, **flags)
+    rows = runs(method, **flags | {"zero_padding": 1, "num_train_epochs": 1, "max_steps": -1})
+    assert rows.column("loss") == pytest.approx(apart.column("loss"), abs=2e-6)
+    assert rows.column("grad_norm") == pytest.approx(apart.column("grad_norm"), rel=2e-5)
+    for key in ("eval_loss", "eval_rewards_margin"):
+        assert rows.evaluation[key] == pytest.approx(apart.evaluation[key], abs=5e-6)
 
 
-def test_packed_batches_that_are_all_padding_count_for_nothing(run):
+@long
+def test_packed_batches_that_are_all_padding_count_for_nothing(runs):
     """Of the last step, and of an evaluation on two ranks, the second of which has no pair left."""
-    flags = {"loss_type": "simpo", "zero_padding": 1, "num_train_epochs": 1, "max_steps": -1, "do_eval": 1}
-    whole = run("whole", per_device_train_batch_size=16, **flags)
-    batches = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8, "per_device_eval_batch_size": FEW}
-    parts = run("parts", 2, **flags, **batches)
-    assert column(parts, "loss") == pytest.approx(column(whole, "loss"), abs=2e-6)
-    losses = [read_summary(output)["evaluation"]["eval_loss"] for output in (parts, whole)]
-    assert losses[0] == pytest.approx(losses[1], abs=5e-6)
+    flags = {"loss_type": "simpo", "zero_padding": 1, "num_train_epochs": 1, "max_steps": -1, "save_steps": 9}
+    whole = runs(PAIRS, per_device_train_batch_size=16, **flags)
+    batches = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 8}
+    parts = runs(PAIRS, processes=2, per_device_eval_batch_size=FEW_PREFERENCES, **flags, **batches)
+    assert parts.column("loss") == pytest.approx(whole.column("loss"), abs=2e-6)
+    assert parts.evaluation["eval_loss"] == pytest.approx(whole.evaluation["eval_loss"], abs=5e-6)
 
 
-@pytest.mark.parametrize("lora", [FULL, LORA], ids=["full", "lora"])
-def test_a_run_that_goes_on_is_the_run_to_the_bit(run, lora):
-    """Its reference is still the model from before the first step, not that of the checkpoint."""
-    flags = {"max_steps": 5, "learning_rate": 1e-3, **lora}
-    whole = run("whole", **flags)
-    run("parts", save_steps=2, **flags | {"max_steps": 2})
-    parts = run("parts", save_steps=2, **flags)
-    for key in ("loss", "grad_norm", "rewards_margin", "kl", "consumed_tokens"):
-        assert column(parts, key) == column(whole, key), key
-    assert json.loads((parts / "run_summary.json").read_text())["global_step"] == 5
-
-
-def test_the_command_of_the_page(run, material):
+@pytest.mark.nightly
+@pytest.mark.parametrize(("method", "script"), [(PAIRS, "run_dpo.py"), ("rewards", "run_reward.py")])
+def test_the_command_of_the_page(runs, method, script):
     """docs/align.md, with a model and data of the tests."""
     page = (ROOT / "docs" / "align.md").read_text(encoding="utf-8")
-    [line] = [line for line in page.splitlines() if line.startswith("python launch/run_dpo.py")]
-    flags = {name: words[0] for name, words in parse_flags(line.split()[2:]).items()}
-    given = {"model_name_or_path": material / "model", "dataset_name_or_path": material / "few", "max_steps": 2}
-    output = run(**flags | given | {"output_dir": run.folder / "out"})
-    assert {"eval_accuracy", "eval_rewards_margin"} <= read_summary(output)["evaluation"].keys()
-    assert (output / "best").is_dir() and list(output.glob("peft_model*"))
+    [line] = [line for line in page.splitlines() if line.startswith(f"python launch/{script}")]
+    flags = {name: words[0] for name, words in parse_flags(line.split()[2:]).items()} | {"max_steps": 2}
+    given = {name: runs.usual(method)[name] for name in ("model_name_or_path", "dataset_name_or_path")}
+    run = runs(method, **flags | given)
+    assert {"eval_accuracy", "eval_rewards_margin"} <= run.evaluation.keys()
+    if method == PAIRS:
+        assert (run.output / "best").is_dir() and list(run.output.glob("peft_model*"))
+    else:
+        config = json.loads((run.output / "config.json").read_text())
+        assert config["architectures"] == ["LlamaForSequenceClassification"] and config["id2label"] == {"0": "LABEL_0"}
