@@ -23,7 +23,6 @@ def stalls(directory: str, way: str) -> dict:
 
     from launch.run_pretrain import main
     from launch.training.trainer import Trainer
-    from tests.training.test_saving import argv
 
     root, found = Path(directory), {"seconds": []}
     output = root / way
@@ -42,7 +41,17 @@ def stalls(directory: str, way: str) -> dict:
         found["bytes"] = sum(path.stat().st_size for path in newest.iterdir())
 
     Trainer._save_checkpoint = timed
-    changes = {
+    flags = {
+        "input_dir": root / "corpus",
+        "split": "8,2,0",
+        "output_dir": output,
+        "max_seq_length": 32,
+        "logging_steps": 1,
+        "learning_rate": 1e-3,
+        "do_train": 1,
+        "device": "cpu",
+        "cpu_fast": "off",
+        "report_to": "none",
         "model_name_or_path": root / "config.json",
         "continue_training": 0,
         "max_steps": SAVES,
@@ -52,6 +61,6 @@ def stalls(directory: str, way: str) -> dict:
         "use_async_save": int(way == "asynchronous"),
         "unified_checkpoint": 1,
     }
-    main(argv(root, output, *[word for name, value in changes.items() for word in (f"--{name}", str(value))]))
+    main([word for name, value in flags.items() for word in (f"--{name}", str(value))])
     shutil.rmtree(output)
     return found | {"seconds": found["seconds"][1:]}

@@ -31,12 +31,16 @@ SCRIPTS = {
     "preferences": "run_dpo",
     "rewards": "run_reward",
 }
-OBSERVERS = {"pretraining": ["tests.distributed.observation:observe"]}
+OBSERVERS = {
+    "pretraining": ["tests.distributed.observation:observe"],
+    "finetuning": ["tests.training.finetune_ranks:look"],
+}
 SGD, SGD_RATE = f"{RANKS}:plain_sgd", 64
 SEQUENCE_LENGTH = 32
 EVALUATED_SAMPLES = 12  # in batches of 5: the last are partly, or on some ranks wholly, padding
+VOCABULARY = 384
 STEPS = 6  # of 8 samples; half of them end in the second epoch: of 23 samples or of few dialogues
-FEW_PAIRS, FEW_PREFERENCES = 20, 22  # rows, the same in train and dev
+FEW_PAIRS, FEW_PREFERENCES, SHORT_PAIRS = 20, 22, 7  # rows, the same in train and dev
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ class Runs:
 
     @cached_property
     def material(self) -> Path:
-        """The folder with model and its variants, pairs, chats, preferences, few-pairs, few-preferences, corpus."""
+        """The folder with models, dialogues and a corpus: see make_material in tests/runs_ranks.py."""
         return kept("material", lambda folder: self.ranks(1, f"{RANKS}:make_material", str(folder)))[0]
 
     def usual(self, method: str, model: str = "model") -> dict:
@@ -125,6 +129,13 @@ class Runs:
         rows = "few-pairs" if method == "finetuning" else "few-preferences"
         return flags | {"dataset_name_or_path": self.material / rows, "src_length": 48, "max_length": 96}
 
+    def words(self, method: str, layout: Layout = SINGLE, model: str = "model", **flags) -> dict:
+        """Return all flags of a run but its --output_dir."""
+        words = self.usual(method, model) | layout.flags | layout.batch | flags
+        if layout.pipeline > 1 and method != "pretraining":
+            words |= {"pipeline_parallel_config": "disable_p2p_cache_shape"}
+        return words
+
     def __call__(
         self, method: str, *, layout: Layout = SINGLE, model: str = "model", processes: int = 0, sgd: int = 0, **flags
     ) -> Run:
@@ -144,10 +155,15 @@ class Runs:
         whole = self(method, layout=before or layout, model=model, **flags)
         return self._trained(method, layout, model, 0, flags, whole.output)
 
+    def said(self, method: str, jobs: dict[str, dict]) -> dict[str, dict]:
+        """Return what each of some runs of one process said, made one after the other and not kept. jobs: the flags of
+        each, with its --output_dir."""
+        words = [as_words(self.words(method, **flags)) for flags in jobs.values()]
+        [said] = self.ranks(1, f"{RANKS}:train_all", SCRIPTS[method], words)
+        return dict(zip(jobs, said, strict=True))
+
     def _trained(self, method: str, layout: Layout, model: str, sgd: int, flags: dict, whole: Path | None) -> Run:
-        words = self.usual(method, model) | layout.flags | layout.batch | flags
-        if layout.pipeline > 1 and method != "pretraining":
-            words |= {"pipeline_parallel_config": "disable_p2p_cache_shape"}
+        words = self.words(method, layout, model, **flags)
         if sgd:
             words |= {"max_steps": sgd, "learning_rate": SGD_RATE, "max_grad_norm": 0, "weight_decay": 0}
         observers = [*OBSERVERS.get(method, []), *([SGD] if sgd else [])]

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-VOCABULARY = 384
+from tests.runs import FEW_PAIRS, FEW_PREFERENCES, SHORT_PAIRS, VOCABULARY
+
 # Changes of a rehearsal's configuration. Wide: weights ten times as wide as usual, so that a frozen random head leaves
 # room for a loss near 0.
 MODELS = {
@@ -18,6 +19,7 @@ MODELS = {
     "deep": ("llama-rehearsal", {"num_hidden_layers": 4}),
     "grouped": ("llama-rehearsal", {"num_key_value_heads": 2}),
     "tied": ("llama-rehearsal", {"tie_word_embeddings": True}),
+    "large": ("llama-rehearsal", {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4}),
     "qwen2": ("qwen2-rehearsal", {}),
     "qwen3": ("qwen3-rehearsal", {}),
     "mixtral": ("mixtral-rehearsal", {}),
@@ -27,19 +29,19 @@ SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "intermediate_size": 
 
 
 def make_material(directory: str) -> None:
-    """Write models with a tokenizer, pairs, chats and preferences, the first of them in few-*, and corpus: random ids,
+    """Write models with a tokenizer, pairs, chats and preferences, the first in few-*, and corpus: random ids,
     23 samples of 32 tokens to train on and 12 to evaluate."""
     from data_tools.formats.tokens.indexed import IndexedWriter
     from data_tools.tokenizer import save_tokenizer, train_tokenizer
     from launch.families.named_configs import load_config
     from launch.rehearsal.materials import documents, write_dialogues
     from launch.training.model import save_random_model
-    from tests.runs import FEW_PAIRS, FEW_PREFERENCES
     from tests.training.finetune_material import write_first
 
     root = Path(directory)
     write_dialogues(root, dev=64)
     write_first(root / "pairs", root / "few-pairs", FEW_PAIRS)
+    write_first(root / "pairs", root / "short-pairs", SHORT_PAIRS, shortest=True)
     write_first(root / "preferences", root / "few-preferences", FEW_PREFERENCES)
     tokenizer = train_tokenizer(islice(documents(), 50), VOCABULARY)
     for name, (configuration, changes) in MODELS.items():
@@ -70,6 +72,11 @@ def train(script: str, argv: list[str], observers: list[str]) -> dict:
     facts = {key: value for facts_of in found if facts_of and not exit_code for key, value in facts_of().items()}
     said = {"stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())}
     return {"exit_code": exit_code, **said, "facts": facts}
+
+
+def train_all(script: str, jobs: list[list[str]]) -> list[dict]:
+    """Run a shared module's main again and again in one process."""
+    return [train(script, argv, []) for argv in jobs]
 
 
 def plain_sgd() -> None:

@@ -12,7 +12,7 @@ from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2
 from tests.distributed.parity import beyond_tolerance
 from tests.training.finetune_material import argv
 
-FINETUNE = "tests.training.finetune_ranks:train"
+FINETUNE = "tests.training.finetune_ranks:finetune"
 LORA = ("--lora", "1", "--lora_rank", "4")
 PLUS = {"lora_plus_scale": 16}
 PISSA = (*LORA, "--pissa", "1")
@@ -30,7 +30,8 @@ def trained(ranks, root, tmp_path):
     """trained("name", flags): the output directory of four steps."""
 
     def train(name: str, *flags: str):
-        ranks(1, FINETUNE, [*argv(root, tmp_path / name), *flags], "adamw")
+        [said] = ranks(1, FINETUNE, [*argv(root, tmp_path / name), *flags])
+        assert said["exit_code"] == 0, said["stderr"]
         return tmp_path / name
 
     return train
@@ -110,7 +111,7 @@ def test_pissa_is_written_as_a_plain_lora_of_the_whole_base(ranks, root, trained
         assert not np.array_equal(a[:, :4], a[:, 4:]) and not np.array_equal(b[:4], -b[4:])
     ranks(1, "tests.adapters.variants_ranks:merge", str(output), str(tmp_path / "merged"))
     words = [*argv(root, tmp_path / "again", model_name_or_path=tmp_path / "merged", do_train=0), *flags]
-    ranks(1, FINETUNE, words, "adamw")
+    ranks(1, FINETUNE, words)
     found, expected = (read_summary(path)["evaluation"]["eval_loss"] for path in (tmp_path / "again", output))
     assert found == pytest.approx(expected, abs=1e-5)
 
@@ -119,7 +120,7 @@ def test_pissa_needs_its_first_adapter_to_go_on(ranks, root, trained, tmp_path):
     output = trained("run", *PISSA, "--save_steps", "2")
     (output / PISSA_START / "lora_config.json").unlink()
     words = [*argv(root, output, max_steps=6), *PISSA]
-    [said] = ranks(1, "tests.training.finetune_ranks:finetune", words)
+    [said] = ranks(1, FINETUNE, words)
     assert said["exit_code"] == 2
     assert (
         f"{output / PISSA_START}: missing. The run of {output / 'checkpoint-4'} began with --pissa 1" in said["stderr"]

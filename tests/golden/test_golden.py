@@ -1,23 +1,18 @@
 """Each recipe's rehearsal gives its stored curve: within 1e-4 on any processor, to the bit twice on this one."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 from tests.golden import __main__ as command
 from tests.golden import curves
 from tests.golden.curves import DIRECTORY, Curve, golden_file, read_golden
-from tests.recipes.machine import ROOT
 from tests.recipes.rehearsing import recipes_by_target, rehearse_well
 
 TARGETS = sorted(recipes_by_target())
-IN_EVERY_RUN = {"pretrain-tiny"}  # the others take long
-
-every_target = pytest.mark.parametrize(
-    "target", [pytest.param(one, marks=[] if one in IN_EVERY_RUN else [pytest.mark.long]) for one in TARGETS]
-)
+# One process, and eight in a layout that tests/recipes rehearses, too.
+ESSENTIAL = {"pretrain-tiny", "pretrain-llama7b"}
+LONG = {"lora-tiny", "dpo-lora-qwen2.5-7b", "qlora-qwen3-8b", "finetune-chatglm2-6b-2gpu"}
 
 
 def test_every_recipe_has_a_curve():
@@ -32,11 +27,18 @@ def test_every_curve_has_a_recipe_a_processor_and_a_reason():
         assert all(stored[key] for key in ("reason", "processor", "versions", "losses", "grad_norms")), file.name
 
 
-@every_target
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(one, marks=[] if one in ESSENTIAL else [pytest.mark.long if one in LONG else pytest.mark.nightly])
+        for one in TARGETS
+    ],
+)
 def test_rehearsal_gives_the_stored_curve(rehearsals, target):
     assert read_golden(target).differences(Curve.of_run(rehearsals(target).output)) == ""
 
 
+@pytest.mark.long
 def test_two_rehearsals_are_equal_to_the_bit(rehearsals, tmp_path):
     first, second = rehearsals("pretrain-tiny"), rehearse_well("pretrain-tiny", tmp_path)
     assert Curve.of_run(second.output) == Curve.of_run(first.output)
@@ -70,9 +72,10 @@ def test_what_counts_as_different(found, message):
         (["pretrain-huge", "--reason", "new"], "no recipe pretrain-huge; there are: "),
     ],
 )
-def test_a_curve_is_not_replaced_without_a_reason(argv, message):
-    done = subprocess.run([sys.executable, "-m", "tests.golden", *argv], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 2 and message in done.stderr
+def test_a_curve_is_not_replaced_without_a_reason(argv, message, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(argv)
+    assert message in capsys.readouterr().err
 
 
 def test_a_curve_is_stored(rehearsals, monkeypatch, tmp_path, capsys):

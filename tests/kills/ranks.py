@@ -1,5 +1,6 @@
 """What the ranks of the kill harness do: train, and perhaps die on the way."""
 
+import importlib
 import os
 import random
 import resource
@@ -9,15 +10,15 @@ import time
 from collections import Counter
 
 
-def train(kind: str, args: list, moment: list | None) -> None:
-    """moment: [step, rank, seconds, micro batch]: that rank kills itself so long after the beginning of that micro
-    batch of that step, 1 the first, and the first where there are three numbers."""
+def train(script: str, argv: list[str], moment: list | None = None) -> None:
+    """Run a shared module's main.
+
+    moment: [step, rank, seconds, micro batch]: that rank kills itself so long after the beginning of that micro batch
+    of that step, 1 the first, and the first where there are three numbers.
+    """
     import paddle
 
-    from launch.run_dpo import main as dpo
     from launch.training.trainer import Trainer
-    from tests.distributed.training_ranks import pretrain
-    from tests.training.finetune_ranks import train as finetune
 
     if moment is not None:
         step, rank, seconds, micro_batch = (*moment, 1)[:4]
@@ -30,7 +31,7 @@ def train(kind: str, args: list, moment: list | None) -> None:
             return upstream(trainer, *given)
 
         Trainer.training_step = training_step
-    {"pretrain": pretrain, "finetune": finetune, "dpo": dpo}[kind](*args)
+    importlib.import_module(f"launch.{script}").main(argv)
 
 
 def _die(seconds: float) -> None:
@@ -38,14 +39,14 @@ def _die(seconds: float) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train_with_small_disk(args: list, largest_file: int) -> dict:
-    """run_pretrain where no file may have more bytes than that: its exit code and what it said."""
-    from tests.training.run_ranks import pretrain
+def train_with_small_disk(script: str, argv: list[str], largest_file: int) -> dict:
+    """Run a shared module's main where no file may have more bytes than that: its exit code and what it said."""
+    from tests.runs_ranks import train
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # write() then fails, as on a full disk
     resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
     try:
-        return pretrain(args)
+        return train(script, argv, [])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 

@@ -2,6 +2,7 @@
 dialogues and packed dialogues; and `python launch/commands/ledger.py` proves it of the run."""
 
 import json
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -13,13 +14,11 @@ import pytest
 from launch.checkpoint.checkpoint_writer import FAULT_VARIABLE
 from launch.checkpoint.manifest import MANIFEST, RUN, read_manifest
 from launch.commands.ledger import main as ledger
+from tests.distributed.cells import FULL, PRETRAINING
 from tests.distributed.layouts import DP2, SINGLE, Layout
 from tests.kills.reading_ranks import read_notes
 from tests.recipes.machine import ROOT
-from tests.training.finetune_material import argv as finetune_argv
-from tests.training.finetune_material import write_first
-from tests.training.run_ranks import make_corpus
-from tests.training.test_run_pretrain import argv as pretrain_argv
+from tests.runs import SCRIPTS, as_words
 
 TRAIN = "tests.kills.reading_ranks:train"
 # A run that is killed after step 5 on two ranks and after step 9 on one, and goes on to the end on four.
@@ -27,35 +26,25 @@ PARTS = [(DP2, 5), (Layout(accumulation=2), 9), (Layout(data=4), None)]
 
 
 class Reading:
-    """Runs of a kind of data that note what they are fed."""
+    """Runs of a kind of data that note what they are fed. root: for the runs."""
 
-    def __init__(self, ranks, root: Path, kind: str):
-        self.ranks, self.root, self.kind = ranks, root, kind
-        if kind == "tokens":
-            make_corpus(str(root / "corpus"), vocab_size=1024, largest_id=1023)
-        else:
-            ranks(1, "tests.training.finetune_material:make_material", str(root))
-            write_first(root / "pairs", root / "data", 37)
+    def __init__(self, runs, root: Path, kind: str):
+        self.runs, self.root = runs, root
+        self.method = PRETRAINING if kind == "tokens" else FULL
+        self.flags = {"max_steps": 14, "save_steps": 1, "do_eval": 0}
+        if kind == "packed":
+            self.flags |= {"zero_padding": 1, "max_length": 192}
 
     @property
     def steps(self) -> int:
-        return 26 if self.kind == "tokens" else 14
-
-    def argv(self, output: Path) -> tuple[str, list[str]]:
-        usual = {"max_steps": self.steps, "save_steps": 1, "do_eval": 0, "report_to": "none"}
-        if self.kind == "tokens":
-            return "run_pretrain", pretrain_argv(self.root / "corpus", output, **usual)
-        packed = {"zero_padding": 1, "max_length": 192} if self.kind == "packed" else {}
-        return "finetune_generation", finetune_argv(
-            self.root, output, dataset_name_or_path=self.root / "data", **usual, **packed
-        )
+        return self.flags["max_steps"]
 
     def train(self, output: Path, layout: Layout, kill_after: int | None) -> dict[int, Counter]:
         """The steps that this part of the run has left in the weights."""
         notes = f"{output}-notes-{layout.name}-{layout.accumulation}"
-        script, argv = self.argv(output)
-        outcome = self.ranks.outcome(
-            layout.processes, TRAIN, script, [*argv, *layout.argv], notes, directory=Path(f"{notes}-log"), grace=0.2,
+        words = as_words(self.runs.words(self.method, layout, **self.flags) | {"output_dir": output})
+        outcome = self.runs.ranks.outcome(
+            layout.processes, TRAIN, SCRIPTS[self.method], words, notes, directory=Path(f"{notes}-log"), grace=0.2,
             environment={FAULT_VARIABLE: f"after-rename@{kill_after}"} if kill_after else None,
         )  # fmt: skip
         assert outcome.exit_code == (137 if kill_after else 0)
@@ -64,10 +53,14 @@ class Reading:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(kind, marks=pytest.mark.long) for kind in ("tokens", "dialogues", "packed")],
+    params=[
+        pytest.param("tokens", marks=pytest.mark.long),
+        pytest.param("packed", marks=pytest.mark.long),
+        pytest.param("dialogues", marks=pytest.mark.nightly),
+    ],
 )
-def reading(ranks, tmp_path_factory, request) -> Reading:
-    return Reading(ranks, tmp_path_factory.mktemp(request.param), request.param)
+def reading(runs, tmp_path_factory, request) -> Reading:
+    return Reading(runs, tmp_path_factory.mktemp(request.param), request.param)
 
 
 @pytest.fixture(scope="module")
@@ -126,30 +119,28 @@ def test_a_folder_without_a_checkpoint_is_named(tmp_path):
     assert done.returncode == 2 and done.stderr.startswith(f"error: {tmp_path}: no checkpoint")
 
 
-def refused(ranks, tmp_path, *changes: str) -> str:
-    """What a run says that is to continue after step 2 with other flags."""
-    make_corpus(str(tmp_path / "corpus"), vocab_size=1024, largest_id=1023)
-    usual = {"max_steps": 2, "save_steps": 2, "do_eval": 0, "report_to": "none"}
-    flags = pretrain_argv(tmp_path / "corpus", tmp_path / "out", **usual)
-    [said] = ranks(1, "tests.training.run_ranks:pretrain", flags)
-    assert said["exit_code"] == 0, said["stderr"]
-    (tmp_path / "out" / "run_summary.json").unlink()
-    flags += ["--max_steps", "4", *changes]
-    [said] = ranks(1, "tests.training.run_ranks:pretrain", flags)
-    assert said["exit_code"] == 2, said["stderr"]
-    [allowed] = ranks(1, "tests.training.run_ranks:pretrain", [*flags, "--resume_changed", "batch", "data"])
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("changes", "refusal", "ranges"),
+    [
+        (
+            {"gradient_accumulation_steps": 2},
+            "16 samples a step, the 3 steps before took 8 each",
+            "steps 4 to 6: positions 24 to 72, ",
+        ),
+        ({"seed": 7}, "not those of the run so far: seed 7, was 42", "data 2: "),
+    ],
+)
+def test_another_batch_or_other_data_are_refused_unless_asked_for(runs, tmp_path, changes, refusal, ranges, capsys):
+    output = tmp_path / "out"
+    shutil.copytree(runs(PRETRAINING).output / "checkpoint-3", output / "checkpoint-3")
+    words = as_words(runs.words(PRETRAINING, **changes) | {"output_dir": output})
+    allow = ["--resume_changed", "batch", "data"]
+    refused, allowed = (
+        runs.ranks(1, "tests.runs_ranks:train", "run_pretrain", [*words, *more], [])[0] for more in ([], allow)
+    )
+    assert refused["exit_code"] == 2 and refusal in " ".join(refused["stderr"].split())
+    assert f"--resume_changed {'data' if 'seed' in changes else 'batch'}" in refused["stderr"]
     assert allowed["exit_code"] == 0, allowed["stderr"]
-    assert ledger([str(tmp_path / "out")]) == 0
-    return said["stderr"]
-
-
-def test_another_global_batch_is_refused_unless_asked_for(ranks, tmp_path, capsys):
-    said = refused(ranks, tmp_path, "--gradient_accumulation_steps", "2")
-    assert "8 samples a step, the 2 steps before took 4 each" in said and "--resume_changed batch" in said
-    assert "steps 3 to 4: positions 8 to 24, " in capsys.readouterr().out
-
-
-def test_other_data_are_refused_unless_asked_for(ranks, tmp_path, capsys):
-    said = refused(ranks, tmp_path, "--seed", "7")
-    assert "not those of the run so far: seed 7, was 42" in " ".join(said.split()) and "--resume_changed data" in said
-    assert "data 2: " in capsys.readouterr().out
+    assert ledger([str(output)]) == 0
+    assert ranges in capsys.readouterr().out

@@ -3,8 +3,9 @@
 from pathlib import Path
 
 
-def keep(directory: str, evaluations: list[list], continued: bool, measured: str = "") -> list[str]:
-    """Consider (step, loss) after (step, loss); what best/ holds at the end."""
+def keep(directory: str, parts: list) -> list[list[str]]:
+    """Consider (step, loss) after (step, loss) in each (evaluations, whether the run goes on) of parts; what best/
+    holds after each. A part of None is a kill between the two renames of the best."""
     import os
 
     from launch.checkpoint.ranks import rank
@@ -18,11 +19,14 @@ def keep(directory: str, evaluations: list[list], continued: bool, measured: str
         install()
         paddle.distributed.init_parallel_env()
 
-    def write(target: Path) -> None:
-        (target / f"of-rank-{rank()}-at-{step}").touch()
-
-    keeper = BestKeeper(directory, write, measured)
-    for step, loss in evaluations:
-        keeper.consider(step, loss, continued)
-    best = Path(directory) / "best"
-    return sorted(one.name for one in best.iterdir()) if best.exists() else []
+    best, found = Path(directory) / "best", []
+    for part in parts:
+        if part is None:
+            best.rename(best.with_name(".best.old"))
+            continue
+        evaluations, continued = part
+        keeper = BestKeeper(directory, lambda target: (target / f"of-rank-{rank()}-at-{step}").touch(), "")
+        for step, loss in evaluations:
+            keeper.consider(step, loss, continued)
+        found.append(sorted(one.name for one in best.iterdir()))
+    return found

@@ -134,22 +134,7 @@ def mount_tmpfs(directory: str, megabytes: int) -> bool:
     return not libc.mount(None, b"/", None, private, None) and not libc.mount(b"tmpfs", here, b"tmpfs", 0, size)
 
 
-def make_larger_material(directory: str) -> None:
-    """As tests.distributed.training_ranks makes it, with a model of 2.6 M parameters, none above 131,072."""
-    import json
-
-    from launch.families.named_configs import load_config
-    from launch.training.model import save_random_model
-    from tests.distributed.training_ranks import make_material
-
-    make_material(directory, 4)
-    sizes = {"vocab_size": 256, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4}
-    config = Path(directory, "config.json")
-    config.write_text(json.dumps(load_config("llama-rehearsal") | sizes))
-    save_random_model(str(config), Path(directory, "model"))
-
-
-def peak_of_save(directory: str, layout: list[str]) -> dict:
+def peak_of_save(argv: list[str]) -> dict:
     """Bytes of host memory that Paddle and NumPy take beyond what training has, while a checkpoint and the final model
     are written; and the bytes of the whole model."""
     import tracemalloc
@@ -158,7 +143,6 @@ def peak_of_save(directory: str, layout: list[str]) -> dict:
 
     from launch.run_pretrain import main
     from launch.training.trainer import Trainer
-    from tests.training.test_saving import argv
 
     peaks = {}
 
@@ -178,20 +162,5 @@ def peak_of_save(directory: str, layout: list[str]) -> dict:
 
     measured("_save_checkpoint")
     measured("save_model")
-    root = Path(directory)
-    main(argv(root, root / "out", "--max_steps", "1", "--save_steps", "1", *layout))
+    main(argv)
     return peaks
-
-
-def finetune_all(jobs: list[list[str]]) -> list[dict]:
-    """How finetune_generation's main ends for each list of flags: exit code, and what was said."""
-    from launch.finetune_generation import main
-    from launch.guard import guarded
-
-    results = []
-    for argv in jobs:
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            exit_code = guarded(main, argv)
-        results.append({"exit_code": exit_code, "stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())})
-    return results

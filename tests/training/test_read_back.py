@@ -4,83 +4,47 @@ import re
 
 import pytest
 
-from tests.training.finetune_material import argv
+from tests.distributed.cells import FULL, LORA, PREFIX
+from tests.distributed.layouts import PP2, SINGLE, STAGE3, TP2
+from tests.runs import as_words
 
 FINETUNE = "tests.training.read_back_ranks:finetune_with"
-ADAPTERS = {"lora": {"lora": 1, "lora_rank": 4}, "prefix": {"prefix_tuning": 1, "num_prefix_tokens": 6}}
-TWO = {"per_device_train_batch_size": 4}
 LINE = re.compile(
     r"adapter read back from \S+: (\d+) tensors as trained, (\d+) of them not as at the beginning; largest difference "
     r"of the (loss|logits) of (\d+) training samples (\S+)"
 )
-
-
-@pytest.fixture(scope="module")
-def material(ranks, tmp_path_factory):
-    root = tmp_path_factory.mktemp("read-back")
-    ranks(1, "tests.training.finetune_material:make_material", str(root))
-    return root
-
-
-@pytest.fixture
-def said(ranks, material, tmp_path):
-    """said(processes, fault, **flags): what each rank said."""
-
-    def run(processes: int, fault: str, **flags) -> list[dict]:
-        return ranks(processes, FINETUNE, fault, argv(material, tmp_path / "out", max_steps=2, **flags))
-
-    return run
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("kind", "processes", "flags", "expected"),
-    [
-        ("lora", 1, {}, ("28", "28", "logits", "2", "0")),
-        ("prefix", 1, {}, ("1", "1", "logits", "2", "0")),
-        ("lora", 2, {"tensor_parallel_degree": 2}, ("28", "28", "logits", "2", "0")),
-        ("prefix", 2, {"tensor_parallel_degree": 2}, ("1", "1", "logits", "2", "0")),
-        ("lora", 2, {"sharding": "stage3", **TWO}, ("28", "28", "logits", "2", "0")),
-        (
-            "lora",
-            2,
-            {"pipeline_parallel_degree": 2, "gradient_accumulation_steps": 2, **TWO}
-            | {"pipeline_parallel_config": "disable_p2p_cache_shape"},
-            ("28", "28", "loss", "8", "0"),
-        ),
-    ],
-    ids=["lora", "prefix", "lora-tp2", "prefix-tp2", "lora-stage3", "lora-pp2"],
-)
-def test_what_was_compared_is_told(said, kind, processes, flags, expected):
-    first = said(processes, "none", **ADAPTERS[kind], **flags)[0]
-    assert first["exit_code"] == 0, first["stderr"]
-    assert LINE.search(first["stdout"]).groups() == expected
+long = pytest.mark.long
 
 
 @pytest.mark.parametrize(
-    ("fault", "message"),
+    ("flags", "layout", "expected"),
     [
-        ("bytes", "the adapter does not read back as it was trained: other numbers in llama.layers."),
-        pytest.param("scaling", "lora_alpha is 3, trained was 8", marks=pytest.mark.long),
-        pytest.param("logits", "the adapter read back gives other logits, by up to", marks=pytest.mark.long),
-        ("updates", "the adapter is as it was before training: no step has updated it."),
+        (LORA, SINGLE, ("28", "28", "logits", "2", "0")),
+        (PREFIX, SINGLE, ("1", "1", "logits", "2", "0")),
+        pytest.param(LORA, TP2, ("28", "28", "logits", "2", "0"), marks=long),
+        pytest.param(PREFIX, TP2, ("1", "1", "logits", "2", "0"), marks=long),
+        pytest.param(LORA, STAGE3, ("28", "28", "logits", "2", "0"), marks=long),
+        pytest.param(LORA, PP2, ("28", "28", "loss", "8", "0"), marks=long),
     ],
 )
-def test_a_fault_ends_the_run_with_its_reason(said, fault, message):
-    [only] = said(1, fault, **ADAPTERS["lora"])
-    assert only["exit_code"] == 2
-    assert message in only["stderr"]
+def test_what_was_compared_is_told(runs, flags, layout, expected):
+    assert LINE.search(runs(FULL, layout=layout, **flags).stdout).groups() == expected
 
 
-@pytest.mark.long
-def test_a_fault_on_disk_ends_every_rank(said):
-    for one in said(2, "bytes", tensor_parallel_degree=2, **ADAPTERS["lora"]):
-        assert one["exit_code"] == 2
-        assert "other numbers in llama.layers." in one["stderr"]
-
-
-@pytest.mark.long
-def test_a_best_adapter_that_does_not_read_back_does_not_replace_the_one_before(said, tmp_path):
-    [only] = said(1, "bytes", do_eval=1, eval_steps=1, **ADAPTERS["lora"])
-    assert only["exit_code"] == 2
+@pytest.mark.parametrize(
+    ("fault", "message", "flags"),
+    [
+        ("bytes", "the adapter does not read back as it was trained: other numbers in llama.layers.", {}),
+        pytest.param("scaling", "lora_alpha is 3, trained was 8", {}, marks=long),
+        pytest.param("logits", "the adapter read back gives other logits, by up to", {}, marks=long),
+        pytest.param("updates", "the adapter is as it was before training: no step has updated it.", {}, marks=long),
+        pytest.param("bytes", "other numbers in llama.layers.", {"tensor_parallel_degree": 2}, marks=long),
+        pytest.param("bytes", "other numbers in llama.layers.", {"eval_steps": 1}, marks=long),
+    ],
+)
+def test_a_fault_ends_every_rank_with_its_reason(ranks, runs, tmp_path, fault, message, flags):
+    """And the best adapter before it stays."""
+    words = as_words(runs.words(FULL, output_dir=tmp_path / "out", max_steps=2, **LORA, **flags))
+    for one in ranks(flags.get("tensor_parallel_degree", 1), FINETUNE, fault, words):
+        assert one["exit_code"] == 2 and message in one["stderr"]
     assert not (tmp_path / "out" / "best").exists()

@@ -8,7 +8,7 @@ def pretrain(argv: list[str], fault: str, step: int, rank: int) -> dict:
     import paddle
 
     from launch.training.trainer import Trainer
-    from tests.training.run_ranks import pretrain as run
+    from tests.runs_ranks import train
 
     upstream = Trainer.compute_loss
 
@@ -18,7 +18,7 @@ def pretrain(argv: list[str], fault: str, step: int, rank: int) -> dict:
         return FAULTS[fault](loss) if affected and trainer.state.global_step + 1 >= step else loss
 
     Trainer.compute_loss = compute_loss
-    return run(argv)
+    return train("run_pretrain", argv, [])
 
 
 FAULTS = {
@@ -74,7 +74,7 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
     import paddle
 
     from launch.training import pretraining, run, saver, trainer
-    from tests.training.run_ranks import pretrain
+    from tests.runs_ranks import train
 
     def exhausted(*args, **kwargs):
         paddle.zeros([1 << 20, 1 << 22])
@@ -111,4 +111,4 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
         paddle.distributed.fleet.meta_parallel.PipelineParallel.forward_backward_pipeline = exhausted
     if phase == "building":
         run.build_model = exhausted
-    return pretrain(argv)
+    return train("run_pretrain", argv, [])

@@ -3,17 +3,17 @@
 import re
 import subprocess
 import sys
-import textwrap
 import time
 from pathlib import Path
 
 import pytest
 
+from launch import watch
 from launch.checkpoint.manifest import checkpoints, first_fault
 from launch.processes.logs import HUNG, KILLED, print_failure
 from launch.watch import FIRST_STEPS, HangTimer
-from tests.training.run_ranks import make_corpus
-from tests.training.test_run_pretrain import argv
+from tests.distributed.layouts import DP2
+from tests.runs import as_words
 
 ROOT = Path(__file__).resolve().parents[2]
 STALL = "tests.watch.faulty_ranks:stall"
@@ -44,55 +44,60 @@ def test_a_step_with_something_beside_it_is_not_measured(monkeypatch):
     assert list(timer._steps) == [10.0] * 4
 
 
-def run(source: str) -> subprocess.CompletedProcess:
-    head = "import time\nfrom launch.watch import HangTimer\n"
-    command = [sys.executable, "-c", head + textwrap.dedent(source)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+HANGS = """
+import time
+from launch.watch import HangTimer
+
+def stuck():
+    time.sleep(60)
+
+HangTimer(1, 0.05, seconds_to_write=0.2).start()
+stuck()
+"""
 
 
 def test_a_process_that_hangs_writes_its_stacks_and_ends():
-    done = run("""
-        def stuck():
-            time.sleep(60)
-
-        HangTimer(1, 0.05, seconds_to_write=0.2).start()
-        stuck()
-    """)
+    done = subprocess.run([sys.executable, "-c", HANGS], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert 128 - done.returncode == HUNG
     assert "Timeout (" in done.stderr and re.search(r"line \d+ in stuck", done.stderr)
 
 
-@pytest.mark.parametrize(
-    "usual",
-    [
-        "for _ in range(9):\n    time.sleep(0.1); timer.moved()",
-        "with timer.beside_steps():\n    for _ in range(9):\n        time.sleep(0.1); timer.moved()",
-        "timer.stop()\nwith timer.beside_steps():\n    pass\ntime.sleep(0.8)",
-        "timer.stop(); time.sleep(0.8)",
-        "timer.stop(); timer.moved(); time.sleep(0.8)",
-        "timer.stop(); timer = HangTimer(0, 0.01, seconds_to_write=0); timer.start(); time.sleep(0.8)",
-    ],
-)
-def test_a_process_that_moves_is_left_alone(usual):
-    done = run("timer = HangTimer(1, 0.1, seconds_to_write=0)\ntimer.start()\n" + usual)  # a limit of 0.6 s
-    assert (done.returncode, done.stderr) == (0, "")
+def test_each_move_sets_the_timer_anew(monkeypatch):
+    armed = []
+    monkeypatch.setattr(watch.faulthandler, "dump_traceback_later", lambda limit, file: armed.append(limit))
+    monkeypatch.setattr(watch.faulthandler, "cancel_dump_traceback_later", armed.clear)
+    monkeypatch.setattr(watch.signal, "setitimer", lambda which, seconds: None)
+    timer = HangTimer(1, 0.1)
+    timer.start()
+    timer.moved()
+    with timer.beside_steps():
+        timer.moved()
+    limit = FIRST_STEPS * 0.1
+    assert armed == [limit] * 5  # at the start, both moves, the beginning and the end of what was beside
+    timer.stop()
+    timer.moved()
+    assert armed == []
+    with timer.beside_steps():
+        assert armed == [limit]
+    assert armed == []
+    HangTimer(0, 0.01).start()
+    assert armed == []
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    prefix = tmp_path_factory.mktemp("data") / "corpus"
-    make_corpus(str(prefix), vocab_size=1024, largest_id=1023)
-    return prefix
+@pytest.fixture
+def stalled(ranks, runs, tmp_path):
+    """stalled("saves", ...): how two ranks ended, the second of which does so from step 6 on."""
+
+    def run(how: str, **changes):
+        flags = {"do_eval": 0, "max_steps": 40, "save_steps": 2, "output_dir": tmp_path / "out"} | changes
+        words = as_words(runs.words("pretraining", DP2, **flags))
+        return ranks.outcome(2, STALL, words, 6, 1, how, directory=tmp_path / "log", time_limit=60)
+
+    return run
 
 
-def stalled(ranks, corpus, tmp_path, how: str, **changes):
-    flags = {"do_eval": 0, "max_steps": 40, "logging_steps": 1, "report_to": "none", "save_steps": 2} | changes
-    flags = argv(corpus, tmp_path / "out", **flags)
-    return ranks.outcome(2, STALL, flags, 6, 1, how, directory=tmp_path / "log", time_limit=60)
-
-
-def test_every_rank_of_a_hung_run_shows_where_it_is(ranks, corpus, tmp_path, capsys):
-    outcome = stalled(ranks, corpus, tmp_path, "sleeps", save_steps=1000, hang_factor=3, hang_seconds=2)
+def test_every_rank_of_a_hung_run_shows_where_it_is(stalled, tmp_path, capsys):
+    outcome = stalled("sleeps", save_steps=1000, hang_factor=3, hang_seconds=2)
     assert outcome.exit_code == HUNG
     print_failure(outcome.failed_rank, outcome.exit_code, tmp_path / "log")
     told = capsys.readouterr().err
@@ -103,8 +108,8 @@ def test_every_rank_of_a_hung_run_shows_where_it_is(ranks, corpus, tmp_path, cap
 
 
 @pytest.mark.long
-def test_a_save_that_hangs_ends_the_run_and_leaves_the_checkpoint_before(ranks, corpus, tmp_path, capsys):
-    outcome = stalled(ranks, corpus, tmp_path, "saves", hang_factor=3, hang_seconds=2)
+def test_a_save_that_hangs_ends_the_run_and_leaves_the_checkpoint_before(stalled, tmp_path, capsys):
+    outcome = stalled("saves", hang_factor=3, hang_seconds=2)
     assert outcome.exit_code == HUNG
     print_failure(outcome.failed_rank, outcome.exit_code, tmp_path / "log")
     told = capsys.readouterr().err
@@ -115,17 +120,18 @@ def test_a_save_that_hangs_ends_the_run_and_leaves_the_checkpoint_before(ranks, 
     assert newest.name == "checkpoint-4" and first_fault(newest) is None
 
 
-@pytest.mark.long
-def test_a_save_that_takes_long_but_goes_on_is_left_alone(ranks, corpus, tmp_path):
+@pytest.mark.nightly
+def test_a_save_that_takes_long_but_goes_on_is_left_alone(stalled, tmp_path):
     started = time.monotonic()
-    outcome = stalled(ranks, corpus, tmp_path, "saves slowly", hang_factor=3, hang_seconds=2, max_steps=7)
+    outcome = stalled("saves slowly", hang_factor=3, hang_seconds=2, max_steps=7)
     assert outcome.exit_code == 0 and time.monotonic() - started > 2 * 2
     assert first_fault(tmp_path / "out" / "checkpoint-6") is None
 
 
-def test_a_rank_killed_alone_ends_the_others_and_is_named(ranks, corpus, tmp_path, capsys):
+@pytest.mark.long
+def test_a_rank_killed_alone_ends_the_others_and_is_named(stalled, tmp_path, capsys):
     started = time.monotonic()
-    outcome = stalled(ranks, corpus, tmp_path, "killed")
+    outcome = stalled("killed")
     assert time.monotonic() - started < 30
     assert (outcome.exit_code, outcome.failed_rank) == (KILLED, 1)
     print_failure(outcome.failed_rank, outcome.exit_code, tmp_path / "log")

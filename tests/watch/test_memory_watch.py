@@ -14,8 +14,8 @@ from launch.watch import (
     changes,
     out_of_memory_explained,
 )
-from tests.training.run_ranks import make_corpus
-from tests.training.test_run_pretrain import argv
+from tests.distributed.layouts import PP2, SINGLE
+from tests.runs import as_words
 
 EXHAUSTED = "tests.watch.faulty_ranks:run_out_of_memory"
 GPU = """
@@ -90,33 +90,23 @@ def test_another_error_is_left_alone():
         raise RuntimeError("shapes differ")
 
 
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    prefix = tmp_path_factory.mktemp("data") / "corpus"
-    make_corpus(str(prefix), vocab_size=1024, largest_id=1023)
-    return prefix
+PHASES = {
+    "forward": "the forward pass. What helps, the cheapest first: 1. --recompute 1",
+    "building": "building the model. ",
+    "backward": "the backward pass. ",
+    "optimizer": "the optimizer step. ",
+    "evaluation": "an evaluation. ",
+    "saving": "saving a checkpoint. What helps, the cheapest first: 1. more host memory",
+    "pipeline": "forward and backward passes of the pipeline. ",
+}
 
 
 @pytest.mark.parametrize(
-    ("phase", "told"),
-    [
-        ("building", "out of memory in building the model. "),
-        ("forward", "out of memory in the forward pass. What helps, the cheapest first: 1. --recompute 1"),
-        ("backward", "out of memory in the backward pass. "),
-        ("optimizer", "out of memory in the optimizer step. "),
-        ("evaluation", "out of memory in an evaluation. "),
-        ("saving", "out of memory in saving a checkpoint. What helps, the cheapest first: 1. more host memory"),
-    ],
+    "phase", [pytest.param(one, marks=[] if one == "forward" else [pytest.mark.long]) for one in PHASES]
 )
-def test_the_phase_is_named(ranks, corpus, tmp_path, phase, told):
-    flags = argv(corpus, tmp_path / "out", max_steps=3, save_steps=2, report_to="none")
-    [said] = ranks(1, EXHAUSTED, flags, phase)
-    assert said["exit_code"] == 2 and f"error: {told}" in said["stderr"]
-    assert "Fail to alloc memory of 17592186044416 size" in said["stderr"] and "Traceback" not in said["stderr"]
-
-
-def test_a_pipeline_is_a_phase_of_its_own(ranks, corpus, tmp_path):
-    pipeline = {"pipeline_parallel_degree": 2, "per_device_train_batch_size": 1, "gradient_accumulation_steps": 4}
-    flags = argv(corpus, tmp_path / "out", max_steps=3, report_to="none", do_eval=0, **pipeline)
-    for said in ranks(2, EXHAUSTED, flags, "pipeline"):
-        assert "out of memory in forward and backward passes of the pipeline" in said["stderr"]
+def test_the_phase_is_named(ranks, runs, tmp_path, phase):
+    layout = PP2 if phase == "pipeline" else SINGLE
+    words = as_words(runs.words("pretraining", layout, output_dir=tmp_path / "out", save_steps=2))
+    for said in ranks(layout.processes, EXHAUSTED, words, phase):
+        assert said["exit_code"] == 2 and f"error: out of memory in {PHASES[phase]}" in said["stderr"]
+        assert "Fail to alloc memory of 17592186044416 size" in said["stderr"] and "Traceback" not in said["stderr"]
