@@ -27,11 +27,9 @@ TOLERANCE = 2e-6  # as of every layout (tests/distributed/test_parity.py)
 STEPS = 64  # of which a node that is killed after its first checkpoint, of step 8, has made a part
 
 
-@pytest.fixture(scope="module")
-def material(ranks, tmp_path_factory) -> Path:
-    directory = tmp_path_factory.mktemp("material")
-    ranks(1, "tests.distributed.training_ranks:make_material", str(directory), 4)
-    return directory
+@pytest.fixture
+def material(runs) -> Path:
+    return runs.material
 
 
 def flags(material: Path, output: Path) -> list[str]:
@@ -40,7 +38,7 @@ def flags(material: Path, output: Path) -> list[str]:
         "continue_training": 1,
         "input_dir": material / "corpus",
         "output_dir": output,
-        "split": "8,2,0",
+        "split": "13,7,0",
         "max_seq_length": 32,
         "max_steps": 4,
         "logging_steps": 1,
@@ -180,6 +178,7 @@ def test_one_node_goes_on_where_another_was_killed(material, tmp_path, namespace
     assert "2 data ranks" in (told := capsys.readouterr().out) and "1 data rank\n" in told and "each once" in told
 
 
+@pytest.mark.long
 def test_a_launcher_typed_by_hand_meets_and_refuses(material, tmp_path):
     """Without recipe and make: the ranks themselves compare their nodes, before they import Paddle."""
     script = ROOT / "launch" / "run_pretrain.py"

@@ -12,9 +12,9 @@ from paddlenlp.trainer import Trainer, TrainerCallback
 from paddlenlp.trainer.trainer_utils import OptimizerNames
 
 from launch.checkpoint.local_tensors import local_tensors
+from launch.run_pretrain import main
 from launch.training import run
 from launch.training.optimizer import ScaleRule
-from tests.distributed.training_ranks import pretrain
 
 
 def scales(rule: list, start: float, overflows: list[bool]) -> list[float]:
@@ -26,7 +26,7 @@ def scales(rule: list, start: float, overflows: list[bool]) -> list[float]:
     return seen
 
 
-def train(directory: str, output: str, argv: list[str], overflow_at: list[int], faulty_rank: int) -> dict:
+def train(argv: list[str], overflow_at: list[int], faulty_rank: int) -> dict:
     """Train with a gradient of one rank infinite in some steps. moved: the steps in which what this rank keeps of
     weights and moments changed. scaler: (scale, steps, overflows) at the end. told: lines about skipped steps."""
     watch = Watch(overflow_at if int(os.environ["PADDLE_TRAINER_ID"]) == faulty_rank else [])
@@ -41,7 +41,7 @@ def train(directory: str, output: str, argv: list[str], overflow_at: list[int], 
     run.build_trainer = build_trainer
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        pretrain(directory, output, argv)
+        main(argv)
     scaler = watch.trainer.scaler
     return {
         "moved": watch.moved,

@@ -1,6 +1,11 @@
 """What the rank of the tests of 16-bit moments does."""
 
 
+def train_all(kinds: list[str], steps: int) -> dict[str, dict]:
+    """Those that correct upstream come last."""
+    return {kind: train(kind, steps) for kind in kinds}
+
+
 def train(kind: str, steps: int) -> dict:
     """Steps of an optimizer with random gradients that are 100 times smaller after the first 100; the last column of
     the weight never has any. kind: adamw, upstream, corrected, nearest (corrected, but rounded to the nearest).

@@ -3,115 +3,96 @@
 import json
 import shutil
 from collections import Counter
-from pathlib import Path
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from launch.checkpoint.weight_files import find_weights
 from launch.reporting.records import read_train_log
-from tests.training.finetune_material import argv, write_first
+from tests.distributed.cells import FULL
+from tests.runs import load_weights
+from tests.training.finetune_material import write_first
 
-TRAIN = "tests.training.saving_ranks:finetune_all"
-FINETUNE = "tests.training.finetune_ranks:finetune"
-EACH_STEP = {"save_steps": 1, "evaluation_strategy": "steps", "eval_steps": 1, "do_eval": 1, "max_steps": 3}
+EACH_STEP = {"save_steps": 1, "evaluation_strategy": "steps", "eval_steps": 1, "max_steps": 3}
 # The highest loss of an evaluation, so that the best is the first.
 WORST = {"metric_for_best_model": "loss", "greater_is_better": 1, "load_best_model_at_end": 1}
-
-
-@pytest.fixture(scope="module")
-def material(ranks, tmp_path_factory) -> Path:
-    root = tmp_path_factory.mktemp("continuing")
-    ranks(1, "tests.training.finetune_material:make_material", str(root))
-    shutil.copytree(root / "model", root / "other")
-    weights = load_file(root / "model" / "model.safetensors")
-    weights["llama.norm.weight"] *= 2
-    save_file(weights, root / "other" / "model.safetensors", metadata={"format": "np"})
-    return root
 
 
 # ---- the best at the end
 
 
 @pytest.fixture(scope="module")
-def best(ranks, material, tmp_path_factory) -> dict:
+def best(runs, tmp_path_factory) -> dict:
     """(what was said, output) of a run that ends with its best weights, and of its restarts: finished; killed before
     the model was written; with its best checkpoint deleted; with it damaged."""
-    root = tmp_path_factory.mktemp("best")
-
-    def flags(name: str) -> list[str]:
-        return argv(material, root / name, **EACH_STEP, **WORST)
-
-    [first] = ranks(1, TRAIN, [flags("out")])
-    for name in ("finished", "killed", "deleted", "damaged"):
-        shutil.copytree(root / "out", root / name)
+    root, first = tmp_path_factory.mktemp("best"), runs(FULL, **EACH_STEP, **WORST)
+    names = ("finished", "killed", "deleted", "damaged")
+    for name in names:
+        shutil.copytree(first.output, root / name, ignore=shutil.ignore_patterns("run.lock"))
     for path in ("model.safetensors", "run_summary.json"):
         (root / "killed" / path).unlink()
     shutil.rmtree(root / "deleted" / "checkpoint-1")
     with open(root / "damaged" / "checkpoint-1" / "model-00001-of-00001.safetensors", "r+b") as file:
         file.seek(-1, 2)
         file.write(b"?")
-    names = ("finished", "killed", "deleted", "damaged")
-    [again] = ranks(1, TRAIN, [flags(name) for name in names])
-    return {name: (said, root / name) for name, said in zip(("out", *names), [*first, *again], strict=True)}
+    batch = {"per_device_train_batch_size": 8}
+    again = runs.said(FULL, {name: EACH_STEP | WORST | batch | {"output_dir": root / name} for name in names})
+    found = {"out": (first.ranks[0], first.output)} | {name: (again[name], root / name) for name in names}
+    for said, _ in found.values():
+        assert said["exit_code"] == 0, said["stderr"]
+    return found
 
 
-def same_weights(output: Path, checkpoint: str) -> bool:
-    found = load_file(output / "model.safetensors")
-    wanted = find_weights(output.with_name("out") / checkpoint)
-    return all(np.array_equal(found[name], wanted[name].open()) for name in wanted)
+def same_weights(best, name: str, checkpoint: str) -> bool:
+    found, wanted = load_file(best[name][1] / "model.safetensors"), load_weights(best["out"][1] / checkpoint)
+    return all((found[name] == wanted[name]).all() for name in wanted)
 
 
 @pytest.mark.parametrize("name", ["out", "finished", "killed"])
 def test_the_model_is_the_best_also_of_a_run_that_was_started_again(best, name):
-    said, output = best[name]
-    assert said["exit_code"] == 0, said["stderr"]
-    assert "the model is that of step 1, the best by loss\n" in said["stdout"]
-    assert same_weights(output, "checkpoint-1") and not same_weights(output, "checkpoint-3")
+    assert "the model is that of step 1, the best by loss\n" in best[name][0]["stdout"]
+    assert same_weights(best, name, "checkpoint-1") and not same_weights(best, name, "checkpoint-3")
 
 
 @pytest.mark.parametrize(("name", "fault"), [("deleted", "is not whole: it has no manifest"), ("damaged", "SHA-256")])
 def test_without_its_best_checkpoint_a_run_ends_with_its_last_weights_and_says_so(best, name, fault):
-    said, output = best[name]
-    assert said["exit_code"] == 0, said["stderr"]
-    line = next(one for one in said["stdout"].splitlines() if "--load_best_model_at_end" in one)
+    line = next(one for one in best[name][0]["stdout"].splitlines() if "--load_best_model_at_end" in one)
     assert line.startswith("warning: ") and fault in line and line.endswith("The model is that of step 3.")
-    assert same_weights(output, "checkpoint-3")
+    assert same_weights(best, name, "checkpoint-3")
 
 
-@pytest.mark.parametrize("name", ["out", "finished", "killed", "deleted", "damaged"])
-def test_the_log_has_one_line_a_step_and_kind(best, name):
-    lines = Counter((one["global_step"], "loss" in one) for one in read_train_log(best[name][1]))
-    assert lines == {(step, training): 1 for step in (1, 2, 3) for training in (True, False)}
+def test_the_log_has_one_line_a_step_and_kind(best):
+    expected = {(step, training): 1 for step in (1, 2, 3) for training in (True, False)}
+    for name, (_, output) in best.items():
+        assert Counter((one["global_step"], "loss" in one) for one in read_train_log(output)) == expected, name
 
 
 # ---- another model
 
 
 @pytest.fixture(scope="module")
-def changed(ranks, material, tmp_path_factory) -> dict:
+def changed(runs, tmp_path_factory) -> dict:
     """What is said to a LoRA of two steps that goes on with a change, by its name."""
     root = tmp_path_factory.mktemp("changed")
-    first = argv(material, root / "out", lora=1, save_steps=2, max_steps=2)
-    [[said]] = ranks(1, TRAIN, [first])
-    assert said["exit_code"] == 0, said["stderr"]
+    other = shutil.copytree(runs.material / "model", root / "other")
+    weights = load_file(other / "model.safetensors")
+    weights["llama.norm.weight"] *= 2
+    save_file(weights, other / "model.safetensors", metadata={"format": "np"})
+    usual = {"lora": 1, "save_steps": 2, "per_device_train_batch_size": 8}
+    first = runs(FULL, **usual, max_steps=2)
     changes = {
         "alpha": {"lora_alpha": 5},
         "targets": {"lora_target_modules": "q_proj"},
         "fewer": {"lora_target_modules": "q_proj", "resume_changed": "model"},
-        "base": {"model_name_or_path": material / "other"},
+        "base": {"model_name_or_path": other},
         "accepted": {"lora_alpha": 5, "resume_changed": "model"},
         "weights": {"lora_alpha": 5, "ignore_load_lr_and_optim": 1},
         "schedule": {"learning_rate": 5e-4, "adam_beta2": 0.95, "max_steps": 4, "warmup_steps": 1},
         "noise": {"lora_dropout": 0.1, "neftune": 1},
     }
     for name in changes:
-        shutil.copytree(root / "out", root / name)
-    jobs = [argv(material, root / name, **{"lora": 1, "save_steps": 2, "max_steps": 3} | change)
-            for name, change in changes.items()]  # fmt: skip
-    [results] = ranks(1, TRAIN, jobs)
-    return dict(zip(changes, results, strict=True))
+        shutil.copytree(first.output, root / name, ignore=shutil.ignore_patterns("run.lock"))
+    usual["max_steps"] = 3
+    return runs.said(FULL, {name: usual | {"output_dir": root / name} | change for name, change in changes.items()})
 
 
 @pytest.mark.parametrize(
@@ -163,21 +144,23 @@ def test_other_flags_are_told_in_one_line_each(changed, name, lines):
 # ---- chats
 
 
-def test_a_run_of_the_familys_template_goes_on_with_it(ranks, material, tmp_path):
+@pytest.mark.long
+def test_a_run_of_the_familys_template_goes_on_with_it(runs, tmp_path):
     """As runs were that began before chats took the tokenizer's own template."""
-    model = shutil.copytree(material / "model", tmp_path / "model")
+    model = shutil.copytree(runs.material / "wide", tmp_path / "model")
     config = json.loads((model / "tokenizer_config.json").read_text())
     turn = "{% if m.role == 'user' %}U:{{ m.content }}={% else %}{{ m.content }}</s>{% endif %}"
     own = "{% for m in messages %}" + turn + "{% endfor %}"
     (model / "tokenizer_config.json").write_text(json.dumps(config | {"chat_template": own}))
     flags = {
         "model_name_or_path": model,
-        "dataset_name_or_path": write_first(material / "chats", tmp_path / "few", 16, shortest=True),
+        "dataset_name_or_path": write_first(runs.material / "chats", tmp_path / "few", 16, shortest=True),
+        "output_dir": tmp_path / "out",
         "save_steps": 1,
+        "do_eval": 0,
     }
-    output = tmp_path / "out"
     jobs = [{"chat_template": "llama", "max_steps": 1}, {"max_steps": 2}, {"max_steps": 3}, {"src_length": 40}]
-    said = [ranks(1, FINETUNE, argv(material, output, **(flags | job)))[0] for job in jobs]
+    said = [*runs.said(FULL, {str(job): flags | job for job in jobs}).values()]
     assert [one["exit_code"] for one in said] == [0, 0, 0, 2], [one["stderr"] for one in said]
     assert all("chat template: llama (of the model's family)\n" in one["stdout"] for one in said[1:3])
     assert (

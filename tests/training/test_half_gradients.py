@@ -40,7 +40,11 @@ def run(ranks, tmp_path_factory):
     return train
 
 
-ALL = [SINGLE, STAGE3, *(pytest.param(one, marks=long) for one in (DP2, TP2, PP2, STAGE1, STAGE2, TP2_STAGE2))]
+ALL = [
+    STAGE3,
+    *(pytest.param(one, marks=long) for one in (SINGLE, PP2, TP2_STAGE2)),
+    *(pytest.param(one, marks=pytest.mark.nightly) for one in (DP2, TP2, STAGE1, STAGE2)),
+]
 
 
 @pytest.mark.parametrize("layout", ALL, ids=lambda layout: layout.name)
@@ -63,7 +67,11 @@ def check(run, layout: Layout, factor: float, flags: list[str], dtype: str) -> N
         assert rank["dtypes"] == [dtype]
 
 
-@pytest.mark.parametrize("layout", [SINGLE, pytest.param(DP2, marks=long)], ids=lambda layout: layout.name)
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(SINGLE, marks=long), pytest.param(DP2, marks=pytest.mark.nightly)],
+    ids=lambda layout: layout.name,
+)
 def test_a_step_whose_gradients_overflow_is_skipped_where_they_are_summed_in_float32(ranks, run, tmp_path, layout):
     """A scale of 2^24 halves with each step until no gradient is infinite in float16."""
     scaling = ["--scale_loss", "16777216", "--loss_scale_hysteresis", "1", "--max_steps", "6", "--loss_watch", "0"]

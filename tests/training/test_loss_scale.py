@@ -5,20 +5,13 @@ import random
 import pytest
 
 from launch.reporting.records import read_train_log
-from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2, Layout
+from tests.distributed.cells import PRETRAINING, SCALED, STAGE1
+from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2
+from tests.runs import as_words
 
 CASES = "tests.training.loss_scale_ranks"
-STAGE1 = Layout(stage=1, sharding=2)
 # A schedule that moves with every step; a scale that soon moves both ways.
-FLAGS = ["--lr_scheduler_type", "linear", "--max_steps", "8", "--fp16", "1", "--fp16_opt_level", "O1"]
-SCALING = ["--scale_loss", "4096", "--loss_scale_window", "2", "--loss_scale_hysteresis", "2"]
-
-
-@pytest.fixture(scope="module")
-def material(ranks, tmp_path_factory):
-    root = tmp_path_factory.mktemp("loss_scale")
-    ranks(1, "tests.distributed.training_ranks:make_material", str(root), 4)
-    return root
+FLAGS = SCALED | {"lr_scheduler_type": "linear", "max_steps": 8, "loss_scale_hysteresis": 2, "do_eval": 0}
 
 
 def deepspeed(window: int, hysteresis: int, minimum: float, scale: float, overflows: list[bool]) -> list[float]:
@@ -53,16 +46,18 @@ def column(output, key: str) -> list:
 
 @pytest.mark.parametrize(
     "layout",
-    [SINGLE, *(pytest.param(one, marks=pytest.mark.long) for one in (DP2, STAGE1, STAGE2, STAGE3, TP2, PP2))],
+    [
+        SINGLE,
+        pytest.param(PP2, marks=pytest.mark.long),
+        *(pytest.param(one, marks=pytest.mark.nightly) for one in (DP2, STAGE1, STAGE2, STAGE3, TP2)),
+    ],
     ids=lambda layout: layout.name,
 )
-def test_all_ranks_skip_and_recover_together(ranks, material, tmp_path, layout):
+def test_all_ranks_skip_and_recover_together(ranks, runs, tmp_path, layout):
     """Steps 3 to 5 overflow on the last rank alone. The scale doubles after two steps, bears one overflow, halves with
     the two that follow, and doubles again two steps later."""
-    flags = [*layout.argv, *FLAGS, *SCALING]
-    found = ranks(
-        layout.processes, f"{CASES}:train", str(material), str(tmp_path), flags, [3, 4, 5], layout.processes - 1
-    )
+    words = as_words(runs.words(PRETRAINING, layout, output_dir=tmp_path, **FLAGS))
+    found = ranks(layout.processes, f"{CASES}:train", words, [3, 4, 5], layout.processes - 1)
     assert [rank["moved"] for rank in found] == [[1, 2, 6, 7, 8]] * layout.processes
     assert [rank["scaler"] for rank in found] == [[4096, 1, 0]] * layout.processes
     assert column(tmp_path, "global_step") == list(range(1, 9))
@@ -79,14 +74,12 @@ def test_all_ranks_skip_and_recover_together(ranks, material, tmp_path, layout):
     assert not any(rank["told"] for rank in found[1:])
 
 
-@pytest.mark.long
-def test_a_scale_changes_no_digit(ranks, material, tmp_path):
+def test_a_scale_changes_no_digit(runs):
     """Powers of two: losses and gradient norms are those without one."""
-    scaled, plain = str(tmp_path / "scaled"), str(tmp_path / "plain")
-    for output, flags in ((scaled, [*FLAGS, *SCALING]), (plain, [*FLAGS[:4]])):
-        ranks(1, "tests.distributed.training_ranks:pretrain", str(material), output, [*SINGLE.argv, *flags])
+    scaled, plain = runs(PRETRAINING, **SCALED), runs(PRETRAINING)
+    assert scaled.column("loss_scale").tolist() == [4096, 8192, 8192, 16384, 16384, 32768]
     for key in ("loss", "grad_norm", "learning_rate"):
-        assert column(scaled, key) == column(plain, key)
+        assert scaled.column(key).tolist() == plain.column(key).tolist()
 
 
 def test_half_precision_weights_have_a_float32_copy(ranks):

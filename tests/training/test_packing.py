@@ -10,10 +10,12 @@ from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.families.registry import FAMILIES
 from launch.preflight import run_on_flags
-from launch.reporting.records import read_summary
 from launch.training.batches import Collator, apart, ends, padding_share
 from tests.devices.row_ends import visible
-from tests.training.finetune_material import argv, write_first
+from tests.distributed.cells import FULL
+from tests.distributed.parity import numbers_apart
+from tests.runs import FEW_PAIRS
+from tests.training.finetune_material import write_first
 
 PACKING = [name for name, family in FAMILIES.items() if "packing" not in family.lacking]
 
@@ -29,12 +31,9 @@ def test_most_families_can():
 
 @pytest.mark.parametrize("name", PACKING)
 def test_losses_of_tokens_are_those_of_the_dialogue_alone(packed, name):
+    """And a token of one dialogue changes nothing in the others."""
     assert packed[name]["apart"] <= 2e-6
     assert packed[name]["tokens"] == sum(length - 2 for length in (9, 6, 12, 5, 7, 8))
-
-
-@pytest.mark.parametrize("name", PACKING)
-def test_a_token_of_one_dialogue_changes_nothing_in_the_others(packed, name):
     assert packed[name]["changed"] > 1e-4
     assert packed[name]["leaked"] == 0
 
@@ -98,43 +97,23 @@ def test_with_a_prefix_it_is_refused():
     assert "widens the mask" in refusal and "--lora 1" in refusal
 
 
-@pytest.fixture(scope="module")
-def few(ranks, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("material")
-    ranks(1, "tests.training.finetune_material:make_material", str(directory))
-    return directory, write_first(directory / "pairs", directory / "few", 12)
+def test_a_step_on_packed_rows_is_a_step_on_their_dialogues(runs):
+    """All in one step, once as samples and once as rows: the same loss, and the same after it."""
+    flags = {"max_steps": 1, "save_steps": 9}
+    apart = runs(FULL, **flags, per_device_train_batch_size=FEW_PAIRS)
+    number = int(runs(FULL, zero_padding=1).stdout.split("packed: ")[1].split(" rows")[0])
+    rows = runs(FULL, **flags, per_device_train_batch_size=number, zero_padding=1)
+    assert 1 < number < FEW_PAIRS
+    assert "padding: " in apart.stdout and "padding: " not in rows.stdout
+    assert f"steps: 1 of {FEW_PAIRS} samples (about " in apart.stdout
+    assert f"steps: 1 of {number} rows of packed samples (about " in rows.stdout
+    assert all(found <= allowed for found, allowed in numbers_apart(rows, apart).values())
 
 
-def train(ranks, few, output, processes=1, **changes) -> dict:
-    directory, data = few
-    flags = argv(directory, output, dataset_name_or_path=data, max_steps=1, do_eval=1, **changes)
-    done = ranks(processes, "tests.training.finetune_ranks:finetune", flags)[0]
-    assert done["exit_code"] in (0, None), done["stderr"]
-    return read_summary(output) | {"told": done["stdout"]}
-
-
-def test_a_step_on_packed_rows_is_a_step_on_their_dialogues(ranks, few, tmp_path):
-    """All twelve in one step, once as samples and once as rows: the same loss, the same weights after it."""
-    apart = train(ranks, few, tmp_path / "apart", per_device_train_batch_size=12)
-    rows = train(ranks, few, tmp_path / "rows", per_device_train_batch_size=1, zero_padding=1, num_train_epochs=1)
-    assert "padding: " in apart["told"] and "padding: " not in rows["told"]
-    number = int(rows["told"].split("packed: ")[1].split(" rows")[0])
-    assert 1 < number < 12
-    assert "steps: 1 of 12 samples (about " in apart["told"]
-    assert "steps: 1 of 1 rows of packed samples (about " in rows["told"]
-    rows = train(ranks, few, tmp_path / "all-rows", per_device_train_batch_size=number, zero_padding=1)
-    assert rows["first_loss"] == pytest.approx(apart["first_loss"], abs=2e-6)
-    assert rows["evaluation"]["eval_loss"] == pytest.approx(apart["evaluation"]["eval_loss"], abs=2e-6)
-    assert rows["evaluation"]["eval_tokens"] == apart["evaluation"]["eval_tokens"]
-
-
-def test_packed_files_with_weights_are_trained_on(ranks, few, tmp_path):
-    directory, data = few
-    other = write_first(directory / "pairs", tmp_path / "other", 30)
-    blend = f"0.3 {data} 0.7 {other}"
-    flags = argv(directory, tmp_path / "out", dataset_name_or_path=blend, zero_padding=1, max_steps=3)
-    [done] = ranks(1, "tests.training.finetune_ranks:finetune", flags)
-    assert done["exit_code"] in (0, None), done["stderr"]
-    assert "training data: 42 dialogues" in done["stdout"] and "blend: an epoch uses" in done["stdout"]
-    summary = read_summary(tmp_path / "out")
-    assert summary["last_loss"] < summary["first_loss"]
+@pytest.mark.long
+def test_packed_files_with_weights_are_trained_on(runs, tmp_path):
+    other = write_first(runs.material / "pairs", tmp_path / "other", 30)
+    blend = f"0.3 {runs.material / 'few-pairs'} 0.7 {other}"
+    run = runs(FULL, dataset_name_or_path=[blend], zero_padding=1, max_steps=3, do_eval=0)
+    assert "training data: 50 dialogues" in run.stdout and "blend: an epoch uses" in run.stdout
+    assert run.summary["last_loss"] < run.summary["first_loss"]
