@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_tools.stdlib_corpus import quote_pairs, write_preferences
-from launch.commands import demo_align
+from launch.commands import demo_align, demo_finetune
 from launch.commands.demo_align import MADE, RESULTS, following
 from launch.errors import UserError
 
@@ -35,9 +35,9 @@ def test_a_line_with_one_string_in_both_styles_of_quotes():
 
 
 def test_the_rows_follow_the_rule_and_those_to_evaluate_on_are_others(tmp_path):
-    write_preferences(tmp_path, 4000, 256)
+    write_preferences(tmp_path, 1000, 128)
     rows = {name: [json.loads(line) for line in open(tmp_path / f"{name}.json")] for name in ("train", "dev")}
-    assert (len(rows["train"]), len(rows["dev"])) == (4000, 256)
+    assert (len(rows["train"]), len(rows["dev"])) == (1000, 128)
     for row in rows["train"] + rows["dev"]:
         assert row["chosen"].replace('"', "'") == row["rejected"] and row["chosen"].startswith('"')
         assert "'" not in row["chosen"] and '"' not in row["rejected"]
@@ -49,19 +49,18 @@ def test_what_follows_the_rule():
     assert following(['"a", 1)', " \"b')", "'it\"s')", 'f("a")', ""]) == 2
 
 
-def test_without_the_demos_model_it_says_how_to_get_one(tmp_path):
-    done = subprocess.run([sys.executable, COMMAND, "--model", tmp_path], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, f"error: {tmp_path}: no model. Make one first: make demo\n")
+@pytest.mark.parametrize("demo", [demo_align, demo_finetune])
+def test_without_the_demos_model_it_says_how_to_get_one(tmp_path, demo):
+    with pytest.raises(UserError, match=re.escape(f"{tmp_path}: no model. Make one first: make demo")):
+        demo.main(["--model", str(tmp_path)])
 
 
 @pytest.mark.parametrize(
     ("model", "directory", "message"),
     [
-        ("demo/model", "demo", "found --model {root}/demo/model in it"),
         ("mine", "demo", "found files that are not of this demo"),
         ("old/model", "old", "found --model {root}/old/model in it"),
     ],
-    ids=["the model's", "another's", "its own"],
 )
 def test_it_replaces_no_model_that_it_has_not_made(tmp_path, monkeypatch, model, directory, message):
     """Nor the one that it starts from."""
@@ -77,10 +76,9 @@ def test_it_replaces_no_model_that_it_has_not_made(tmp_path, monkeypatch, model,
 
 
 @pytest.mark.long
-def test_a_short_run_prefers_what_the_rule_says(ranks, tmp_path):
+def test_a_short_run_prefers_what_the_rule_says(runs, tmp_path):
     """On a small model with random weights."""
-    ranks(1, "tests.training.finetune_material:make_material", str(tmp_path))
-    command = [sys.executable, COMMAND, "--model", tmp_path / "model", "--directory", tmp_path / "out"]
+    command = [sys.executable, COMMAND, "--model", runs.material / "wide", "--directory", tmp_path / "out"]
     command += ["--max_steps", "12", "--learning_rate", "1e-2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

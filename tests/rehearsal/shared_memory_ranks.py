@@ -52,13 +52,6 @@ def collectives(dtype: str, count: int) -> dict[str, list]:
     return {name: tensor.numpy().tolist() for name, tensor in found.items()}
 
 
-def columns() -> str:
-    """A tensor that does not lie in one piece: two columns of six."""
-    group = joined()
-    view = paddle.as_strided(paddle.zeros([4, 6]), [4, 2], [6, 1])
-    return attempt(lambda: group.all_reduce(view, core.ReduceOp.SUM, True))
-
-
 def at_different_speeds(rounds: int) -> bool:
     """Collectives in quick succession; the ranks are late in turn. Whether all values were right."""
     group = joined()
@@ -76,38 +69,30 @@ def at_different_speeds(rounds: int) -> bool:
     return right
 
 
-def no_values() -> list:
-    group = joined()
-    x = paddle.zeros([0, 3])
-    group.all_reduce(x, core.ReduceOp.SUM, True)
-    group.barrier()
-    return x.shape
-
-
 def different_collectives() -> str:
     group = joined()
     x = paddle.ones([3 + dist.get_rank()])
     return attempt(lambda: group.all_reduce(x, core.ReduceOp.SUM, True))
 
 
-def by_keywords() -> list:
+def other_forms() -> list:
+    """A shape of no values; what comes of arguments by name; of two columns of six; of outputs of other sizes."""
     group = joined()
-    x = paddle.ones([2])
+    nothing, x = paddle.zeros([0, 3]), paddle.ones([2])
+    group.all_reduce(nothing, core.ReduceOp.SUM, True)
     group.all_reduce(tensor=x, op=core.ReduceOp.SUM, sync_op=False).wait()
     group.reduce(x, dst=0, op=core.ReduceOp.SUM, sync_op=True)
     group.broadcast(tensor=x, src=0, sync_op=True)
     group.barrier(device_id=0)
-    return x.tolist()
-
-
-def outputs_of_other_sizes() -> list[str]:
-    group = joined()
-    x, short, other = paddle.ones([4]), paddle.ones([7]), paddle.ones([4], "float64")
-    return [
-        attempt(lambda: group.all_gather([x, short], x, True)),
-        attempt(lambda: group.all_gather([x, other], x, True)),
-        attempt(lambda: group.all_gather_into_tensor(short, x, True)),
+    view = paddle.as_strided(paddle.zeros([4, 6]), [4, 2], [6, 1])
+    columns = attempt(lambda: group.all_reduce(view, core.ReduceOp.SUM, True))
+    four, short, other = paddle.ones([4]), paddle.ones([7]), paddle.ones([4], "float64")
+    sizes = [
+        attempt(lambda: group.all_gather([four, short], four, True)),
+        attempt(lambda: group.all_gather([four, other], four, True)),
+        attempt(lambda: group.all_gather_into_tensor(short, four, True)),
     ]
+    return [nothing.shape, x.tolist(), columns, sizes]
 
 
 def a_rank_ends(which: int) -> None:

@@ -9,12 +9,13 @@ def test_a_second_call_does_nothing(ranks):
     assert ranks(1, f"{CASES}:install_twice") == [[True, True, True]]
 
 
+@pytest.mark.long
 def test_too_late(ranks):
     for message in ranks(2, f"{CASES}:install_late"):
         assert message.startswith("RuntimeError: collectives.install() must come before TrainingArguments")
 
 
-@pytest.mark.parametrize("kind", ["cuda", "xpu"])
+@pytest.mark.parametrize("kind", ["cuda", pytest.param("xpu", marks=pytest.mark.nightly)])
 def test_refused_on_a_build_for_cards(ranks, kind):
     ((message, untouched),) = ranks(1, f"{CASES}:install_on_a_gpu_build", kind)
     assert message.startswith("UserError: device: cpu with several processes is a rehearsal")
@@ -22,6 +23,7 @@ def test_refused_on_a_build_for_cards(ranks, kind):
     assert untouched
 
 
+@pytest.mark.long
 def test_all_to_all_is_an_error(ranks):
     for message in ranks(2, f"{CASES}:all_to_all"):
         assert message.startswith("NotImplementedError")

@@ -1,8 +1,11 @@
 """Checks for a GPU in tensor and pipeline parallelism."""
 
+import pytest
+
 CASES = "tests.rehearsal.device_checks_ranks"
 
 
+@pytest.mark.nightly
 def test_upstream_has_no_device_number_on_a_cpu(ranks):
     (message,) = ranks(1, f"{CASES}:device_id", False)
     assert message == "AttributeError: 'ParallelEnv' object has no attribute '_device_id'"
@@ -12,6 +15,7 @@ def test_device_number(ranks):
     assert ranks(1, f"{CASES}:device_id", True) == ["returned"]
 
 
+@pytest.mark.nightly
 def test_upstream_broadcasts_no_inputs_on_a_cpu(ranks):
     for message in ranks(2, f"{CASES}:broadcast_message"):
         assert message == "AssertionError: Only support xpu, gpu and custom_device now, but this is cpu"
@@ -22,6 +26,7 @@ def test_all_ranks_get_the_inputs_of_the_first(ranks):
     assert ranks(2, f"{CASES}:broadcast_inputs") == [expected, expected]
 
 
+@pytest.mark.nightly
 def test_upstreams_order_of_sends_is_refused(ranks):
     """gloo would hang."""
     first, second = ranks(2, f"{CASES}:both_stages_send", True)

@@ -6,12 +6,15 @@ import pytest
 CASES = "tests.rehearsal.point_to_point_ranks"
 
 
+@pytest.mark.nightly
 def test_upstreams_third_stage_hangs(ranks):
     assert "hang" in ranks(3, f"{CASES}:relay")
 
 
-@pytest.mark.parametrize("nodes", ["1", "2"])  # shared memory; gloo
-@pytest.mark.parametrize("in_new_group", [False, True], ids=["default group", "new group"])
+@pytest.mark.parametrize(
+    ("in_new_group", "nodes"),  # one node: shared memory; two: gloo
+    [(False, "1"), *(pytest.param(*case, marks=pytest.mark.long) for case in ((True, "1"), (False, "2"), (True, "2")))],
+)
 def test_pipeline_of_four_stages(ranks, in_new_group, nodes):
     found = ranks(4, f"{CASES}:pipeline", in_new_group, environment={"PADDLE_NNODES": nodes})
     for rank, received in enumerate(found):
@@ -22,6 +25,7 @@ def test_pipeline_of_four_stages(ranks, in_new_group, nodes):
         assert received == forward + backward
 
 
+@pytest.mark.nightly
 def test_upstream_lacks_partial_sends(ranks):
     for messages in ranks(2, f"{CASES}:upstream_partial_messages"):
         for name, message in messages.items():
@@ -30,7 +34,7 @@ def test_upstream_lacks_partial_sends(ranks):
             assert f"GLOO does not support {collective} with sync_op and use_calc_stream" in message
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int64"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("int64", marks=pytest.mark.nightly)])
 def test_parts_arrive_in_their_place(ranks, dtype):
     _, received = ranks(2, f"{CASES}:parts", dtype)
     whole = np.arange(1, 13)
@@ -39,5 +43,6 @@ def test_parts_arrive_in_their_place(ranks, dtype):
         assert found == expected.tolist()
 
 
+@pytest.mark.long
 def test_parts_of_all_ranks_are_gathered(ranks):
     assert ranks(3, f"{CASES}:gathered_parts") == [np.arange(1.0, 13.0).reshape(2, 6).tolist()] * 3

@@ -15,6 +15,7 @@ def values(ranks_in_group: int) -> np.ndarray:
     return np.stack([np.random.RandomState(rank).randint(-8, 8, shape) for rank in range(ranks_in_group)])
 
 
+@pytest.mark.nightly
 def test_upstream_lacks_them(ranks):
     for messages in ranks(2, f"{CASES}:upstream_messages"):
         for name, message in messages.items():
@@ -24,7 +25,7 @@ def test_upstream_lacks_them(ranks):
             assert ("use_calc_stream flag" in message) == name.endswith("on_calc_stream")
 
 
-@pytest.mark.parametrize("nodes", [ONE_MACHINE, TWO_NODES], ids=["one machine", "two nodes"])
+@pytest.mark.parametrize("nodes", [ONE_MACHINE, pytest.param(TWO_NODES, marks=pytest.mark.long)])
 def test_values(ranks, nodes):
     all_values = values(3)
     total, largest = all_values.sum(axis=0), all_values.max(axis=0)
@@ -48,6 +49,7 @@ def test_reduce_scatter_is_out_of_autograds_sight(ranks):
     assert ranks(2, f"{CASES}:is_leaf_after_reduce_scatter") == [True, True]
 
 
+@pytest.mark.nightly
 def test_upstream_sums_float16_into_inf(ranks):
     first, _ = ranks(2, f"{CASES}:float16_sums", False)
     assert first["all_reduce"] == first["reduce"] == "AssertionError: sum [inf, inf]"
@@ -63,6 +65,7 @@ def test_bfloat16_sums_are_right(ranks):
     assert ranks(2, f"{CASES}:bfloat16_sum") == [[3.0, 3.0]] * 2
 
 
+@pytest.mark.nightly
 def test_upstreams_assign_diverts_the_gradient(ranks):
     assert ranks(1, f"{CASES}:gradients_after_writing", False) == [{"tensor": None, "value": [6.0, 6.0]}]
 

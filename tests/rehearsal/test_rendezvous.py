@@ -1,8 +1,11 @@
 """Groups of processes find each other, however many there are."""
 
+import pytest
+
 CASES = "tests.rehearsal.rendezvous_ranks"
 
 
+@pytest.mark.nightly
 def test_upstreams_groups_share_their_keys(ranks):
     """Every new group overwrites the addresses of the one before: the cause of refused connections."""
     for default, second, third in ranks(2, f"{CASES}:published_addresses", False):
@@ -22,6 +25,7 @@ def test_many_groups_of_four_processes(ranks):
             assert total == sum(10.0**member for member in members)
 
 
+@pytest.mark.nightly
 def test_upstreams_store_delays_small_messages(ranks):
     for delayed in ranks(2, f"{CASES}:delays_of_stores", False):
         assert delayed == [True]

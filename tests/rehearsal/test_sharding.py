@@ -6,6 +6,7 @@ import pytest
 CASES = "tests.rehearsal.sharding_ranks"
 
 
+@pytest.mark.nightly
 def test_upstream_wants_a_gpu(ranks):
     for found in ranks(2, f"{CASES}:assertions"):
         assert found["entry"] == ("AssertionError: group_sharded_parallel only support gpu, xpu and custom_device now")
@@ -15,10 +16,12 @@ def test_upstream_wants_a_gpu(ranks):
         assert found["clip, device cpu:0"] == "ValueError: No available device found."
 
 
+@pytest.mark.nightly
 def test_upstreams_move_to_the_cpu_is_an_alias(ranks):
     assert ranks(1, f"{CASES}:aliases") == [{"cpu": [5.0, 5.0], "_copy_to": [1.0, 1.0]}]
 
 
+@pytest.mark.nightly
 def test_upstream_destroys_parameters_that_it_moves(ranks):
     for messages in ranks(2, f"{CASES}:without_copies"):
         assert "Tensor not initialized yet" in messages["stage 2"]
@@ -30,17 +33,21 @@ def test_stage2_keeps_its_parameters_in_a_buffer(ranks):
         assert found == {"equal": [True] * 6, "shapes": [True] * 6, "in buffer": [True] * 6}
 
 
+@pytest.mark.long
 def test_stage3_keeps_small_parameters_whole(ranks):
-    """The largest of these has 96 elements; upstream's limit is 2**20."""
+    """The largest of these has 96 elements; upstream's limit is 2**20. Above 20 are 96 and 64, not 16, 16, 16 and 4."""
     assert ranks(2, f"{CASES}:slices", None) == [[False] * 6] * 2
-
-
-def test_stage3_segment_size(ranks):
-    """96 and 64 elements are above 20; 16, 16, 16 and 4 are not."""
     assert ranks(2, f"{CASES}:slices", 20) == [[True, True, False, False, False, False]] * 2
 
 
-@pytest.mark.parametrize("level, numel", [("os", None), ("os_g", None), ("p_g_os", None), ("p_g_os", 20)], ids=str)
+@pytest.mark.parametrize(
+    "level, numel",
+    [
+        ("os_g", None),
+        ("p_g_os", 20),
+        *(pytest.param(level, None, marks=pytest.mark.long) for level in ("os", "p_g_os")),
+    ],
+)
 def test_clipped_steps_give_the_weights_of_one_process(ranks, level, numel):
     (expected,) = ranks(1, f"{CASES}:train", None)
     for found in ranks(2, f"{CASES}:train", level, numel):

@@ -12,6 +12,7 @@ def whole_numbers(*shape: int) -> np.ndarray:
     return np.random.RandomState(0).randint(-8, 8, shape).astype("float32")
 
 
+@pytest.mark.nightly
 def test_upstream_has_no_cpu_kernels(ranks):
     for messages in ranks(2, f"{CASES}:upstream_messages"):
         for operator in OPERATORS:
@@ -25,7 +26,7 @@ def test_identity_sums_the_gradients(ranks):
         assert found == {"value": x.tolist(), "gradient": weights.sum(axis=0).tolist()}
 
 
-@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_concat(ranks, n):
     x, weight = whole_numbers(2, 3, 8), 1 + whole_numbers(2, 3, 8)
     for rank, found in enumerate(ranks(n, f"{CASES}:concat", x.tolist(), weight.tolist())):
@@ -38,6 +39,7 @@ def test_split(ranks):
         assert found == {"value": np.split(x, 2)[rank].tolist(), "gradient": weight.tolist()}
 
 
+@pytest.mark.nightly
 def test_split_of_more_than_one_axis_has_upstreams_gradient(ranks):
     """Gathered along the wrong axis. Not ours to change; when this fails, the docstring must change, too."""
     x, weight = whole_numbers(3, 8), 1 + whole_numbers(3, 8)
@@ -46,7 +48,10 @@ def test_split_of_more_than_one_axis_has_upstreams_gradient(ranks):
         assert found["gradient"] == np.concatenate(np.split(weight, 2, axis=-1)).tolist()
 
 
-@pytest.mark.parametrize("n, label_has_last_axis, offset", [(2, False, 0.0), (2, True, 1e4), (4, False, 1e4)])
+@pytest.mark.parametrize(
+    "n, label_has_last_axis, offset",
+    [(2, True, 1e4), *(pytest.param(*case, marks=pytest.mark.long) for case in ((2, False, 0.0), (4, False, 1e4)))],
+)
 def test_cross_entropy(ranks, n, label_has_last_axis, offset):
     """Labels in every rank's part of the vocabulary, two of them ignored."""
     random = np.random.RandomState(1)

@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_the_page_from_top_to_bottom(folder):
@@ -47,6 +47,7 @@ def test_the_page_from_top_to_bottom(folder):
     assert "Eight." in merged.splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 def test_commands_for_cards_name_recipes_that_take_these_variables(folder):
     (folder / "mydata").mkdir(exist_ok=True)

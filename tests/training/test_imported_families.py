@@ -41,8 +41,9 @@ def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [pytest.param(one, marks=pytest.mark.long if one == "glm-lora" else pytest.mark.nightly) for one in CASES]
+)
 def test_evaluation_and_predict_give_what_was_learnt_on_one_process_and_on_two(ranks, root, tmp_path, case):
     family, method = CASES[case]
     flags = {"dataset_name_or_path": root / "few", "cpu_fast": "auto", "per_device_train_batch_size": ROWS}
