@@ -88,18 +88,6 @@ def run(argv: list[str]) -> dict:
     return said_by(main, argv)
 
 
-def run_all(jobs: list[list[str]], copies: list[str]) -> list[dict]:
-    """Run each job's flags, the first one's output copied to `copies` before the others."""
-    import shutil
-
-    from tests.training.finetune_ranks import flag
-
-    first = run(jobs[0])
-    for copy in copies:
-        shutil.copytree(flag(jobs[0], "output_dir"), copy)
-    return [first, *map(run, jobs[1:])]
-
-
 def said_by(main, argv: list[str]) -> dict:
     """The exit code of a shared module's main, run as its script does, and what it said."""
     from launch.guard import guarded

@@ -10,7 +10,7 @@ from launch.config import resume_flags
 from launch.config.flag_values import load_schema
 from launch.config.recipe_file import SCRIPTS
 from launch.reporting.records import read_train_log
-from tests.training.finetune_material import argv, write_first
+from tests.distributed.cells import PAIRS
 
 ANEW = "resume: other evaluation data or another loss: the best model is found anew"
 
@@ -22,32 +22,28 @@ def test_each_flag_is_refused_reported_or_free_where_it_differs():
 
 
 @pytest.fixture(scope="module")
-def changed(ranks, tmp_path_factory) -> dict:
+def changed(runs, tmp_path_factory) -> dict:
     """{change: (what was said, output)} of DPO of two steps that goes on with it."""
     root = tmp_path_factory.mktemp("changed")
-    ranks(1, "tests.training.finetune_material:make_material", str(root))
-    shutil.copytree(root / "model", root / "other")
-    weights = load_file(root / "model" / "model.safetensors")
+    other = shutil.copytree(runs.material / "wide", root / "other")
+    weights = load_file(other / "model.safetensors")
     weights["llama.norm.weight"] *= 2
-    save_file(weights, root / "other" / "model.safetensors", metadata={"format": "np"})
-    data = write_first(root / "preferences", root / "few", 22)
-    shutil.copytree(data, root / "fewer")
-    lines = (data / "dev.json").read_text().splitlines(keepends=True)
-    (root / "fewer" / "dev.json").write_text("".join(lines[:8]))
-    flags = {"dataset_name_or_path": data, "learning_rate": 1e-2, "do_eval": 1, "save_steps": 2}
-    flags |= {"evaluation_strategy": "steps", "eval_steps": 1}
+    save_file(weights, other / "model.safetensors", metadata={"format": "np"})
+    fewer = shutil.copytree(runs.material / "few-preferences", root / "fewer")
+    lines = (fewer / "dev.json").read_text().splitlines(keepends=True)
+    (fewer / "dev.json").write_text("".join(lines[:8]))
+    flags = {"model": "wide", "learning_rate": 1e-2, "save_steps": 2, "evaluation_strategy": "steps", "eval_steps": 1}
+    first = runs(PAIRS, **flags, max_steps=2).output
     changes = {
         "nothing": {},
-        "reference": {"model_name_or_path": root / "other"},
-        "accepted": {"model_name_or_path": root / "other", "resume_changed": "model"},
+        "reference": {"model_name_or_path": other},
+        "accepted": {"model_name_or_path": other, "resume_changed": "model"},
         "loss": {"loss_type": "ipo", "beta": 0.5, "label_smoothing": 0.0},
-        "dev": {"dataset_name_or_path": root / "fewer"},
+        "dev": {"dataset_name_or_path": fewer},
     }
-    jobs = [argv(root, root / "out", **flags, max_steps=2)]
-    jobs += [argv(root, root / name, **flags | {"max_steps": 3} | change) for name, change in changes.items()]
-    [said] = ranks(1, "tests.training.preference_ranks:run_all", jobs, [str(root / name) for name in changes])
-    assert said[0]["exit_code"] == 0, said[0]["stderr"]
-    return {name: (one, root / name) for name, one in zip(changes, said[1:], strict=True)}
+    outputs = {name: shutil.copytree(first, root / name, ignore=shutil.ignore_patterns("run.lock")) for name in changes}
+    jobs = {name: flags | {"max_steps": 3, "output_dir": outputs[name]} | change for name, change in changes.items()}
+    return {name: (said, outputs[name]) for name, said in runs.said(PAIRS, jobs).items()}
 
 
 def resumed_lines(said: dict) -> list[str]:

@@ -21,9 +21,8 @@ def test_a_download_that_fails_is_told_on_every_rank(ranks, tmp_path):
     assert second["there_before"] == []  # it did not try
 
 
-def test_a_fresh_model_keeps_the_tokenizer_of_its_directory(ranks, tmp_path):
-    ranks(1, "tests.training.finetune_material:make_material", str(tmp_path))
-    assert ranks(1, "tests.training.model_ranks:tokenizers", str(tmp_path)) == [[384, None, None]]
+def test_a_fresh_model_keeps_the_tokenizer_of_its_directory(ranks, runs):
+    assert ranks(1, "tests.training.model_ranks:tokenizers", str(runs.material)) == [[384, None, None]]
 
 
 def test_a_run_of_before_goes_on_with_the_vocabulary_of_its_configuration(ranks, tmp_path):
