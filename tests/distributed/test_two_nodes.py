@@ -23,7 +23,7 @@ from tests.recipes.machine import ROOT
 from tests.recipes.test_rendered import printed_flags
 
 RECIPE = ROOT / "recipes" / "tiny" / "pretrain.sh"
-TOLERANCE = 2e-6  # as of every layout (tests/distributed/test_parity.py)
+TOLERANCE = 2e-6  # as of every layout (tests/distributed/parity.py)
 STEPS = 64  # of which a node that is killed after its first checkpoint, of step 8, has made a part
 
 

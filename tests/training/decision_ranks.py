@@ -27,19 +27,34 @@ TRAINING = SimpleNamespace(
 )
 
 
+def decide_all(cases: list[dict]) -> list[dict]:
+    """decide() of each, one after the other: with what it changes as it was before."""
+    from launch.devices import flash_attention, fused_kernels
+    from launch.training import decisions
+
+    changed = (decisions, flash_attention, fused_kernels)
+    found = []
+    for case in cases:
+        before = [dict(vars(module)) for module in changed]
+        found.append(decide(**case))
+        for module, names in zip(changed, before, strict=True):
+            vars(module).update(names)
+    return found
+
+
 def decide(
-    capabilities: list,
-    verdicts: list,
-    model: dict,
-    training: dict,
+    cards: list,
+    verdicts: list = ["", ""],  # noqa: B006 never changed, as the other lists here
+    model: dict = {},  # noqa: B006
+    training: dict = {},  # noqa: B006
     mask: str = "causal",
     prefix: bool = False,
     packed: bool = False,
-    kernels: dict = {},  # noqa: B006 never changed
+    kernels: dict = {},  # noqa: B006
 ) -> dict:
     """Decisions of this rank, the card and the verdict of the start-up check being those of its number.
 
-    capabilities: [major, minor] of each rank. verdicts: what its check finds; "run" for the real one, "no kernel" where
+    cards: [major, minor] of each rank. verdicts: what its check finds; "run" for the real one, "no kernel" where
     Paddle's build is the one of this machine. kernels: what the trials of others find, by rank.
     """
     import paddle
@@ -50,7 +65,7 @@ def decide(
     from launch.rehearsal.collectives import install
     from launch.training import decisions
 
-    if len(capabilities) > 1:
+    if len(cards) > 1 and not paddle.distributed.is_initialized():
         install()
         paddle.distributed.init_parallel_env()
     checked = []
@@ -68,7 +83,7 @@ def decide(
     decisions.attention_fault = attention_fault
     if verdicts[rank()] != "no kernel":
         decisions.kernel_missing = lambda capability: ""
-    decisions.compute_capability = lambda: tuple(capabilities[rank()])
+    decisions.compute_capability = lambda: tuple(cards[rank()])
     flash_attention.paddle_build = fused_kernels.paddle_build = lambda: "12.6"
     decisions.rope_fault = lambda heads, dtype: kernels.get("rope", ["", ""])[rank()]
     decisions.overlap_fault = lambda dtype, sequence_parallel: kernels.get("overlap", ["", ""])[rank()]
@@ -143,6 +158,10 @@ def llama_losses(fused: bool) -> list[float]:
     return losses
 
 
+def parse_all(cases: list) -> list[dict]:
+    return [parse(*case) for case in cases]
+
+
 def parse(argv: list[str], capability: list | None) -> dict:
     """bf16 and fp16 of run_pretrain's arguments on such a card, or the error."""
     from launch.config.run_config import RunConfig
@@ -166,4 +185,4 @@ def decide_by_card(capabilities: list) -> dict:
     from launch.devices.precision import resolve
 
     bf16, fp16 = resolve("auto", False, tuple(capabilities[int(os.environ["PADDLE_TRAINER_ID"])]))
-    return decide(capabilities, ["", ""], {}, {"bf16": bf16, "fp16": fp16})
+    return decide(capabilities, training={"bf16": bf16, "fp16": fp16})

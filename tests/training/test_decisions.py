@@ -2,130 +2,125 @@
 
 import pytest
 
-DECIDE = "tests.training.decision_ranks:decide"
-PARSE = "tests.training.decision_ranks:parse"
+RANKS = "tests.training.decision_ranks"
 A100, V100 = [8, 0], [7, 0]
-GOOD = ["", ""]
-
-
-def test_two_good_cards(ranks):
-    for decided in ranks(2, DECIDE, [A100, A100], GOOD, {}, {"tensor_parallel_degree": 2}):
-        assert decided["flash"] is True
-        assert decided["lines"][:2] == ["precision: bfloat16", "flash attention: on"]
-        # 4 heads of 16, half of them each; a length of whole blocks and an odd one
-        assert decided["checked"] == [[2, 2, 16, "bfloat16", [[192, 0, 0], [287, 0, 0]]]]
-
-
-@pytest.mark.parametrize(
-    ("mask", "prefix", "tried"),
-    [
-        ("causal", True, [[192, 24, 0], [287, 24, 0]]),
-        ("dense", False, [[192, 0, 0], [287, 0, 0], [192, 0, 40], [287, 0, 40]]),
-    ],
-)
-def test_the_shapes_of_the_run_are_tried(ranks, mask, prefix, tried):
-    [decided] = ranks(1, DECIDE, [A100], GOOD, {}, {}, mask, prefix)
-    assert decided["checked"] == [[4, 4, 16, "bfloat16", tried]]
-
-
-@pytest.mark.parametrize(
-    ("verdict", "layout", "told"),
-    [
-        ("", {}, "FlashMask for packed rows: on"),
-        ("dense alone", {}, "FlashMask for packed rows: off (its result is off), a mask of each row"),
-        ("", {"pipeline_parallel_degree": 2}, "off (a pipeline tells the masks it sends apart by their dtypes alone)"),
-    ],
-)
-def test_packed_rows_need_no_mask_where_flash_mask_is_right(ranks, verdict, layout, told):
-    [decided] = ranks(1, DECIDE, [A100], [verdict], {}, layout, "dense", False, True)
-    assert decided["flash"] is True and told in decided["lines"][2]
-
-
-def test_one_old_card_counts_for_all(ranks):
-    training = {"bf16": False, "fp16": True}
-    for decided in ranks(2, DECIDE, [A100, V100], GOOD, {}, training, "dense"):
-        assert (decided["flash"], decided["checked"]) == (False, [])
-        assert decided["lines"][1].startswith("flash attention: off (on rank 1: compute capability 7.0")
-    for decided in ranks(2, DECIDE, [A100, V100], GOOD, {"use_flash_attention": "required"}, training, "dense"):
-        assert "not possible here: on rank 1: compute capability 7.0" in decided["error"]
-
-
-def test_an_old_card_takes_the_memory_efficient_kernel_and_says_so(ranks):
-    [decided] = ranks(1, DECIDE, [V100], GOOD, {}, {"bf16": False, "fp16": True})
-    expected = "flash attention: on, by the memory efficient kernel, the one for compute capability 7.0"
-    assert decided["lines"][1] == expected
-
-
-@pytest.mark.parametrize(("card", "kernel"), [(A100, "flash"), (V100, "memory efficient")])
-def test_a_build_without_the_kernel_is_told(ranks, card, kernel):
-    """As Paddle's CPU build is."""
-    [decided] = ranks(1, DECIDE, [card], ["no kernel"], {}, {"bf16": card == A100, "fp16": card == V100})
-    expected = f"flash attention: off (this build of Paddle has no {kernel} attention), exact attention"
-    assert (decided["lines"][1], decided["checked"]) == (expected, [])
-
-
-def test_one_failed_check_counts_for_all(ranks):
-    verdicts = ["its result is off by 1", ""]
-    for decided in ranks(2, DECIDE, [A100, A100], verdicts, {}, {}):
-        assert decided["lines"][1] == "flash attention: off (on rank 0: its result is off by 1), exact attention"
-    for decided in ranks(2, DECIDE, [A100, A100], verdicts, {"use_flash_attention": "required"}, {}):
-        assert "required: not possible here: on rank 0: its result is off by 1" in decided["error"]
-
-
+FP16, REQUIRED = {"bf16": False, "fp16": True}, {"use_flash_attention": "required"}
 TP2 = {"tensor_parallel_degree": 2}
-BOTH = ["tensor_parallel_overlap", "use_fused_rope"]
+OVERLAP, ROPE = "tensor_parallel_overlap", "use_fused_rope"
+WRONG = "its result is off by 1"
+BOTH_ON = ["fused rotary embedding: on", "tensor parallel beside products: on"]
+
+# (what decide() gets, what every rank finds); a line is told by its number.
+CASES = {
+    "two good cards; 4 heads of 16, half of them each; a length of whole blocks and an odd one": (
+        {"cards": [A100, A100], "training": TP2},
+        {"flash": True, 0: "precision: bfloat16", 1: "flash attention: on"}
+        | {"checked": [[2, 2, 16, "bfloat16", [[192, 0, 0], [287, 0, 0]]]]},
+    ),
+    "the shapes of the run are tried: with a prefix": (
+        {"cards": [A100], "prefix": True},
+        {"checked": [[4, 4, 16, "bfloat16", [[192, 24, 0], [287, 24, 0]]]]},
+    ),
+    "the shapes of the run are tried: with padding": (
+        {"cards": [A100], "mask": "dense"},
+        {"checked": [[4, 4, 16, "bfloat16", [[192, 0, 0], [287, 0, 0], [192, 0, 40], [287, 0, 40]]]]},
+    ),
+    "packed rows need no mask where FlashMask is right": (
+        {"cards": [A100], "mask": "dense", "packed": True},
+        {"flash": True, 2: "FlashMask for packed rows: on"},
+    ),
+    "where it is wrong they have one": (
+        {"cards": [A100], "verdicts": ["dense alone"], "mask": "dense", "packed": True},
+        {"flash": True, 2: "FlashMask for packed rows: off (its result is off), a mask of each row"},
+    ),
+    "and in a pipeline": (
+        {"cards": [A100], "training": {"pipeline_parallel_degree": 2}, "mask": "dense", "packed": True},
+        {"flash": True, 2: "FlashMask for packed rows: off (a pipeline tells the masks it sends apart by their dtypes"},
+    ),
+    "one old card counts for all": (
+        {"cards": [A100, V100], "training": FP16, "mask": "dense"},
+        {"flash": False, "checked": [], 1: "flash attention: off (on rank 1: compute capability 7.0"},
+    ),
+    "where it is required it is refused": (
+        {"cards": [A100, V100], "model": REQUIRED, "training": FP16, "mask": "dense"},
+        {"error": "not possible here: on rank 1: compute capability 7.0"},
+    ),
+    "an old card takes the memory efficient kernel and says so": (
+        {"cards": [V100], "training": FP16},
+        {1: "flash attention: on, by the memory efficient kernel, the one for compute capability 7.0"},
+    ),
+    "a build without the kernel, as Paddle's for the CPU": (
+        {"cards": [A100], "verdicts": ["no kernel"]},
+        {1: "flash attention: off (this build of Paddle has no flash attention), exact attention", "checked": []},
+    ),
+    "a build without the other kernel": (
+        {"cards": [V100], "verdicts": ["no kernel"], "training": FP16},
+        {1: "flash attention: off (this build of Paddle has no memory efficient attention), exact attention"},
+    ),
+    "one failed check counts for all": (
+        {"cards": [A100, A100], "verdicts": [WRONG, ""]},
+        {1: f"flash attention: off (on rank 0: {WRONG}), exact attention"},
+    ),
+    "where it is required it is refused, too": (
+        {"cards": [A100, A100], "verdicts": [WRONG, ""], "model": REQUIRED},
+        {"error": f"required: not possible here: on rank 0: {WRONG}"},
+    ),
+    "the real check: on a CPU Paddle has no kernel for it in half precision, and says so": (
+        {"cards": [A100], "verdicts": ["run"]},
+        {1: "flash attention: off (it fails here: "},
+    ),
+    "nothing is checked where it is off": (
+        {"cards": [A100], "verdicts": ["run"], "model": {"use_flash_attention": "off"}},
+        {"checked": []},
+    ),
+    "kernels are used where they are right on all ranks": (
+        {"cards": [A100, A100], "training": TP2},
+        {"kernels": [OVERLAP, ROPE], 3: BOTH_ON[0], 4: BOTH_ON[1], "overlapping": [False]},
+    ),
+    "not where one is wrong": (
+        {"cards": [A100, A100], "training": TP2}
+        | {"kernels": {"rope": ["", WRONG], "overlap": ["it fails here: no", ""]}},
+        {"kernels": [], "overlapping": []}
+        | {3: f"fused rotary embedding: off (on rank 1: {WRONG}), separate operators"}
+        | {4: "tensor parallel beside products: off (on rank 0: it fails here: no), one after the other"},
+    ),
+    "not where they are off": (
+        {"cards": [A100, A100], "model": {OVERLAP: "off", ROPE: "off"}, "training": TP2 | {"fp16_opt_level": "O1"}}
+        | {"kernels": {"rope": ["never tried"] * 2, "overlap": ["never tried"] * 2}},
+        {"kernels": [], "overlapping": []}
+        | {3: "fused rotary embedding: off by --use_fused_rope off, separate operators"}
+        | {4: "tensor parallel beside products: off by --tensor_parallel_overlap off, one after the other"},
+    ),
+    "nothing to overlap": ({"cards": [A100, A100]}, {"kernels": [ROPE], 3: BOTH_ON[0], "overlapping": []}),
+    "overlapping by the user": (
+        {"cards": [A100, A100], "training": TP2 | {"tensor_parallel_config": "enable_mp_async_allreduce"}},
+        {"kernels": [ROPE], 3: BOTH_ON[0], "overlapping": []},
+    ),
+    "a required kernel that is wrong is an error": (
+        {"cards": [A100, A100], "model": {ROPE: "required"}, "kernels": {"rope": [WRONG, ""]}},
+        {"error": f"--use_fused_rope required: not possible here: on rank 0: {WRONG}. Use --use_fused_rope auto for"},
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("model", "training", "kernels", "used", "lines"),
-    [
-        ({}, TP2, {}, BOTH, ["fused rotary embedding: on", "tensor parallel beside products: on"]),
-        (
-            {},
-            TP2,
-            {"rope": ["", "its result is off by 1"], "overlap": ["it fails here: no", ""]},
-            [],
-            [
-                "fused rotary embedding: off (on rank 1: its result is off by 1), separate operators",
-                "tensor parallel beside products: off (on rank 0: it fails here: no), one after the other",
-            ],
-        ),
-        (
-            dict.fromkeys(BOTH, "off"),
-            TP2 | {"fp16_opt_level": "O1"},
-            {"rope": ["never tried"] * 2, "overlap": ["never tried"] * 2},
-            [],
-            [
-                "fused rotary embedding: off by --use_fused_rope off, separate operators",
-                "tensor parallel beside products: off by --tensor_parallel_overlap off, one after the other",
-            ],
-        ),
-        ({}, {}, {}, BOTH[1:], ["fused rotary embedding: on"]),
-        (
-            {},
-            TP2 | {"tensor_parallel_config": "enable_mp_async_allreduce"},
-            {},
-            BOTH[1:],
-            ["fused rotary embedding: on"],
-        ),
-    ],
-)
-def test_kernels_are_used_where_they_are_right_on_all_ranks(ranks, model, training, kernels, used, lines):
-    for decided in ranks(2, DECIDE, [A100, A100], GOOD, model, training, "causal", False, False, kernels):
-        assert (decided["kernels"], decided["lines"][3:]) == (used, lines)
-        assert decided["overlapping"] == ([False] if BOTH[0] in used else [])
+def test_decisions(ranks):
+    for cards in (1, 2):
+        chosen = {name: case for name, case in CASES.items() if len(case[0]["cards"]) == cards}
+        for of_rank in ranks(cards, f"{RANKS}:decide_all", [given for given, _ in chosen.values()]):
+            for (name, (_, expected)), decided in zip(chosen.items(), of_rank, strict=True):
+                assert ("error" in decided) == ("error" in expected), (name, decided)
+                for key, value in expected.items():
+                    if key == "error":
+                        assert value in decided["error"], name
+                    elif isinstance(key, int):
+                        assert decided["lines"][key].startswith(value), (name, decided["lines"])
+                    else:
+                        assert decided[key] == value, name
+                if 3 in expected:
+                    assert len(decided["lines"]) == 3 + (3 in expected) + (4 in expected), name
 
 
-def test_a_required_kernel_that_is_wrong_is_an_error(ranks):
-    model, kernels = {"use_fused_rope": "required"}, {"rope": ["its result is off by 1", ""]}
-    for decided in ranks(2, DECIDE, [A100, A100], GOOD, model, {}, "causal", False, False, kernels):
-        assert decided["error"] == (
-            "--use_fused_rope required: not possible here: on rank 0: its result is off by 1. Use --use_fused_rope "
-            "auto for separate operators."
-        )
-
-
-RMS_NORM = "tests.training.decision_ranks:decide_rms_norm"
+RMS_NORM = f"{RANKS}:decide_rms_norm"
 NO_CUDA = "the module fused_ln was built without CUDA: make custom-ops, where nvcc is found"
 
 
@@ -175,21 +170,12 @@ def test_what_is_required_is_fused_ln(ranks):
 
 
 def test_ranks_that_came_to_different_precisions_do_not_train(ranks):
-    decided = ranks(2, "tests.training.decision_ranks:decide_by_card", [A100, V100])
+    decided = ranks(2, f"{RANKS}:decide_by_card", [A100, V100])
     assert ["some ranks have cards with bfloat16" in one["error"] for one in decided] == [True, True]
 
 
-def test_the_check_is_made_where_flash_attention_may_be_used(ranks):
-    """With the real check: on a CPU Paddle has no kernel for it in half precision, and says so."""
-    [decided] = ranks(1, DECIDE, [A100], ["run"], {}, {})
-    assert decided["lines"][1].startswith("flash attention: off (it fails here: ")
-    [off] = ranks(1, DECIDE, [A100], ["run"], {"use_flash_attention": "off"}, {})
-    assert off["checked"] == []
-
-
-@pytest.mark.parametrize(
-    ("flags", "capability", "expected"),
-    [
+def test_what_the_trainer_is_given(ranks):
+    cases = [
         ([], None, (False, False)),
         (["--bf16", "auto"], A100, (True, False)),
         (["--bf16", "auto"], V100, (False, True)),
@@ -198,13 +184,9 @@ def test_the_check_is_made_where_flash_attention_may_be_used(ranks):
         (["--bf16"], A100, (True, False)),
         (["--bf16", "1"], A100, (True, False)),
         (["--bf16", "0", "--fp16", "1"], V100, (False, True)),
-    ],
-)
-def test_what_the_trainer_is_given(ranks, flags, capability, expected):
-    [parsed] = ranks(1, PARSE, flags, capability)
-    assert (parsed["bf16"], parsed["fp16"]) == expected
-
-
-def test_bfloat16_on_a_v100_does_not_start(ranks):
-    [parsed] = ranks(1, PARSE, ["--bf16", "1"], V100)
-    assert "--bf16: found on, but compute capability 7.0 has no bfloat16" in parsed["error"]
+    ]
+    refused = ["--bf16", "1"], V100
+    [parsed] = ranks(1, f"{RANKS}:parse_all", [*(case[:2] for case in cases), refused])
+    for (flags, card, expected), found in zip(cases, parsed[:-1], strict=True):
+        assert (found["bf16"], found["fp16"]) == expected, (flags, card)
+    assert "--bf16: found on, but compute capability 7.0 has no bfloat16" in parsed[-1]["error"]
