@@ -163,6 +163,7 @@ def test_what_cannot_be_read_is_refused(load):
         load(CHAT, "chatglm-rehearsal", chat_template="none")
 
 
+@pytest.mark.long
 def test_packed_pairs_have_the_log_probabilities_of_padded_ones(ranks):
     [found] = ranks(1, "tests.training.preference_ranks:packed_and_padded", ["llama", "bloom"])
     for name, (packed, padded) in found.items():
@@ -170,6 +171,7 @@ def test_packed_pairs_have_the_log_probabilities_of_padded_ones(ranks):
         assert max(packed) < -0.5
 
 
+@pytest.mark.long
 def test_all_dropout_of_a_model_ends(ranks):
     """That of layers, of numbers that layers have, and of the configuration."""
     families = ["opt", "bloom", "qwen2", "qwen2_moe", "mixtral", "chatglm_v2"]
