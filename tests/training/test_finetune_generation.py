@@ -15,7 +15,7 @@ from launch.reporting.records import read_train_log
 from tests.distributed.cells import DROPOUT, EPOCH, FULL, LORA, NF4, PREFIX
 from tests.distributed.layouts import Layout
 from tests.distributed.parity import numbers_apart
-from tests.runs import FEW_PAIRS, Run
+from tests.runs import FEW_PAIRS, SHORT_PAIRS, Run
 from tests.training.finetune_material import write_first
 
 RANKS = "tests.training.finetune_ranks"
@@ -73,9 +73,10 @@ def test_numbers_do_not_depend_on_micro_batches(runs):
 
 def test_loss_counts_answers_and_their_ends_alone(ranks, runs):
     """It is the mean of the log-probabilities that the model gives to just these tokens."""
-    run = runs(FULL)
-    assert f"warning: --max_steps 6 reads each sample {6 * 8 / FEW_PAIRS:.1f} times" in run.stdout
-    [expected] = ranks(1, f"{RANKS}:loss_by_hand", str(run.output), str(runs.material / "few-pairs"))
+    data = runs.material / "short-pairs"
+    run = runs(FULL, dataset_name_or_path=data, save_steps=99)
+    assert f"warning: --max_steps 6 reads each sample {6 * 8 / SHORT_PAIRS:.1f} times" in run.stdout
+    [expected] = ranks(1, f"{RANKS}:loss_by_hand", str(run.output), str(data))
     assert run.evaluation["eval_loss"] == pytest.approx(expected, abs=2e-6)
 
 
@@ -177,13 +178,14 @@ def test_mistakes_stop_before_training(runs, tmp_path):
         | {"lora_target_modules": "q_proj embed_tokens"},
         "the model comes without a tokenizer": {"model_name_or_path": "llama-rehearsal", "continue_training": 0},
     }
-    jobs = {told: flags | {"output_dir": tmp_path / "out"} for told, flags in mistakes.items()}
+    out = tmp_path / "out"
+    jobs = {told: flags | {"output_dir": out / str(number)} for number, (told, flags) in enumerate(mistakes.items())}
     allowed = {"dataset_name_or_path": data, "max_broken_rows": 1, "max_steps": 1, "output_dir": tmp_path / "allowed"}
     found = runs.said(FULL, jobs | {"allowed": allowed})
     assert f"broken rows left out: 1, the first {broken}" in found.pop("allowed")["stdout"]
     for told, said in found.items():
         assert said["exit_code"] == 2 and told in said["stderr"] and "Traceback" not in said["stderr"], told
-    assert not (tmp_path / "out" / "train_log.jsonl").exists()
+    assert not list(out.rglob("train_log.jsonl"))
 
 
 def test_chats_take_the_template_of_the_models_family_and_it_is_saved(runs):

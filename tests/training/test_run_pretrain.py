@@ -127,11 +127,12 @@ def test_mistakes_stop_before_training(runs, finished, tmp_path):
             ],
         ),
     ]
-    jobs = {str(flags): FROM_NOTHING | {"output_dir": out} | flags for flags, _ in mistakes}
+    outputs = ({"output_dir": out / str(number)} for number in range(len(mistakes)))
+    jobs = {str(flags): FROM_NOTHING | next(outputs) | flags for flags, _ in mistakes}
     said = runs.said(PRETRAINING, jobs)
     for flags, told in mistakes:
         found = said[str(flags)]
         assert found["exit_code"] == 2 and "Traceback" not in found["stderr"], flags
         assert all(words in found["stderr"] for words in told), (flags, found["stderr"])
-    assert not out.exists() and (tmp_path / "file").read_text() == "mine"
+    assert not list(out.rglob(TRAIN_LOG)) and (tmp_path / "file").read_text() == "mine"
     assert (finished.output / TRAIN_LOG).read_bytes() == log
