@@ -1,20 +1,13 @@
 """What the ranks of the tests of finetune_generation do."""
 
-import contextlib
-import io
-
 import numpy as np
+
+from tests.runs_ranks import train
 
 
 def finetune(argv: list[str]) -> dict:
     """Run launch/finetune_generation.py's main as its script does: its exit code and what it said."""
-    from launch.finetune_generation import main
-    from launch.guard import guarded
-
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        exit_code = guarded(main, argv)
-    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())}
+    return train("finetune_generation", argv, [])
 
 
 def look():
@@ -29,7 +22,7 @@ def look():
     seen = {}
     stock_train = Trainer.train
 
-    def train(trainer, *args, **kwargs):
+    def train_and_look(trainer, *args, **kwargs):
         before = weights(trainer.model)
         seen["trainable"] = sum(int(np.prod(one.shape)) for one in trainer.model.parameters() if not one.stop_gradient)
         stock_train(trainer, *args, **kwargs)
@@ -38,7 +31,7 @@ def look():
         seen["unchanged"] = sorted(name for name in same if same[name])
         seen["changed"] = sorted(name for name in same if not same[name])
 
-    Trainer.train = train
+    Trainer.train = train_and_look
     return lambda: seen
 
 

@@ -1,7 +1,5 @@
 """The log-probabilities of pairs in padded and in packed batches, for test_preference_batches.py; runs of run_dpo."""
 
-import contextlib
-import io
 import json
 import os
 import signal
@@ -79,23 +77,6 @@ def differences_by_dropout(names: list[str]) -> dict[str, list[float]]:
 
 
 # ---- for test_run_dpo.py
-
-
-def run(argv: list[str]) -> dict:
-    """Run launch/run_dpo.py's main as its script does: its exit code and what it said."""
-    from launch.run_dpo import main
-
-    return said_by(main, argv)
-
-
-def said_by(main, argv: list[str]) -> dict:
-    """The exit code of a shared module's main, run as its script does, and what it said."""
-    from launch.guard import guarded
-
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        exit_code = guarded(main, argv) or 0
-    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())}
 
 
 def ended_while_computing(argv: list[str], parts: int, name: str) -> list[int]:

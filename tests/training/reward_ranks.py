@@ -6,14 +6,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 
-from tests.training.preference_ranks import said_by
-
-
-def run(argv: list[str]) -> dict:
-    """Run launch/run_reward.py's main as its script does: its exit code and what it said."""
-    from launch.run_reward import main
-
-    return said_by(main, argv)
+from tests.runs_ranks import train
 
 
 def losses_of(scores: list) -> list[float]:
@@ -93,6 +86,5 @@ def ids_of(base: str, data: str) -> list[list[int]]:
 
 def merged(base: str, adapter: str, target: str) -> dict:
     """What make merge says, and its exit code."""
-    from launch.commands.merge import main
-
-    return said_by(main, ["--model_name_or_path", base, "--adapter_path", adapter, "--output_dir", target])
+    argv = ["--model_name_or_path", base, "--adapter_path", adapter, "--output_dir", target]
+    return train("commands.merge", argv, [])

@@ -1,18 +1,11 @@
 """What the ranks of the tests of run_pretrain do."""
 
-import contextlib
-import io
+from tests.runs_ranks import train
 
 
 def pretrain(argv: list[str]) -> dict:
     """Run launch/run_pretrain.py's main as its script does: its exit code and what it said."""
-    from launch.guard import guarded
-    from launch.run_pretrain import main
-
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        exit_code = guarded(main, argv)
-    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())}
+    return train("run_pretrain", argv, [])
 
 
 def make_corpus(prefix: str, vocab_size: int, largest_id: int) -> None:

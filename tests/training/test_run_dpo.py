@@ -28,7 +28,7 @@ def preferring(runs, ranks, tmp_path):
 
     def run(processes: int = 1, exit_code: int = 0, **flags) -> dict:
         words = as_words(runs.usual(PAIRS, "wide") | {"output_dir": tmp_path / "out"} | flags)
-        said = ranks(processes, f"{RANKS}:run", words)
+        said = ranks(processes, "tests.runs_ranks:train", "run_dpo", words, [])
         assert {one["exit_code"] for one in said} == {exit_code}, said[0]["stderr"]
         return said[0]
 
