@@ -218,7 +218,7 @@ def draw_all(repository: Path, revision: str, seed: int, count: int) -> list[dic
 
 @functools.cache
 def importers(tree: Path) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """The modules of a tree with their files, and for each those that import it or name it in a string, as
+    """Return the file of each module of a tree, and the modules that import it or name it in a string, as
     `tests.x.y_ranks:function`, `launch/commands/x.py` or `x.py`."""
     files = [path for top in (*PRODUCT, "tests") for path in sorted((tree / top).rglob("*.py"))]
     modules = {_module(str(path.relative_to(tree))): path for path in files}
