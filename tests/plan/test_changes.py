@@ -66,26 +66,27 @@ def test_the_list_is_in_the_literatures_order():
     ]
 
 
-def test_what_is_done_already_is_not_offered():
-    run = asked(
-        f"{PRETRAIN} --bf16 1 --fp16_opt_level O2 --use_flash_attention on --recompute 1 --sharding stage2 "
-        "--tensor_parallel_degree 2",
-        8,
-    )
-    offered = titles(run)
-    assert not {"16 bit", "flash attention", "recompute full", "sharding stage1", "tensor parallel 2"} & set(offered)
-    assert {"sharding stage3", "tensor parallel 4", "pipeline parallel 2"} <= set(offered)
-
-
-def test_pretraining_is_offered_no_adapter():
-    assert not {"LoRA", "QLoRA: a base of 4 bits"} & set(titles(asked(PRETRAIN, 4)))
-
-
-def test_of_offload_and_bases_adapters_are_offered_what_helps_them():
-    """There is no optimizer to speak of, but the base can lie in host memory or in 4 bits, in pretraining, too."""
-    offered = titles(asked(f"{PRETRAIN} --lora 1", 4))
-    assert {"sharding stage3 with offload", "QLoRA: a base of 4 bits"} <= set(offered)
-    assert "sharding stage2 with offload" not in offered and "LoRA" not in offered
+@pytest.mark.parametrize(
+    ("words", "offered", "not_offered"),
+    [
+        (
+            "--bf16 1 --fp16_opt_level O2 --use_flash_attention on --recompute 1 --sharding stage2 "
+            "--tensor_parallel_degree 2",
+            {"sharding stage3", "tensor parallel 4", "pipeline parallel 2"},
+            {"16 bit", "flash attention", "recompute full", "sharding stage1", "tensor parallel 2"},
+        ),
+        ("", {"sharding stage2 with offload"}, {"LoRA", "QLoRA: a base of 4 bits"}),  # pretraining
+        # There is no optimizer to speak of, but the base can lie in host memory or in 4 bits.
+        (
+            "--lora 1",
+            {"sharding stage3 with offload", "QLoRA: a base of 4 bits"},
+            {"sharding stage2 with offload", "LoRA"},
+        ),
+    ],
+)
+def test_what_helps_and_is_not_done_is_offered(words, offered, not_offered):
+    found = set(titles(asked(f"{PRETRAIN} {words}", 4)))
+    assert offered <= found and not not_offered & found
 
 
 def test_what_is_offloaded_is_offered_no_other_sharding():
@@ -145,26 +146,31 @@ def test_changes_fit_and_are_sorted_by_slowdown(monkeypatch):
     assert [change.title for change in found] == ["micro batch 4"]  # no pair that contains it
     assert found[0].arguments == "--per_device_train_batch_size 4 --gradient_accumulation_steps 8"
     assert found[0].slowdown > 1.0
+    assert parse_flags([*f"{PRETRAIN} {HALF}".split(), *found[0].arguments.split()]) == found[0].flags
 
 
-def test_pairs_where_no_single_change_is_enough(monkeypatch):
-    stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (0 if job.recompute == "full" else 60))
-    found = advise(f"{PRETRAIN} {HALF}", 8)
-    assert [change.title for change in found] == ["micro batch 1", "micro batch 4 + recompute full"]
-
-
-def test_triples_where_no_pair_is_enough(monkeypatch):
-    def needs(job):
-        met = (job.recompute == "full", job.micro_batch == 1, job.layout.sharding == "stage3")
-        return 200 - 50 * sum(met)
-
+@pytest.mark.parametrize(
+    ("needs", "found", "arguments"),
+    [
+        (  # a pair where no single change but one is enough
+            lambda job: 10 * job.micro_batch + (0 if job.recompute == "full" else 60),
+            ["micro batch 1", "micro batch 4 + recompute full"],
+            "--per_device_train_batch_size 1 --gradient_accumulation_steps 32",
+        ),
+        (  # a triple where no pair is
+            lambda job: (
+                200 - 50 * ((job.recompute == "full") + (job.micro_batch == 1) + (job.layout.sharding == "stage3"))
+            ),
+            ["micro batch 1 + sharding stage3 + recompute full"],
+            "--per_device_train_batch_size 1 --gradient_accumulation_steps 32 --sharding stage3 "
+            "--recompute 1 --recompute_granularity full",
+        ),
+    ],
+)
+def test_changes_are_combined_where_one_is_not_enough(monkeypatch, needs, found, arguments):
     stub_memory(monkeypatch, needs)
-    found = advise(f"{PRETRAIN} {HALF}", 8)
-    assert [change.title for change in found] == ["micro batch 1 + sharding stage3 + recompute full"]
-    assert found[0].arguments == (
-        "--per_device_train_batch_size 1 --gradient_accumulation_steps 32 --sharding stage3 "
-        "--recompute 1 --recompute_granularity full"
-    )
+    changes_found = advise(f"{PRETRAIN} {HALF}", 8)
+    assert [change.title for change in changes_found] == found and changes_found[0].arguments == arguments
 
 
 def test_ties_go_in_the_literatures_order(monkeypatch):
@@ -207,30 +213,11 @@ def test_a_smaller_model_brings_its_tokenizer():
     assert smaller.flags["model_name_or_path"].startswith("facebook/")
 
 
-def test_the_advised_arguments_lead_to_the_planned_run(monkeypatch):
-    stub_memory(monkeypatch, lambda job: 10 * job.micro_batch)
-    words = f"{PRETRAIN} {HALF}"
-    for change in advise(words, 8):
-        assert parse_flags([*words.split(), *change.arguments.split()]) == change.flags
-
-
 def test_all_divisions_are_tried():
     ways = changes._timed(run_of(f"{PRETRAIN} {HALF}", 4), CARD, preflight.is_legal, 64)
-    tried = {str(time.job.layout).partition(": ")[2] for time, _ in ways}
-    assert tried == {
-        "data parallel 4",
-        "sharding stage1 4",
-        "sharding stage2 4",
-        "sharding stage3 4",
-        "data parallel 2 x tensor parallel 2",
-        "sharding stage1 2 x tensor parallel 2",
-        "sharding stage2 2 x tensor parallel 2",
-        "data parallel 2 x pipeline parallel 2",
-        "sharding stage1 2 x pipeline parallel 2",
-        "tensor parallel 4",
-        "tensor parallel 2 x pipeline parallel 2",
-        "pipeline parallel 4",
-    }
+    tried = {time.job.layout for time, _ in ways}
+    assert len(tried) == 12 and all(layout.processes == 4 for layout in tried)
+    assert {layout.sharding for layout in tried} == {"", "stage1", "stage2", "stage3"}
 
 
 def fastest(words: str, processes: int):

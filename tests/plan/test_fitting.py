@@ -83,6 +83,8 @@ def test_nothing_is_kept_in_host_memory_where_it_fits_without():
     run = recipe_run("chatglm2-6b/full-2gpu", GPU_MEMORY_GB="80")
     assert run.flags.sharding == "stage2"
     assert run.fitted["sharding"] == ["stage2"]
+    given = recipe_run("chatglm2-6b/full-2gpu", '--sharding "stage2 offload"', GPU_MEMORY_GB="80")
+    assert given.flags.sharding == "stage2 offload"
 
 
 @pytest.mark.parametrize(
@@ -125,11 +127,6 @@ def test_the_micro_batch_stays_where_a_loss_is_a_mean_over_it(tmp_path):
         assert BATCH in other.after.changes and not other.batch_stays
 
 
-def test_offload_that_the_user_has_given_stays():
-    run = recipe_run("chatglm2-6b/full-2gpu", '--sharding "stage2 offload"', GPU_MEMORY_GB="80")
-    assert run.flags.sharding == "stage2 offload"
-
-
 JOB = recipe_run("llama-7b/lora", FIT="off")
 CARD = CARDS["A100-40G"]
 EXPERTS = load_config("qwen2-moe-rehearsal")
@@ -146,6 +143,8 @@ def with_memory(monkeypatch, needs) -> None:
 
 
 def test_what_fits_only_without_the_spared_share_is_a_last_resort(monkeypatch):
+    with_memory(monkeypatch, lambda job: 2.0)
+    assert fit(JOB, CARD, lambda run: True).words == {}  # the check of the memory offers what alters the training
     with_memory(monkeypatch, lambda job: 0.99 if job.recompute == "full" and job.micro_batch == 1 else 1.2)
     fitted = fit(JOB, CARD, lambda run: True)
     assert fitted.words["recompute_granularity"] == ["full"]
@@ -186,12 +185,6 @@ def test_activations_are_kept_in_host_memory_only_where_nothing_else_is_enough(m
     assert not fit(run, CARD, preflight.is_legal).after.job.offload.activations
     with_memory(monkeypatch, lambda job: 0.5 if job.offload.activations or job.micro_batch == 1 else 1.2)
     assert fit(run, CARD, preflight.is_legal).after.job.offload == Offload()
-
-
-def test_no_change_where_nothing_fits(monkeypatch):
-    """Then the check of the memory offers what alters the training."""
-    with_memory(monkeypatch, lambda job: 2.0)
-    assert fit(JOB, CARD, lambda run: True).words == {}
 
 
 def test_no_change_for_less_than_a_twentieth(monkeypatch):

@@ -47,16 +47,11 @@ def test_gradients_that_are_summed_in_float32_take_twice_the_memory(layout):
     """--amp_master_grad 1."""
     jobs = [half("llama-7b", layout, accumulation=2, master_gradients=master) for master in (False, True)]
     usual, summed = (replay(job, Place(0, 0))["optimizer step"] for job in jobs)
-    assert summed["gradients"] == 2 * usual["gradients"]
-    assert {part: summed[part] for part in ("parameters", "moments")} == {
-        part: usual[part] for part in ("parameters", "moments")
-    }
-
-
-def test_the_flag_for_gradients_in_float32_is_planned_with():
-    flags = {"model_name_or_path": ["llama-7b"], "fp16": ["1"], "fp16_opt_level": ["O2"], "amp_master_grad": ["1"]}
-    assert Job.from_flags("run_pretrain", flags, 1).gradient_item == 4
-    assert Job.from_flags("run_pretrain", flags | {"amp_master_grad": ["0"]}, 1).gradient_item == 2
+    for part, times in (("gradients", 2), ("parameters", 1), ("moments", 1)):
+        assert summed[part] == times * usual[part], part
+    flags = {"model_name_or_path": ["llama-7b"], "fp16": ["1"], "fp16_opt_level": ["O2"]}
+    jobs = [Job.from_flags("run_pretrain", flags | {"amp_master_grad": [on]}, 1) for on in "10"]
+    assert [job.gradient_item for job in jobs] == [4, 2]
 
 
 def test_activations_of_7b():
@@ -94,26 +89,12 @@ def test_the_published_rule_under_tensor_parallel(layout, sequence_parallel, byt
     assert activations_of_layers(job.changed(recompute="full")) == 0
 
 
-@pytest.mark.parametrize("card", ["V100-32G", "A100-40G"])
-def test_stage_3_alone_does_not_bring_7b_onto_small_cards(card):
-    job = half("llama-7b", sharded(3, 8))
-    assert not plan_memory(job, CARDS[card]).fits
-    assert plan_memory(job.changed(recompute="full"), CARDS[card]).fits
-
-
 @pytest.mark.parametrize(("cards", "rule"), [(2, 26.0), (3, 17.3)])
 def test_the_rule_for_stage_3_is_an_upper_bound(cards, rule):
     """2 bytes x N x 2 / cards, for 13 billion: what weights and gradients take at most."""
     plan = plan_memory(half("llama-13b", sharded(3, cards), recompute="full"))
     for phase in plan.worst.phases:
         assert (phase.parts["parameters"] + phase.parts.get("gradients", 0)) / 1e9 <= rule * 1.01
-
-
-def test_the_peak_is_of_one_phase_not_the_sum():
-    stage = plan_memory(half("llama-7b", ONE)).worst
-    assert stage.peak.total_bytes == max(phase.total_bytes for phase in stage.phases)
-    backward = next(phase for phase in stage.phases if phase.name == "backward")
-    assert backward.parts["attention"] > 0 and backward.parts["gradients"] == 2 * 6738415616
 
 
 @pytest.mark.parametrize("layout", [ONE, sharded(2, 8), sharded(3, 8), Layout(1, 2, 2, 2, "stage1")], ids=str)
@@ -263,12 +244,6 @@ def test_an_optimizer_that_returns_for_its_step_is_there_then():
 def test_whole_tensors_are_dealt_to_who_has_least():
     assert deal([5, 1, 1, 4], 2, largest_first=False) == [0, 1, 1, 1]
     assert deal([1, 2, 3], 2, largest_first=True) == [1, 1, 0]
-
-
-def test_other_cards_are_uncalibrated():
-    job = half("llama-7b", sharded(2, 8))
-    names = ("A100-80G", "A100-40G", "4090")
-    assert [plan_memory(job, CARDS[name]).calibrated for name in names] == [True, True, False]
 
 
 @pytest.mark.parametrize(("model", "key"), [("opt-125m", "hidden_dropout_prob"), ("bloom-rehearsal", "hidden_dropout")])

@@ -56,16 +56,6 @@ def test_what_preferences_are_compared_with_is_told_after_the_model(plan, flags,
     assert line in shown[1:3]  # the model may take two
 
 
-def test_a_reward_model_has_a_score_in_place_of_its_output_layer(plan):
-    """4096 x 1 parameters for 4096 x 32000."""
-    shown = plan("launch/run_reward.py", "--model_name_or_path", "llama-7b", *HALF).stdout.splitlines()
-    assert shown[:2] == [
-        "LLaMA 1, 2, 3; Baichuan-7B, 6.61 billion parameters, 32 layers; all parameters",
-        "      are trained",
-    ]
-    assert "a reward model: one score of a text in place of logits" in shown
-
-
 def test_a_pass_before_training_is_told_and_takes_the_time_that_each_step_saves(plan):
     reference = [
         plan("--format", form, *DPO, "--reference", kind, *HALF).stdout

@@ -62,18 +62,10 @@ def ids(row):
     return f"{row.source} {row.name}"
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.source in "AB"], ids=ids)
-def test_pretraining_is_within_15_per_cent_of_what_was_published(row):
-    assert abs(plan_speed.error(row)) < 0.15
-
-
-def test_the_middle_error_of_pretraining_is_below_5_per_cent():
-    assert statistics.median(abs(plan_speed.error(row)) for row in ROWS if row.source in "AB") < 0.05
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.source == "C"], ids=ids)
-def test_small_batches_are_missed_by_no_more_than_the_document_says(row):
-    assert abs(plan_speed.error(row)) < 0.40
+def test_published_speeds_are_met_as_the_document_says():
+    large, small = ({ids(row): abs(plan_speed.error(row)) for row in ROWS if row.source in of} for of in ("AB", "C"))
+    assert max(large.values()) < 0.15 and statistics.median(large.values()) < 0.05, large
+    assert max(small.values()) < 0.40, small
 
 
 def test_recompute_costs_the_forward_pass_again():
@@ -81,13 +73,9 @@ def test_recompute_costs_the_forward_pass_again():
     assert again.parts[PRODUCTS] == plain.parts[PRODUCTS]
     assert again.parts[RECOMPUTE] == pytest.approx(plain.parts[PRODUCTS] / 3, rel=0.35)
     assert again.step_seconds - plain.step_seconds == pytest.approx(again.parts[RECOMPUTE], rel=0.01)
-
-
-@pytest.mark.parametrize(("less", "more"), [("", "core_attn"), ("core_attn", "full_attn"), ("full_attn", "full")])
-def test_coarser_recompute_takes_longer(less, more):
-    assert plan_time(JOB.changed(recompute=less), A100).step_seconds < (
-        plan_time(JOB.changed(recompute=more), A100).step_seconds
-    )
+    kinds = ("", "core_attn", "full_attn", "full")
+    seconds = [plan_time(JOB.changed(recompute=kind), A100).step_seconds for kind in kinds]
+    assert seconds == sorted(seconds) and len(set(seconds)) == 4
 
 
 def test_the_bubble_is_that_of_the_schedule():
@@ -203,12 +191,6 @@ def test_flash_attention_with_a_mask_leaves_nothing_out_and_reads_it_for_each_he
     assert masked == pytest.approx(2 * causal + Pace(A100, job.compute, job.item).stream(read))
 
 
-def test_accumulation_is_cheaper_than_as_many_steps():
-    layout = Layout(1, 8, 1, 1, "stage1")
-    many = plan_time(JOB.changed(layout=layout, accumulation=1), A100).step_seconds
-    assert plan_time(JOB.changed(layout=layout, accumulation=8), A100).step_seconds < 8 * many
-
-
 def test_lora_needs_less_time_and_sums_almost_nothing():
     layout = Layout(8, 1, 1, 1, "")
     full = plan_time(JOB.changed(layout=layout), A100)
@@ -278,11 +260,11 @@ def test_days_and_tokens_per_second_are_those_of_the_step():
     assert plan.mfu == pytest.approx(plan.tokens_per_second_per_card * 6 * 6607339520 / 312e12, rel=1e-3)
 
 
-@pytest.mark.parametrize("name", config_names())
 @pytest.mark.parametrize("card", [None, *CARDS.values()], ids=lambda card: card.name if card else "CPU")
-def test_every_model_has_a_time_on_every_card(name, card):
-    job = JOB.changed(config=load_config(name), flash_attention=False, on_gpu=card is not None)
-    assert 0 < plan_time(job, card).mfu < 0.85
+def test_every_model_has_a_time_on_every_card(card):
+    for name in config_names():
+        job = JOB.changed(config=load_config(name), flash_attention=False, on_gpu=card is not None)
+        assert 0 < plan_time(job, card).mfu < 0.85, name
 
 
 def test_the_50_days_lie_in_the_range_and_pcie_is_why():
@@ -298,11 +280,6 @@ def test_the_50_days_lie_in_the_range_and_pcie_is_why():
     assert days[(4, 16), 4] < 50 < days[(4, 16), 2]
     for slot in plan_speed.SLOTS:
         assert longest(plan_speed.case(slot, 4)) in ("gathering parameters", "parameters from the host")
-
-
-def test_the_slower_the_slot_the_longer():
-    days = [plan_speed.case(slot, 4).days(1000) for slot in plan_speed.SLOTS]
-    assert days[0] > days[1] == days[2] > days[3]
 
 
 def test_the_document_has_the_tables_of_today():
@@ -339,13 +316,8 @@ def test_a_card_without_published_runs_gets_a_range_and_small_batches_a_wider_er
     assert speed_of(plan_time(JOB, A100)) == f"{plan_time(JOB, A100).tokens_per_second:,.0f}"
     assert plan_time(JOB.changed(micro_batch=1), A100).error == pytest.approx(0.29)
     assert plan_time(JOB.changed(finetunes=True), A100).error == pytest.approx(0.29)
-
-
-def test_models_with_experts_have_no_published_runs_and_get_a_range():
-    plan = plan_time(JOB.changed(config=load_config("qwen1.5-moe-a2.7b")), A100)
-    low, high = (float(f"{share * plan.tokens_per_second:.1e}") for share in (0.76, 1.29))
-    assert speed_of(plan) == f"{low:,.0f}–{high:,.0f}"
-    assert time_lines(plan)[0].endswith("; uncalibrated (docs/plan.md)")
+    experts = plan_time(JOB.changed(config=load_config("qwen1.5-moe-a2.7b")), A100)  # of which none were published
+    assert "–" in speed_of(experts) and time_lines(experts)[0].endswith("; uncalibrated (docs/plan.md)")
 
 
 def test_the_range_holds_every_published_speed_and_is_no_wider():
@@ -387,9 +359,6 @@ def test_seconds_are_the_same_to_the_last_digit_in_every_python(monkeypatch):
         assert (first.parts, first.step_seconds) == (second.parts, second.step_seconds), first.job
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.9, "0.90 s"), (1500, "25 minutes"), (27000, "7.5 hours"), (10 * 86400, "10.0 days"), (50.2 * 86400, "50 days")],
-)
-def test_durations(seconds, text):
-    assert duration(seconds) == text
+def test_durations():
+    texts = {0.9: "0.90 s", 1500: "25 minutes", 27000: "7.5 hours", 10 * 86400: "10.0 days", 50.2 * 86400: "50 days"}
+    assert {seconds: duration(seconds) for seconds in texts} == texts
