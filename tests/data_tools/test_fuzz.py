@@ -3,6 +3,8 @@
 import gzip
 import io
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pyarrow
@@ -60,28 +62,32 @@ def lines() -> st.SearchStrategy[bytes]:
     return st.tuples(st.sampled_from([b"", b"\xef\xbb\xbf"]), whole).map(lambda both: both[0] + b"\n".join(both[1]))
 
 
-@FEW_AND_MANY
-def test_dialogues(tmp_path, count):
-    file = tmp_path / "train.json"
+def try_all(count: int, file: Path, contents: st.SearchStrategy[bytes], *readers: Callable[[Path], None]) -> None:
+    """Have each reader read the file with so many contents, or refuse it by its name (a corpus has two suffixes)."""
 
     @cases(count)
-    @given(lines() | st.lists(rows(), max_size=4).map(dumped))
-    def read(content: bytes):
+    @given(contents)
+    def each(content: bytes):
         file.write_bytes(content)
-        try:
-            found = survey(str(file), ("train",), Columns(), max_broken_rows=100)
-        except DataError as error:
-            assert str(file) in str(error)
-        else:
-            for dialogue in (one for source in found.train for rows in source for one in rows.entries):
-                assert dialogue.turns and all(turn.answer for turn in dialogue.turns)
-                (dialogue.system + "".join(turn.prompt + turn.answer for turn in dialogue.turns)).encode()
-        try:
-            read_questions(file)
-        except DataError as error:
-            assert str(error).encode()
+        for read in readers:
+            try:
+                read(file)
+            except DataError as error:
+                assert str(file.with_suffix("")) in str(error) and str(error).encode()
 
-    read()
+    each()
+
+
+@FEW_AND_MANY
+def test_dialogues(tmp_path, count):
+    def read(file: Path) -> None:
+        found = survey(str(file), ("train",), Columns(), max_broken_rows=100)
+        for dialogue in (one for source in found.train for rows in source for one in rows.entries):
+            assert dialogue.turns and all(turn.answer for turn in dialogue.turns)
+            (dialogue.system + "".join(turn.prompt + turn.answer for turn in dialogue.turns)).encode()
+
+    contents = lines() | st.lists(rows(), max_size=4).map(dumped)
+    try_all(count, tmp_path / "train.json", contents, read, read_questions)
 
 
 def preferences() -> st.SearchStrategy:
@@ -100,22 +106,13 @@ def preferences() -> st.SearchStrategy:
 
 @FEW_AND_MANY
 def test_preferences(tmp_path, count):
-    file = tmp_path / "train.json"
+    def read(file: Path) -> None:
+        for preference in PreferenceColumns().read(file).entries:
+            assert preference.responses and all(response.strip() for response in preference.responses)
+            repr(preference.dialogues()).encode()
 
-    @cases(count)
-    @given(st.lists(preferences(), max_size=4).map(lambda rows: b"\n".join(map(dumped, rows))))
-    def read(content: bytes):
-        file.write_bytes(content)
-        try:
-            found = PreferenceColumns().read(file)
-        except DataError as error:
-            assert str(file) in str(error)
-        else:
-            for preference in found.entries:
-                assert preference.responses and all(response.strip() for response in preference.responses)
-                repr(preference.dialogues()).encode()
-
-    read()
+    contents = st.lists(preferences(), max_size=4).map(lambda rows: b"\n".join(map(dumped, rows)))
+    try_all(count, tmp_path / "train.json", contents, read)
 
 
 def questions() -> st.SearchStrategy:
@@ -132,20 +129,12 @@ def questions() -> st.SearchStrategy:
 
 @FEW_AND_MANY
 def test_benchmarks(tmp_path, count):
-    file = tmp_path / "test.json"
+    def read(file: Path) -> None:
+        found = read_benchmark([file], find_form([file]))
+        assert found and json.dumps(found, ensure_ascii=False).encode()
 
-    @cases(count)
-    @given(st.lists(questions(), max_size=3).map(lambda rows: b"\n".join(map(dumped, rows))))
-    def read(content: bytes):
-        file.write_bytes(content)
-        try:
-            found = read_benchmark([file], find_form([file]))
-        except DataError as error:
-            assert str(file) in str(error) and str(error).encode()
-        else:
-            assert found and json.dumps(found, ensure_ascii=False).encode()
-
-    read()
+    contents = st.lists(questions(), max_size=3).map(lambda rows: b"\n".join(map(dumped, rows)))
+    try_all(count, tmp_path / "test.json", contents, read)
 
 
 def table(*column) -> bytes:
@@ -175,19 +164,11 @@ TYPES = st.recursive(
     ids=["jsonl", "txt", "gz", "zst", "parquet"],
 )
 def test_texts(tmp_path, count, name, contents):
-    file = tmp_path / name
+    def read(file: Path) -> None:
+        for document in read_documents([str(file)], max_bad_lines=3):
+            document.text.encode()
 
-    @cases(count)
-    @given(contents)
-    def read(content: bytes):
-        file.write_bytes(content)
-        try:
-            for document in read_documents([str(file)], max_bad_lines=3):
-                document.text.encode()
-        except DataError as error:
-            assert str(file) in str(error)
-
-    read()
+    try_all(count, tmp_path / name, contents, read)
 
 
 @pytest.fixture
@@ -222,22 +203,15 @@ def test_any_damage_to_a_corpus_is_found(corpus, count):
 
 @FEW_AND_MANY
 def test_indexes(corpus, count):
-    index = corpus.with_suffix(".idx")
+    def read(file: Path) -> None:
+        found = IndexedDataset(file.with_suffix(""))
+        assert sum(document.size for document in found) == found.tokens.size
+
     numbers = st.integers(-(2**63), 2**64 - 1).map(lambda number: (number % 2**64).to_bytes(8, "little"))
     headers = st.tuples(st.binary(min_size=9, max_size=9), numbers, numbers).map(b"".join)
-
-    @cases(count)
-    @given(damaged(index.read_bytes()) | headers.map(lambda rest: (MAGIC + rest)[: HEADER.size] + b"\0" * 64))
-    def read(content: bytes):
-        index.write_bytes(content)
-        try:
-            found = IndexedDataset(corpus)
-        except DataError as error:
-            assert str(corpus) in str(error)
-        else:
-            assert sum(document.size for document in found) == found.tokens.size
-
-    read()
+    made = headers.map(lambda rest: (MAGIC + rest)[: HEADER.size] + b"\0" * 64)
+    index = corpus.with_suffix(".idx")
+    try_all(count, index, damaged(index.read_bytes()) | made, read)
 
 
 @FEW_AND_MANY
@@ -276,20 +250,13 @@ def test_summaries_and_records(corpus, tmp_path, count):
 
 @FEW_AND_MANY
 def test_configurations_of_tokenizers(tmp_path, count):
+    def read(file: Path) -> None:
+        template = directory_template(file.parent)
+        assert template is None or isinstance(template.source, str)
+
     keys = st.sampled_from(["chat_template", "eos_token", "bos_token", "trained_with_chat_template", "name"])
-
-    @cases(count)
-    @given(st.dictionaries(keys, values(), max_size=4).map(dumped) | st.binary(max_size=40))
-    def read(content: bytes):
-        (tmp_path / "tokenizer_config.json").write_bytes(content)
-        try:
-            template = directory_template(tmp_path)
-        except DataError as error:
-            assert str(tmp_path) in str(error)
-        else:
-            assert template is None or isinstance(template.source, str)
-
-    read()
+    contents = st.dictionaries(keys, values(), max_size=4).map(dumped) | st.binary(max_size=40)
+    try_all(count, tmp_path / "tokenizer_config.json", contents, read)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import multiprocessing
 import os
 import signal
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.tokens.indexed import IndexedWriter
+from tests.data_tools.dying import contents, die_at, forked
 
 # tool: its arguments, where IN and OUT are folders
 TOOLS = {
@@ -42,35 +42,15 @@ def material(tmp_path_factory) -> Path:
 
 def start(tool: str, material: Path, output: Path, step: int) -> int:
     """The exit code of a tool whose `step`-th change of a file's name kills it; negative: the signal."""
-    process = multiprocessing.get_context("fork").Process(target=run_and_die, args=(tool, material, output, step))
-    process.start()
-    process.join(60)
-    return process.exitcode
 
+    def run_and_die() -> None:
+        die_at(step, (os, "fsync"), (os, "replace"))
+        words = TOOLS[tool].replace("IN", str(material)).replace("OUT", str(output)).split()
+        sys.argv = [tool, *words]
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        importlib.import_module(f"data_tools.{tool}").main()
 
-def run_and_die(tool: str, material: Path, output: Path, step: int) -> None:
-    calls = 0
-
-    def deadly(function):
-        def called(*args, **options):
-            nonlocal calls
-            calls += 1
-            if calls == step:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **options)
-
-        return called
-
-    for name in ("fsync", "replace"):
-        setattr(os, name, deadly(getattr(os, name)))
-    words = TOOLS[tool].replace("IN", str(material)).replace("OUT", str(output)).split()
-    sys.argv = [tool, *words]
-    sys.stdout = sys.stderr = open(os.devnull, "w")
-    importlib.import_module(f"data_tools.{tool}").main()
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return forked(run_and_die)
 
 
 @pytest.mark.parametrize("tool", ["sft", *(pytest.param(one, marks=pytest.mark.long) for one in TOOLS if one != "sft")])

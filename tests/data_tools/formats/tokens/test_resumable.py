@@ -19,6 +19,7 @@ from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.resumable import ResumableWriter
 from data_tools.text import blocks
 from data_tools.tokenize import tokenize_files
+from tests.data_tools.dying import contents, die_at, forked
 
 
 @pytest.fixture(autouse=True)
@@ -44,40 +45,16 @@ def undisturbed(texts, tokenizer_dir, tmp_path):
     return contents(tmp_path / "undisturbed")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def forked(function, *args) -> int:
-    """The exit code of a function in a process of its own; negative: the signal that ended it."""
-    process = multiprocessing.get_context("fork").Process(target=function, args=args)
-    process.start()
-    process.join(60)
-    return process.exitcode
-
-
 def tokenize_and_die(step: int, texts: str, tokenizer_dir, prefix: Path, workers: int) -> None:
     """Tokenize; the `step`-th call that changes something on disk is done by half and kills the process."""
-    calls = 0
-
-    def deadly(function):
-        def called(*args, **options):
-            nonlocal calls
-            calls += 1
-            if calls == step:
-                if function is write:
-                    file, content = args
-                    write(file, memoryview(content)[: len(content) // 2])
-                os.kill(os.getpid(), signal.SIGKILL)
-            return function(*args, **options)
-
-        return called
-
     write = resumable.write_all
-    resumable.write_all = deadly(write)
-    for name in ("fsync", "replace", "ftruncate"):
-        setattr(os, name, deadly(getattr(os, name)))
-    Path.unlink = deadly(Path.unlink)
+    die_at(
+        step,
+        (resumable, "write_all"),
+        *((os, name) for name in ("fsync", "replace", "ftruncate")),
+        (Path, "unlink"),
+        before={"write_all": lambda file, content: write(file, memoryview(content)[: len(content) // 2])},
+    )
     tokenize_files([texts], tokenizer_dir, prefix, workers=workers)
 
 
