@@ -36,18 +36,14 @@ def taken(directory, tokenizer, tensor_parallel_degree=-1, continue_training=Fal
     return run_config(flags)["vocab_size"]
 
 
-def test_a_fresh_model_takes_the_tokenizers_size_in_eights(tmp_path, tokenizer):
+def test_a_fresh_model_takes_the_tokenizers_size_in_eights_and_others_keep_theirs(tmp_path, tokenizer):
     assert taken(tmp_path, tokenizer) == 304
     assert taken(tmp_path, tokenizer, vocab_size=256) == 304
     assert taken(tmp_path, tokenizer, tensor_parallel_degree=4) == 304
     assert taken(tmp_path, tokenizer, tensor_parallel_degree=3) == 312
-
-
-def test_others_keep_theirs(tmp_path, tokenizer):
     assert taken(tmp_path, tokenizer, vocab_size=300) == 300
     assert taken(tmp_path, tokenizer, continue_training=True) == 4096
-    assert taken(tmp_path, None) == 4096
-    assert taken(tmp_path, "a-name-of-the-hub") == 4096
+    assert taken(tmp_path, None) == taken(tmp_path, "a-name-of-the-hub") == 4096
     assert taken(tmp_path, tokenizer, pad_token_id=304) == 4096  # the model would have no row for it
 
 

@@ -5,7 +5,6 @@ import pytest
 from launch.devices.cards import Driver, Process
 from launch.preflight import gpus
 from launch.preflight.gpus import check_cards, check_driver
-from launch.preflight.report import Finding
 from tests.devices.fake_nvml import GIB, FakeNvml, card
 
 EIGHT = tuple("01234567")
@@ -34,16 +33,6 @@ def many(kind: str, count: int = 8) -> list:
     return [card(kind, index) for index in range(count)]
 
 
-def faults(devices, memory_gb=0) -> list[Finding]:
-    return [finding for finding in check_cards(devices, memory_gb) if not finding.ok]
-
-
-def told(devices, memory_gb=0) -> tuple[str, str, str]:
-    """The only fault: its subject, what was found, the fix."""
-    (fault,) = faults(devices, memory_gb)
-    return fault.subject, fault.found, fault.fix
-
-
 def test_eight_good_cards(machine):
     machine(many("A100"))
     assert [(finding.ok, finding.subject, finding.found) for finding in check_cards(EIGHT, 80)] == [
@@ -53,88 +42,79 @@ def test_eight_good_cards(machine):
     ]
 
 
-def test_too_few_cards_and_too_little_memory(machine):
-    """Cards report a little less than their name."""
-    machine([card("A100", index, memory_bytes=int(79.2 * GIB), free_bytes=79 * GIB) for index in range(4)])
-    assert faults(("0", "3"), 80) == []
-    machine(many("A100", 2))
-    subject, found, fix = told(EIGHT, 80)
-    assert (subject, found) == ("cards", "8 of 80 GB needed, here: 2 x NVIDIA A100-SXM4-80GB (80 GB)")
-    assert fix.startswith("GPUS=2 ")
-    machine([], has_driver=False)
-    assert told(EIGHT, 80) == ("cards", "8 of 80 GB needed, here: none", "run it on a machine that has them")
-    machine([card("A100", 0), card("A100-40G", 1)])
-    found = "2 of 80 GB needed, chosen: 1 x NVIDIA A100-SXM4-80GB (80 GB), 1 x NVIDIA A100-SXM4-40GB (40 GB)"
-    assert told(("0", "1"), 80) == ("cards", found, "GPU_MEMORY_GB=40 to try all the same")
+A_LITTLE_LESS = [card("A100", index, memory_bytes=int(79.2 * GIB), free_bytes=79 * GIB) for index in range(4)]
+BUSY = card("A100", 1, free_bytes=38 * GIB, processes=(Process(4711, 40 * GIB), Process(12, None)))
+DESKTOP = card("4090", 0, free_bytes=22 * GIB, processes=(Process(1, GIB),))
+ERRORS = [card("A100", 0, ecc=True, memory_errors=3), card("A100", 1, ecc=False), card("A100", 2, ecc=True)]
+TOO_FEW = "8 of 80 GB needed, here: "
+CHOSEN = "2 of 80 GB needed, chosen: 1 x NVIDIA A100-SXM4-80GB (80 GB), 1 x NVIDIA A100-SXM4-40GB (40 GB)"
+BY_WHOM = "42.0 of 80 GiB are in use by process 4711 (40.0 GiB), process 12"
+OLD = {"version": "520.61.05", "cuda": 11080}
+SEVERAL, OF_ONE = "of several kinds: 1 x ", "DEVICES=1,2 are of one kind"
 
 
-def test_numbers_and_uuids_of_cards(machine):
-    machine(many("A100", 2))
-    assert told(("0", "5"))[:2] == ("cards", "no card 5 among 0, 1")
-    machine(many("A100", 2), visible="1")
-    assert told(("0",))[:2] == ("cards", "no card 0 among 0, 1")
-    assert faults(("1",)) == []
-    machine(many("A100", 2), visible="0, 1")
-    assert faults(("0", "1")) == []
-    machine(many("A100", 2), visible="GPU-1")
-    assert faults(("GPU-1",)) == []
-    machine([card("V100", 0), card("A100", 1)], order=None)  # which CUDA and NVML may number differently
-    subject, found, fix = told(("1",))
-    assert subject == "cards" and "numbers by speed" in found and "CUDA_DEVICE_ORDER=PCI_BUS_ID" in fix
-    assert faults(("GPU-1",)) == []
+@pytest.mark.parametrize(
+    ("here", "options", "devices", "fault"),
+    [
+        (A_LITTLE_LESS, {"gb": 80}, "03", None),  # than their name says
+        (many("A100", 2), {"gb": 80}, EIGHT, ("cards", f"{TOO_FEW}2 x NVIDIA A100-SXM4-80GB (80 GB)", "GPUS=2 ")),
+        ([], {"has_driver": False, "gb": 80}, EIGHT, ("cards", f"{TOO_FEW}none", "run it on a machine that has them")),
+        (
+            [card("A100", 0), card("A100-40G", 1)],
+            {"gb": 80},
+            "01",
+            ("cards", CHOSEN, "GPU_MEMORY_GB=40 to try all the same"),
+        ),
+        (many("A100", 2), {}, "05", ("cards", "no card 5 among 0, 1", "")),
+        (many("A100", 2), {"visible": "1"}, "0", ("cards", "no card 0 among 0, 1", "")),
+        (many("A100", 2), {"visible": "1"}, "1", None),
+        (many("A100", 2), {"visible": "0, 1"}, "01", None),
+        (many("A100", 2), {"visible": "GPU-1"}, ["GPU-1"], None),
+        # which CUDA and NVML may number differently
+        (
+            [card("V100", 0), card("A100", 1)],
+            {"order": None},
+            "1",
+            ("cards", "numbers by speed", "CUDA_DEVICE_ORDER=PCI_"),
+        ),
+        ([card("V100", 0), card("A100", 1)], {"order": None}, ["GPU-1"], None),
+        *(
+            ([card(other, 0), card("A100", 1), card("A100", 2)], {}, "012", ("cards", SEVERAL, OF_ONE))
+            for other in ("A100-40G", "V100", "H100")
+        ),
+        ([card("V100", 0), card("A100", 1), card("A100", 2)], {}, "12", None),
+        ([card("A100", 0), card("A100-PCIE", 1)], {}, "01", None),  # another name with the same abilities
+        (
+            [card("A100", 0), BUSY],
+            {"gb": 80},
+            "01",
+            ("card 1", BY_WHOM, "stop it (nvidia-smi -i 1 shows it), or DEVICES="),
+        ),
+        ([card("A100", 0), BUSY], {"gb": 80}, "0", None),
+        ([card("A100", 0, free_bytes=77 * GIB)], {}, "0", ("card 0", "3.0 of 80 GiB are in use by others", "stop it")),
+        ([DESKTOP], {"gb": 24}, "0", None),
+        ([card("A100", 0), card("A100", 1, mig=True)], {}, "01", ("MIG", "card 1 is cut into slices", "-i 1 -mig 0")),
+        (ERRORS, {}, "01", ("card 0", "3 uncorrected memory errors", "--gpu-reset")),
+        (many("A100", 1), OLD, "0", ("driver", "CUDA up to 11.8", "Update the driver")),
+        ([card("A100", 0), card("B200", 1)], {}, "1", ("driver", "", "")),
+        ([card("A100", 0), card("B200", 1)], {}, "0", None),  # only the chosen cards must suit the build
+    ],
+)
+def test_faults_of_cards(machine, here, options, devices, fault):
+    machine(here, **{name: value for name, value in options.items() if name != "gb"})
+    found = [one for one in check_cards(tuple(devices), options.get("gb", 0)) if not one.ok]
+    assert len(found) == (fault is not None), found
+    if fault:
+        [one], (subject, part, fix) = found, fault
+        assert one.subject == subject and part in one.found and fix in one.fix
 
 
-@pytest.mark.parametrize("other", ["A100-40G", "V100", "H100"])
-def test_cards_of_several_kinds(machine, other):
-    """Another name with the same abilities is the same kind."""
-    machine([card(other, 0), card("A100", 1), card("A100", 2)])
-    subject, found, fix = told(("0", "1", "2"))
-    assert subject == "cards" and found.startswith("of several kinds: 1 x ") and "2 x NVIDIA A100-SXM4-80GB" in found
-    assert fix == "DEVICES=1,2 are of one kind"
-    assert faults(("1", "2")) == []
-    machine([card("A100", 0), card("A100-PCIE", 1)])
-    assert faults(("0", "1")) == []
-
-
-def test_a_card_in_use_is_named_with_who_uses_it(machine):
-    """What driver and desktop take is no fault."""
-    busy = card("A100", 1, free_bytes=38 * GIB, processes=(Process(4711, 40 * GIB), Process(12, None)))
-    machine([card("A100", 0), busy])
-    assert told(("0", "1"), 80) == (
-        "card 1",
-        "42.0 of 80 GiB are in use by process 4711 (40.0 GiB), process 12",
-        "stop it (nvidia-smi -i 1 shows it), or DEVICES=0,1,... names other cards",
-    )
-    assert faults(("0",), 80) == []
-    machine([card("A100", 0, free_bytes=77 * GIB)])
-    assert told(("0",))[1] == "3.0 of 80 GiB are in use by others"
-    machine([card("4090", 0, free_bytes=22 * GIB, processes=(Process(1, GIB),))])
-    assert faults(("0",), 24) == []
-
-
-def test_slices_are_refused_for_several_cards_and_announced_for_one(machine):
+def test_slices_are_announced_for_one_card_and_no_ecc_is_told(machine):
     machine([card("A100", 0), card("A100", 1, mig=True)])
-    subject, found, fix = told(("0", "1"))
-    assert subject == "MIG" and found.startswith("card 1 is cut into slices") and "nvidia-smi -i 1 -mig 0" in fix
-    announced = [finding for finding in check_cards(("1",)) if finding.subject == "MIG"]
-    assert [finding.ok for finding in announced] == [True]
-
-
-def test_memory_errors_are_refused_and_no_ecc_is_told(machine):
-    machine([card("A100", 0, ecc=True, memory_errors=3), card("A100", 1, ecc=False), card("A100", 2, ecc=True)])
-    subject, found, fix = told(("0", "1"))
-    assert subject == "card 0" and found.startswith("3 uncorrected memory errors") and "--gpu-reset" in fix
+    assert [finding.ok for finding in check_cards(("1",)) if finding.subject == "MIG"] == [True]
+    machine(ERRORS)
     assert check_cards(("1",))[0].found.endswith(", ECC off")
     assert check_cards(("2",))[0].found.endswith("(80 GB)")
-
-
-def test_a_driver_too_old_for_the_build(machine):
-    machine(many("A100", 1), version="520.61.05", cuda=11080)
-    subject, found, fix = told(("0",))
-    assert subject == "driver" and "CUDA up to 11.8" in found and "Update the driver" in fix
-    machine([card("A100", 0), card("B200", 1)])
-    assert faults(("0",)) == [], "only the chosen cards must suit the build"
-    assert told(("1",))[0] == "driver"
 
 
 @pytest.mark.parametrize(

@@ -43,13 +43,14 @@ def test_another_tokenizer_of_as_many_ids_is_a_fault(folder):
             r"\(SHA-256 (?!\1)\w{12}...\)",
             found,
         )
-
-
-def test_a_merged_corpus_knows_the_hash_alone(folder):
-    merge_corpora([str(folder / "corpus")], folder / "merged")
+    merge_corpora([str(folder / "corpus")], folder / "merged")  # knows the hash alone
     assert told(folder / "merged", folder / "own") == []
     (found,) = told(folder / "merged", folder / "other")
     assert found.startswith(f"{folder}/merged was made with a tokenizer (SHA-256 ")
+    assert told(folder / "corpus", "facebook/llama-7b") == []
+    assert told(folder / "nowhere", folder / "other") == []
+    summary_path(folder / "corpus").unlink()
+    assert told(folder / "corpus", folder / "other") == []
 
 
 def test_a_tokenizer_json_is_told_by_its_size(folder):
@@ -63,10 +64,3 @@ def test_a_tokenizer_json_is_told_by_its_size(folder):
     assert told(folder / "corpus", folder / "same") == []
     (found,) = told(folder / "corpus", folder / "larger")
     assert "larger/tokenizer.json is a tokenizer of 301 ids" in found
-
-
-def test_nothing_without_a_summary_or_a_local_tokenizer(folder):
-    assert told(folder / "corpus", "facebook/llama-7b") == []
-    assert told(folder / "nowhere", folder / "other") == []
-    summary_path(folder / "corpus").unlink()
-    assert told(folder / "corpus", folder / "other") == []

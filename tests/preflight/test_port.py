@@ -2,8 +2,6 @@
 
 import socket
 
-import pytest
-
 from launch.config.run_config import ONE_NODE, Nodes
 from launch.preflight.host import check_meeting_point
 
@@ -13,10 +11,6 @@ def told(master: str, rank: int = 0) -> tuple[bool, str, str]:
     (finding,) = check_meeting_point(Nodes(2, rank, master, "NNODES, RANK, MASTER"))
     assert finding.subject == "nodes"
     return finding.ok, finding.found, finding.fix
-
-
-def test_one_node_meets_nobody():
-    assert check_meeting_point(ONE_NODE) == []
 
 
 def test_used_port():
@@ -32,18 +26,13 @@ def test_used_port():
     assert told(f"127.0.0.1:{port}") == (True, description, "")
 
 
-@pytest.mark.parametrize("master", ["8090", "host", "127.0.0.1:http", "127.0.0.1:99999", "http://10.0.0.1:8090"])
-def test_master_that_is_none(master):
-    ok, found, _ = told(master)
-    assert (ok, found) == (False, f"MASTER: found {master!r}, expected HOST:PORT such as 10.0.0.1:8090.")
-
-
-def test_host_that_nobody_knows():
+def test_masters_that_cannot_be_met_at():
+    assert check_meeting_point(ONE_NODE) == []
+    for master in ("8090", "host", "127.0.0.1:http", "127.0.0.1:99999", "http://10.0.0.1:8090"):
+        ok, found, _ = told(master)
+        assert (ok, found) == (False, f"MASTER: found {master!r}, expected HOST:PORT such as 10.0.0.1:8090.")
     ok, found, _ = told("no-such-host.invalid:8090", rank=1)
     assert not ok and found.startswith("MASTER: no host named 'no-such-host.invalid' is known here")
-
-
-def test_node_zero_is_where_the_nodes_meet():
     ok, found, fix = told("192.0.2.199:8090")
     assert not ok and found.startswith("192.0.2.199 is not an address of this machine, which has ")
     assert fix == "MASTER= names the node with RANK=0, or RANK= is another"
