@@ -19,14 +19,11 @@ def trained(ledger: Ledger, steps: int) -> Ledger:
     return ledger.at(last.last_step + steps, last.stop + samples, ledger.tokens + 10 * samples)
 
 
-def test_a_run_that_goes_on_as_before_extends_its_range():
+def test_a_run_that_goes_on_extends_its_range_or_begins_one_on_other_data_ranks():
     ledger = trained(trained(Ledger.begin(DATA, 8, 2), 5).resumed(DATA, 8, 2), 5)
     [only] = ledger.ranges
     assert (only.first_step, only.last_step, only.start, only.stop, only.tokens) == (0, 10, 0, 80, 800)
     assert Ledger.from_json(ledger.to_json()) == ledger
-
-
-def test_another_number_of_data_ranks_goes_on_at_the_same_position():
     ledger = trained(trained(Ledger.begin(DATA, 8, 2), 5).resumed(DATA, 8, 4), 3)
     assert [(one.start, one.stop, one.data_ranks) for one in ledger.ranges] == [(0, 40, 2), (40, 64, 4)]
     assert (ledger.samples, ledger.tokens) == (64, 640)
@@ -63,20 +60,13 @@ def test_every_epoch_is_counted():
     assert found == [(0, 99, 1), (1, 99, 1), (2, 10, 1)]
 
 
-def test_what_is_read_twice_shows():
+def test_what_is_read_twice_and_what_is_left_out_shows():
     ledger = trained(trained(Ledger.begin(DATA, 8, 2), 5).resumed(DATA, 8, 4), 5)
     wrong = replace(ledger, ranges=(ledger.ranges[0], replace(ledger.ranges[1], start=32)))
     assert faults(wrong) == ["data 1, positions 32 to 40: read again after step 5"]
     assert [(one.most, one.ok) for one in epochs(wrong)] == [(2, False)]
-
-
-def test_what_is_left_out_shows():
-    ledger = trained(trained(Ledger.begin(DATA, 8, 2), 5).resumed(DATA, 8, 4), 5)
     wrong = replace(ledger, ranges=(ledger.ranges[0], replace(ledger.ranges[1], start=48, first_step=6)))
-    assert faults(wrong) == [
-        "data 1, positions 40 to 48: left out after step 6",
-        "steps 5 to 6 are in no range",
-    ]
+    assert faults(wrong) == ["data 1, positions 40 to 48: left out after step 6", "steps 5 to 6 are in no range"]
 
 
 def test_the_order_of_a_blend_follows_from_its_identity():

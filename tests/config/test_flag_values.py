@@ -14,11 +14,11 @@ def test_a_switch_is_its_word_and_false_where_it_is_off(words, value):
     assert FlagValues("run_pretrain", flags).bf16 == value
 
 
-@pytest.mark.parametrize("word", ["9" * 400, "-" + "9" * 400, "inf", "nan", "9" * 5000])
 @pytest.mark.parametrize("flag", ["max_steps", "learning_rate"])
-def test_numbers_beyond_all_bounds_are_refused(flag, word):
-    with pytest.raises(ValueError, match="at least .* and at most "):
-        read_number(load_schema("run_pretrain")[flag], word)
+def test_numbers_beyond_all_bounds_are_refused(flag):
+    for word in ("9" * 400, "-" + "9" * 400, "inf", "nan", "9" * 5000):
+        with pytest.raises(ValueError, match="at least .* and at most "):
+            read_number(load_schema("run_pretrain")[flag], word)
 
 
 def test_words_of_a_switch():

@@ -58,7 +58,7 @@ def test_the_page_from_top_to_bottom(folder):
     assert "200 pairs (chosen/rejected messages), chats" in told[-1] and "data/messages.json: 19" in told[-1]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_rows_of_the_benchmark_have_the_same_ids():
     """At a size that says nothing of speed."""
     from benchmarks import tokenizing

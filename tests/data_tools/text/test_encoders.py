@@ -99,25 +99,23 @@ def test_a_line_of_ten_megabytes(tokenizer, sources, tmp_path):
     check_ids(tokenizer, ["before", text, "behind"], tmp_path, workers=2)
 
 
-def test_a_directory_with_both_takes_the_sentencepiece_model(tokenizer_dir, json_dir, tmp_path):
-    for file in (*tokenizer_dir.iterdir(), *json_dir.iterdir()):
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    assert isinstance(load_encoder(tmp_path), SentencePieceEncoder)
-
-
-def test_what_a_tokenizer_json_says_of_itself(json_dir):
+def test_what_a_directory_says_of_itself(tokenizer_dir, json_dir, tmp_path):
     encoder = load_encoder(json_dir)
     assert isinstance(encoder, JsonEncoder)
     assert (encoder.vocab_size, encoder.eos_id, encoder.decode([[0]])) == (900, 0, ["<|endoftext|>"])
     assert [ids.dtype for ids in encoder.encode(["a", ""])] == [np.int32] * 2
-
-
-def test_no_eos_known(json_dir, tmp_path):
     (tmp_path / "tokenizer.json").write_bytes((json_dir / "tokenizer.json").read_bytes())
     (tmp_path / "a.txt").write_text("text")
     with pytest.raises(DataError, match="names no end-of-sequence token: add eos_token to tokenizer_config.json"):
         tokenize_files([tmp_path / "a.txt"], tmp_path, tmp_path / "a")
     assert tokenize_files([tmp_path / "a.txt"], tmp_path, tmp_path / "a", eos=False).documents == 1
+    for file in (*tokenizer_dir.iterdir(), *json_dir.iterdir()):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    assert isinstance(load_encoder(tmp_path), SentencePieceEncoder), "of both the sentencepiece model is taken"
+    (gaps := tmp_path / "gaps").mkdir()
+    Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a")).save(str(gaps / "tokenizer.json"))
+    encoder = load_encoder(gaps)  # ids with gaps are all within the vocabulary
+    assert encoder.encode(["b"])[0].tolist() == [7] and encoder.vocab_size == 8
 
 
 def test_no_tokenizer(tmp_path):
@@ -127,9 +125,3 @@ def test_no_tokenizer(tmp_path):
     (tmp_path / "tokenizer.json").write_text("{}")
     with pytest.raises(DataError, match="tokenizer.json is no tokenizer: "):
         load_encoder(tmp_path)
-
-
-def test_ids_with_gaps_are_all_within_the_vocabulary(tmp_path):
-    Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
-    encoder = load_encoder(tmp_path)
-    assert encoder.encode(["b"])[0].tolist() == [7] and encoder.vocab_size == 8

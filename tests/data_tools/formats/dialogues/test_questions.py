@@ -47,12 +47,9 @@ def test_a_question_is_encoded_as_in_training(write_rows, whole, asked, name):
         assert question.row == row and question.chat == find_schema([whole]).chat
 
 
-def test_a_long_question_keeps_its_end_and_is_counted():
+def test_a_long_question_keeps_its_end_and_a_column_may_be_named(write_rows):
     ids, cut = encode_question(text_question("abcdef").dialogue, encoding(src_length=5))
     assert (ids, cut) == ([1, 2, *map(ord, "def")], True)
-
-
-def test_a_column_may_be_named(write_rows):
     file = write_rows("rows.json", [{"q": "why", "src": "no"}])
     [question] = read_questions(file, "q")
     assert question.dialogue.turns[0].prompt == "why"
@@ -70,16 +67,10 @@ def test_rows_that_ask_nothing_are_named_with_their_lines(tmp_path):
     file.write_text("\n")
     with pytest.raises(DataError, match="rows.json: no rows"):
         read_questions(file)
-
-
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
+    for row, reason in [  # values of other types
         ({"messages": [{"role": ["user"], "content": "Q"}]}, "role is .'user'., expected system, user, assistant"),
         ({"src": ["a", "b"], "tgt": 5}, "2 texts at 'src', but 1 at 'tgt'"),
         ({"src": ["a", "b"], "tgt": "no list"}, "2 texts at 'src', but 1 at 'tgt'"),
-    ],
-)
-def test_values_of_other_types_are_named(row, reason):
-    with pytest.raises(RowError, match=reason):
-        row_question(row)
+    ]:
+        with pytest.raises(RowError, match=reason):
+            row_question(row)
