@@ -16,6 +16,7 @@ FINETUNE = "tests.training.finetune_ranks:finetune"
 LORA = ("--lora", "1", "--lora_rank", "4")
 PLUS = {"lora_plus_scale": 16}
 PISSA = (*LORA, "--pissa", "1")
+LONG, NIGHTLY = pytest.mark.long, pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_lora_plus_has_a_learning_rate_of_its_own_for_lora_b(runs):
 
 @pytest.mark.parametrize(
     "layout",
-    [STAGE2, *[pytest.param(one, marks=[pytest.mark.nightly]) for one in (STAGE1, STAGE3, TP2, PP2)]],
+    [pytest.param(STAGE2, marks=LONG), *(pytest.param(one, marks=NIGHTLY) for one in (STAGE1, STAGE3, TP2, PP2))],
     ids=lambda layout: layout.name,
 )
 def test_lora_plus_in_layouts(runs, layout):
@@ -94,7 +95,11 @@ def test_pissa_begins_with_the_largest_singular_values(ranks, root, tmp_path):
         np.testing.assert_allclose(np.linalg.norm(a, axis=0) ** 2, s[:4] / 2, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("more", "scaling"), [((), 1.0), (("--rslora", "1", "--lora_alpha", "6"), 3.0)], ids=str)
+@pytest.mark.parametrize(
+    ("more", "scaling"),
+    [pytest.param((), 1.0, marks=pytest.mark.long), (("--rslora", "1", "--lora_alpha", "6"), 3.0)],
+    ids=str,
+)
 def test_pissa_is_written_as_a_plain_lora_of_the_whole_base(ranks, root, trained, tmp_path, more, scaling):
     flags = ("--do_eval", "1", "--eval_steps", "99")
     output = trained("pissa", *PISSA, *more, *flags)
@@ -109,7 +114,8 @@ def test_pissa_is_written_as_a_plain_lora_of_the_whole_base(ranks, root, trained
         np.testing.assert_array_equal(a[:, 4:], first.layers[name].a.open())
         np.testing.assert_array_equal(b[4:], -first.layers[name].b.open())
         assert not np.array_equal(a[:, :4], a[:, 4:]) and not np.array_equal(b[:4], -b[4:])
-    ranks(1, "tests.adapters.variants_ranks:merge", str(output), str(tmp_path / "merged"))
+    merge = ["--adapter_path", str(output), "--output_dir", str(tmp_path / "merged")]
+    assert ranks(1, "tests.runs_ranks:train", "commands.merge", merge, [])[0]["exit_code"] == 0
     words = [*argv(root, tmp_path / "again", model_name_or_path=tmp_path / "merged", do_train=0), *flags]
     ranks(1, FINETUNE, words)
     found, expected = (read_summary(path)["evaluation"]["eval_loss"] for path in (tmp_path / "again", output))
@@ -142,6 +148,7 @@ def test_noise_is_uniform_and_of_training_alone(ranks, tmp_path):
     assert not found["eval"].any()
 
 
+@pytest.mark.long
 def test_ranks_of_tensor_parallelism_draw_the_same_noise(runs):
     single, split = (runs(FULL, layout=layout, neftune=1, **cells.LORA) for layout in (SINGLE, TP2))
     assert np.abs(single.column("loss") - split.column("loss")).max() <= 2e-6

@@ -1,9 +1,8 @@
 """Adapters from anywhere, loaded for test_untrusted.py."""
 
-import contextlib
-import importlib
-import io
 from pathlib import Path
+
+from tests.runs_ranks import train
 
 
 def load_all(model: str, adapters: list[str]) -> dict[str, dict]:
@@ -38,7 +37,7 @@ def _outcome(load) -> list[float] | str:
 def run_without_pickles(commands: list[tuple[str, list[str]]]) -> list[dict]:
     """How each command (a module of launch, its words) ends where all that could run a pickle's program fails."""
     _refuse_pickles()
-    return [_run(importlib.import_module(f"launch.{name}").main, argv) for name, argv in commands]
+    return [train(name, argv, []) for name, argv in commands]
 
 
 def _refuse_pickles() -> None:
@@ -54,12 +53,3 @@ def _refuse_pickles() -> None:
     np.load = lambda *args, allow_pickle=False, **more: refuse() if allow_pickle else stock_load(*args, **more)
     pickle.load = pickle.loads = pickle.Unpickler = refuse
     paddle.load = paddle.framework.io.load = paddle.framework.load = refuse
-
-
-def _run(main, argv: list[str]) -> dict:
-    from launch.guard import guarded
-
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        exit_code = guarded(main, argv)
-    return {"exit_code": exit_code, "stdout": out.getvalue()[-2000:], "stderr": err.getvalue()[-2000:]}

@@ -43,10 +43,3 @@ def weights_at_start(path: str, argv: list[str]) -> None:
     with contextlib.suppress(SystemExit):
         main(argv)
     np.savez(path, **seen)
-
-
-def merge(adapter: str, output: str) -> None:
-    """make merge."""
-    from launch.commands.merge import main
-
-    main(["--adapter_path", adapter, "--output_dir", output])

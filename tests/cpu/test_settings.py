@@ -1,8 +1,5 @@
-"""The settings made before Paddle is imported: each case in a process of its own, since they are the
-process's.
-"""
+"""The settings made before Paddle is imported: what is chosen for which machine, and that they have an effect."""
 
-import json
 import os
 import platform
 import subprocess
@@ -11,111 +8,79 @@ from pathlib import Path
 
 import pytest
 
+from launch.cpu import settings
+from launch.errors import UserError
 from tests.cpu.test_processor import AVX512, cpuinfo
 
 ROOT = Path(__file__).resolve().parents[2]
-VARIABLES = ("MKL_DEBUG_CPU_TYPE", "FLAGS_use_stride_kernel", "OMP_NUM_THREADS")
-
-PREPARE = """
-import json, os, sys
-from pathlib import Path
-from launch.cpu import settings
-settings.CPUINFO = Path(sys.argv[1])
-settings.available_cores = lambda: 8
-try:
-    print(settings.prepare(sys.argv[2], processes=int(sys.argv[3])))
-except Exception as error:
-    print(f"{type(error).__name__}: {error}")
-reading, writing = os.pipe()
-if os.fork() == 0:
-    os.write(writing, json.dumps(dict(os.environ)).encode())
-    os._exit(0)
-print(os.read(reading, 2**20).decode())
-"""
-
-
-def prepare(cpuinfo_file: Path, cpu_fast: str, processes: int, **environment: str):
-    """The line that prepare() gave (or its error), and the three variables as a forked child sees them."""
-    clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
-    done = subprocess.run(
-        [sys.executable, "-c", PREPARE, str(cpuinfo_file), cpu_fast, str(processes)],
-        env={**clean, **environment}, cwd=ROOT, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    line, child = done.stdout.splitlines()
-    return line, {name: json.loads(child).get(name) for name in VARIABLES}
-
-
-@pytest.fixture
-def machine(tmp_path):
-    """A file like /proc/cpuinfo of a machine with that vendor and those flags."""
-
-    def write(vendor: str, flags: str) -> Path:
-        path = tmp_path / "cpuinfo"
-        path.write_text(cpuinfo(vendor, flags))
-        return path
-
-    return write
-
+AMD, INTEL = "AuthenticAMD", "GenuineIntel"
+MKL, STRIDES, THREADS = VARIABLES = ("MKL_DEBUG_CPU_TYPE", "FLAGS_use_stride_kernel", "OMP_NUM_THREADS")
 
 needs_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
 
 
-@needs_glibc
-def test_amd_with_avx512(machine):
-    line, variables = prepare(machine("AuthenticAMD", AVX512), "auto", 2)
-    assert line == (
-        "cpu_fast: MKL_DEBUG_CPU_TYPE=7 (AMD with AVX-512); "
-        "FLAGS_use_stride_kernel=0 (whole tensors instead of strided views); "
-        "freed memory kept (mallopt); OMP_NUM_THREADS=4 (cores 8, processes 2)"
-    )
-    assert variables == {"MKL_DEBUG_CPU_TYPE": "7", "FLAGS_use_stride_kernel": "0", "OMP_NUM_THREADS": "4"}
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """machine(vendor, flags, variables): a processor with 8 cores, and the environment that prepare() sees."""
+
+    def pretend(vendor: str, flags: str, **environment: str) -> dict[str, str]:
+        file = tmp_path / "cpuinfo"
+        file.write_text(cpuinfo(vendor, flags))
+        monkeypatch.setattr(settings, "CPUINFO", file)
+        monkeypatch.setattr(settings, "available_cores", lambda: 8)
+        monkeypatch.setattr(settings, "keep_freed_memory", lambda: True)
+        monkeypatch.setattr(os, "environ", environment)
+        return environment
+
+    return pretend
 
 
 @pytest.mark.parametrize(
-    ("vendor", "flags", "said", "cpu_type"),
+    ("vendor", "flags", "cpu_fast", "processes", "said", "variables"),
     [
-        ("AuthenticAMD", "avx2", "MKL_DEBUG_CPU_TYPE=5 (AMD with AVX2)", "5"),
-        ("GenuineIntel", AVX512, "MKL untouched (A Name)", None),
+        (AMD, AVX512, "auto", 2, "MKL_DEBUG_CPU_TYPE=7 (AMD with AVX-512)", {MKL: "7", STRIDES: "0", THREADS: "4"}),
+        (AMD, "avx2", "on", 1, "MKL_DEBUG_CPU_TYPE=5 (AMD with AVX2)", {MKL: "5", STRIDES: "0", THREADS: "8"}),
+        (INTEL, AVX512, "auto", 16, "MKL untouched (A Name)", {STRIDES: "0", THREADS: "1"}),
+        (AMD, AVX512, "off", 2, "cpu_fast: off, Paddle as it comes", {}),
+        (AMD, AVX512, "0", 2, "cpu_fast: off, Paddle as it comes", {}),
     ],
 )
-def test_other_processors_and_more_processes_than_cores(machine, vendor, flags, said, cpu_type):
-    line, variables = prepare(machine(vendor, flags), "on", 16)
-    assert said in line
-    assert variables == {"MKL_DEBUG_CPU_TYPE": cpu_type, "FLAGS_use_stride_kernel": "0", "OMP_NUM_THREADS": "1"}
+def test_what_is_chosen_for_a_machine(machine, vendor, flags, cpu_fast, processes, said, variables):
+    environment = machine(vendor, flags)
+    line = settings.prepare(cpu_fast, processes)
+    assert said in line and environment == variables
+    if variables:
+        assert "; FLAGS_use_stride_kernel=0 (whole tensors instead of strided views); " in line
+        assert f"freed memory kept (mallopt); OMP_NUM_THREADS={variables[THREADS]} (cores 8, processes" in line
 
 
 def test_what_the_user_set_stays(machine):
-    own = {"MKL_DEBUG_CPU_TYPE": "5", "FLAGS_use_stride_kernel": "1", "OMP_NUM_THREADS": "3"}
-    line, variables = prepare(machine("AuthenticAMD", AVX512), "auto", 2, **own)
-    assert variables == own
-    for name, value in own.items():
-        assert f"{name}={value} (was set)" in line
+    own = {MKL: "5", STRIDES: "1", THREADS: "3"}
+    environment = machine(AMD, AVX512, **own)
+    line = settings.prepare("auto", 2)
+    assert environment == own
+    assert all(f"{name}={value} (was set)" in line for name, value in own.items())
 
 
-@pytest.mark.parametrize("cpu_fast", ["off", "0"])
-def test_off_changes_nothing(machine, cpu_fast):
-    line, variables = prepare(machine("AuthenticAMD", AVX512), cpu_fast, 2)
-    assert line == "cpu_fast: off, Paddle as it comes"
-    assert variables == {"MKL_DEBUG_CPU_TYPE": None, "FLAGS_use_stride_kernel": None, "OMP_NUM_THREADS": None}
-
-
-def test_required(machine, tmp_path):
-    line, _ = prepare(tmp_path / "none", "required", 1)
-    assert line == ("UserError: --cpu_fast required: no x86 processor found in /proc/cpuinfo; use --cpu_fast auto here")
-    line, _ = prepare(machine("AuthenticAMD", "avx"), "required", 1)
-    assert line == "UserError: --cpu_fast required: A Name has no AVX2; use --cpu_fast auto here"
-    assert prepare(tmp_path / "none", "auto", 1)[0].startswith("cpu_fast: MKL untouched (unknown processor); ")
-
-
-def test_another_word(machine):
-    line, _ = prepare(machine("AuthenticAMD", AVX512), "fast", 2)
-    assert line == "UserError: --cpu_fast: found 'fast', allowed: auto, on, off, required (or 0/1, false/true)"
-
-
-def test_too_late():
-    code = "import sys; sys.modules['paddle'] = sys; from launch.cpu.settings import prepare; prepare('auto', 1)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert "UserError: --cpu_fast: Paddle is imported already" in done.stderr
+def test_required_and_refused(machine, monkeypatch, tmp_path):
+    machine(AMD, "avx")
+    with pytest.raises(UserError, match="--cpu_fast required: A Name has no AVX2; use --cpu_fast auto here"):
+        settings.prepare("required", 1)
+    with pytest.raises(UserError, match="--cpu_fast: found 'fast', allowed: auto, on, off, required"):
+        settings.prepare("fast", 2)
+    monkeypatch.setattr(settings, "CPUINFO", tmp_path / "none")
+    with pytest.raises(UserError, match="--cpu_fast required: no x86 processor found in /proc/cpuinfo; use --cpu_fast"):
+        settings.prepare("required", 1)
+    assert settings.prepare("auto", 1).startswith("cpu_fast: MKL untouched (unknown processor); ")
+    monkeypatch.setattr(settings, "keep_freed_memory", lambda: False)
+    assert "malloc untouched (not glibc)" in settings.prepare("auto", 1)
+    machine(AMD, AVX512)
+    monkeypatch.setattr(settings, "keep_freed_memory", lambda: False)
+    with pytest.raises(UserError, match="--cpu_fast required: malloc can be set with glibc only"):
+        settings.prepare("required", 1)
+    monkeypatch.setitem(sys.modules, "paddle", sys)
+    with pytest.raises(UserError, match="--cpu_fast: Paddle is imported already"):
+        settings.prepare("auto", 1)
 
 
 FAULTS = """

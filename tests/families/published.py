@@ -164,40 +164,20 @@ def _experts(random: Random, block: str, config: dict) -> None:
 
 def baichuan(alibi: bool, **changes) -> tuple[dict, dict]:
     """Baichuan-13B (ALiBi) or 7B: fused query, key and value. 6 heads are no power of two, as 40 of 13B are not."""
-    config = {
-        "architectures": ["BaichuanForCausalLM"],
-        "auto_map": {"AutoModelForCausalLM": "modeling_baichuan.BaichuanForCausalLM"},
-        "model_type": "baichuan",
-        "hidden_act": "silu",
-        "vocab_size": VOCABULARY,
-        "hidden_size": 48,
-        "intermediate_size": 80,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": 6,
-        "rms_norm_eps": 1e-6,
-        "initializer_range": 0.02,
-        "tie_word_embeddings": False,
-        "bos_token_id": 1,
-        "eos_token_id": 2,
-        "pad_token_id": 0,
-        **({"model_max_length": 64} if alibi else {"max_position_embeddings": 64}),
-    } | changes
-    random = Random()
-    random.table("model.embed_tokens", VOCABULARY, 48)
+    config, _ = llama(num_key_value_heads=6, rms_norm_eps=1e-6)
+    tensors = _gated_decoder(config, qkv_bias=False)
     for i in range(LAYERS):
-        layer = f"model.layers.{i}"
-        random.norm(f"{layer}.input_layernorm", 48)
-        random.matrix(f"{layer}.self_attn.W_pack", 3 * 48, 48)
-        random.matrix(f"{layer}.self_attn.o_proj", 48, 48)
-        random.norm(f"{layer}.post_attention_layernorm", 48)
-        random.matrix(f"{layer}.mlp.gate_proj", 80, 48)
-        random.matrix(f"{layer}.mlp.up_proj", 80, 48)
-        random.matrix(f"{layer}.mlp.down_proj", 48, 80)
+        attention = f"model.layers.{i}.self_attn"
+        parts = [tensors.pop(f"{attention}.{one}_proj.weight") for one in "qkv"]
+        tensors[f"{attention}.W_pack.weight"] = np.concatenate(parts)
         if not alibi:
-            random.tensors[f"{layer}.self_attn.rotary_emb.inv_freq"] = np.ones(4, np.float32)
-    random.norm("model.norm", 48)
-    random.matrix("lm_head", VOCABULARY, 48)
-    return config, random.tensors
+            tensors[f"{attention}.rotary_emb.inv_freq"] = np.ones(4, np.float32)
+    for key in ("num_key_value_heads", "rope_theta", "max_position_embeddings"):
+        config.pop(key)
+    config |= {"architectures": ["BaichuanForCausalLM"], "model_type": "baichuan", "pad_token_id": 0}
+    config |= {"auto_map": {"AutoModelForCausalLM": "modeling_baichuan.BaichuanForCausalLM"}}
+    config |= {"model_max_length": 64} if alibi else {"max_position_embeddings": 64}
+    return config | changes, tensors
 
 
 def chatglm(**changes) -> tuple[dict, dict]:
@@ -256,10 +236,10 @@ def glm(**changes) -> tuple[dict, dict]:
     return config, random.tensors
 
 
-def _glm_layer(random: Random, layer: str, hidden: int) -> None:
+def _glm_layer(random: Random, layer: str, hidden: int, attention: str = "attention") -> None:
     random.norm(f"{layer}.input_layernorm", hidden, bias=True)
-    random.matrix(f"{layer}.attention.query_key_value", 3 * hidden, hidden, bias=True)
-    random.matrix(f"{layer}.attention.dense", hidden, hidden, bias=True)
+    random.matrix(f"{layer}.{attention}.query_key_value", 3 * hidden, hidden, bias=True)
+    random.matrix(f"{layer}.{attention}.dense", hidden, hidden, bias=True)
     random.norm(f"{layer}.post_attention_layernorm", hidden, bias=True)
     random.matrix(f"{layer}.mlp.dense_h_to_4h", 4 * hidden, hidden, bias=True)
     random.matrix(f"{layer}.mlp.dense_4h_to_h", hidden, 4 * hidden, bias=True)
@@ -323,12 +303,7 @@ def bloom() -> tuple[dict, dict]:
     random.table("word_embeddings", VOCABULARY, 32)
     random.norm("word_embeddings_layernorm", 32, bias=True)
     for i in range(LAYERS):
-        random.norm(f"h.{i}.input_layernorm", 32, bias=True)
-        random.matrix(f"h.{i}.self_attention.query_key_value", 96, 32, bias=True)
-        random.matrix(f"h.{i}.self_attention.dense", 32, 32, bias=True)
-        random.norm(f"h.{i}.post_attention_layernorm", 32, bias=True)
-        random.matrix(f"h.{i}.mlp.dense_h_to_4h", 128, 32, bias=True)
-        random.matrix(f"h.{i}.mlp.dense_4h_to_h", 32, 128, bias=True)
+        _glm_layer(random, f"h.{i}", 32, "self_attention")
     random.norm("ln_f", 32, bias=True)
     return config, random.tensors
 

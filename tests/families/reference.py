@@ -3,8 +3,8 @@
 logits = FORWARD["baichuan-13b"](config, tensors, ids)      # [batch, length, vocabulary]
 
 Sources: LLaMA arXiv 2302.13971, rotary positions 2104.09864, grouped queries 2305.13245, ALiBi 2108.12409, GLM
-2103.10360, Bloom 2211.05100, OPT 2205.01068; of ChatGLM, ChatGLM2 and Baichuan, which have no paper, the published
-modeling_*.py say what they compute.
+2103.10360; of ChatGLM, ChatGLM2 and Baichuan, which have no paper, the published modeling_*.py say what they compute.
+Bloom, OPT and Qwen2-MoE are compared with transformers alone (tests/weights/test_export_against_transformers.py).
 """
 
 import numpy as np
@@ -159,9 +159,6 @@ def llama(config, tensors, ids):
         if "num_local_experts" in config:
             h = h + experts(layer.within("block_sparse_moe"), x, config["num_experts_per_tok"])
             continue
-        if "shared_expert_intermediate_size" in config:
-            h = h + shared_and_experts(layer.within("mlp"), x, config["num_experts"], config["num_experts_per_tok"])
-            continue
         gated = silu(layer.linear("mlp.gate_proj", x)) * layer.linear("mlp.up_proj", x)
         h = h + layer.linear("mlp.down_proj", gated)
     head = w["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
@@ -178,18 +175,6 @@ def experts(w, x, chosen):
     each = [w.within(f"experts.{number}") for number in range(scores.shape[-1])]
     outputs = [one.linear("w2", silu(one.linear("w1", x)) * one.linear("w3", x)) for one in each]
     return sum(weights[..., number, None] * output for number, output in enumerate(outputs))
-
-
-def shared_and_experts(w, x, count, chosen):
-    """Qwen2-MoE's: the weights of experts are shares among all of them; one more expert for all tokens."""
-    shares = softmax(w.linear("gate", x))
-    shares = np.where(shares >= np.sort(shares, axis=-1)[..., -chosen, None], shares, 0.0)
-
-    def gated(one):
-        return one.linear("down_proj", silu(one.linear("gate_proj", x)) * one.linear("up_proj", x))
-
-    out = gated(w.within("shared_expert")) / (1 + np.exp(-w.linear("shared_expert_gate", x)))
-    return out + sum(shares[..., number, None] * gated(w.within(f"experts.{number}")) for number in range(count))
 
 
 def chatglm(config, tensors, ids):
@@ -263,33 +248,6 @@ def glm(config, tensors, ids, context, mask):
     return w.layer_norm("transformer.final_layernorm", h) @ w["word_embeddings.weight"].T
 
 
-def bloom(config, tensors, ids):
-    w, count, length = Weights(tensors), config["n_head"], ids.shape[1]
-    bias = slopes(count)[:, None, None] * (np.arange(length)[None, :] - np.arange(length)[:, None])
-    h = w.layer_norm("word_embeddings_layernorm", w["word_embeddings.weight"][ids])
-    for i in range(config["n_layer"]):
-        layer = w.within(f"h.{i}")
-        x = layer.layer_norm("input_layernorm", h)
-        fused = heads(layer.linear("self_attention.query_key_value", x), count)  # of each head: query, key, value
-        h = h + layer.linear("self_attention.dense", attend(*np.split(fused, 3, axis=-1), causal(length), bias))
-        x = layer.layer_norm("post_attention_layernorm", h)
-        h = h + layer.linear("mlp.dense_4h_to_h", gelu(layer.linear("mlp.dense_h_to_4h", x)))
-    return w.layer_norm("ln_f", h) @ w["word_embeddings.weight"].T
-
-
-def opt(config, tensors, ids):
-    w, count, length = Weights(tensors).within("model.decoder"), config["num_attention_heads"], ids.shape[1]
-    h = w["embed_tokens.weight"][ids] + w["embed_positions.weight"][np.arange(length) + 2]
-    for i in range(config["num_hidden_layers"]):
-        layer = w.within(f"layers.{i}")
-        x = layer.layer_norm("self_attn_layer_norm", h)
-        q, k, v = (heads(layer.linear(f"self_attn.{name}_proj", x), count) for name in "qkv")
-        h = h + layer.linear("self_attn.out_proj", attend(q, k, v, causal(length)))
-        x = layer.layer_norm("final_layer_norm", h)
-        h = h + layer.linear("fc2", np.maximum(layer.linear("fc1", x), 0))
-    return w.layer_norm("final_layer_norm", h) @ w["embed_tokens.weight"].T
-
-
 FORWARD = {
     "llama": llama,
     "qwen2": llama,
@@ -298,9 +256,6 @@ FORWARD = {
     "baichuan-13b": llama,
     "chatglm": chatglm,
     "chatglm2": chatglm2,
-    "bloom": bloom,
-    "opt": opt,
     "mistral": llama,
     "mixtral": llama,
-    "qwen2-moe": llama,
 }

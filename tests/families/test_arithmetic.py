@@ -101,25 +101,16 @@ def test_each_family_has_a_rehearsal_configuration_of_its_own_type(family):
     [
         ("llama-7b", 6_738_415_616),
         ("llama-13b", 13_015_864_320),
-        ("llama-2-7b", 6_738_415_616),
-        ("llama-2-13b", 13_015_864_320),
         ("llama-3-8b", 8_030_261_248),
-        ("llama-3.1-8b", 8_030_261_248),
         ("qwen2-7b", 7_615_616_512),
-        ("qwen2.5-7b", 7_615_616_512),
         ("qwen2.5-0.5b", 494_032_768),  # "number of parameters 0.49B", 0.36B without embedding
-        ("deepseek-r1-distill-qwen-7b", 7_615_616_512),
-        ("qwen3-0.6b", 596_049_920),
         ("qwen3-8b", 8_190_735_360),
-        ("qwen3-32b", 32_762_123_264),
         ("bloom-7b1", 7_069_016_064),  # the model's card
-        ("opt-125m", 125_239_296),
         ("opt-6.7b", 6_658_473_984),
         ("mistral-7b-v0.3", 7_248_023_552),
         ("mixtral-8x7b-v0.1", 46_702_792_704),
         ("qwen1.5-moe-a2.7b", 14_315_784_192),
         ("baichuan-7b", 7_000_559_616),  # README of Baichuan-7B and 13B
-        ("baichuan2-7b", 7_505_973_248),
         ("baichuan-13b", 13_264_901_120),
         ("chatglm-6b", 6_176_956_416 - 3_670_016),  # all parameters that peft prints, without those of LoRA
         ("chatglm2-6b", 6_245_533_696 - 1_949_696),

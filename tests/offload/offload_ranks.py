@@ -63,69 +63,42 @@ def host_memory_of_copies() -> list[list[bool]]:
     tensors in the host are still held after each copy, when that one is done, and after settle()."""
     import gc
     import weakref
+    from types import SimpleNamespace
+    from unittest.mock import MagicMock
 
     import paddle
 
     from launch.offload.host_memory import Lane
 
-    class Event:
-        done = False
-
-        def query(self):
-            return self.done
-
-    class Stream:
-        events = []
-
-        def wait_stream(self, other):
-            pass
-
-        def wait_event(self, event):
-            pass
-
-        def record_event(self):
-            self.events.append(Event())
-            return self.events[-1]
-
-        def synchronize(self):
-            pass
-
-    class Place:
-        def is_gpu_place(self):
-            return True
-
-        def is_cuda_pinned_place(self):
-            return False
-
-    class Pinned(Place):
-        def is_cuda_pinned_place(self):
-            return True
-
     class Tensor:
-        def __init__(self, place):
-            self.place = place
+        def __init__(self, pinned: bool):
+            self.place = SimpleNamespace(is_gpu_place=lambda: True, is_cuda_pinned_place=lambda: pinned)
 
         def copy_(self, source, blocking):
             assert not blocking
 
-    paddle.framework._current_expected_place = Place
-    paddle.device.Stream, paddle.device.current_stream = Stream, Stream
+    done = []  # of each copy's event
+    stream = MagicMock()
+    stream.record_event = lambda: SimpleNamespace(query=lambda number=len(done): done[number])
+    paddle.framework._current_expected_place = lambda: Tensor(False).place
+    paddle.device.Stream = paddle.device.current_stream = lambda *_: stream
     paddle.device.stream_guard = lambda stream: contextlib.nullcontext()
     lane, seen, held = Lane(), [], []
 
-    def look():
+    def look() -> None:
         gc.collect()
         held.append([one() is not None for one in seen])
 
     for number in range(3):
-        pinned = Tensor(Pinned())
+        pinned = Tensor(True)
         seen.append(weakref.ref(pinned))
-        lane.copy(Tensor(Place()), pinned)
-        Stream.events[number].done = number > 0
+        lane.copy(Tensor(False), pinned)
+        done.append(number > 0)
         del pinned
         look()
-    Stream.events[0].done = True
-    lane.copy(Tensor(Place()), Tensor(Pinned()))
+    done[0] = True
+    lane.copy(Tensor(False), Tensor(True))
+    done.append(False)
     look()
     lane.settle()
     look()

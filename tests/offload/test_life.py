@@ -58,7 +58,7 @@ def test_the_adapter_is_complete_small_and_answers_merged_as_beside_its_base(ran
 
     model = runs.material / "wide"
     merge = ["--adapter_path", str(output), "--output_dir", str(tmp_path / "merged")]
-    [[said]] = ranks(1, "tests.prediction.merged_logits_ranks:merge_all", [merge])
+    [[said]] = ranks(1, "tests.runs_ranks:train_all", "commands.merge", [merge])
     assert said["exit_code"] == 0, said["stderr"]
     asked = [[tmp_path / "merged"], [model, "--adapter_path", output], [model]]
     jobs = [

@@ -1,28 +1,14 @@
 """Models with an adapter beside them, merged and loaded layer by layer, for test_merged_logits.py."""
 
-import contextlib
-import io
 from pathlib import Path
 
 import numpy as np
 
-
-def merge_all(jobs: list[list[str]]) -> list[dict]:
-    """Run launch/commands/merge.py's main once for each list of arguments: exit code, and what was said."""
-    from launch.commands.merge import main
-    from launch.guard import guarded
-
-    results = []
-    for argv in jobs:
-        out, err = io.StringIO(), io.StringIO()
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            exit_code = guarded(main, argv)
-        results.append({"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()})
-    return results
+from tests.runs_ranks import train_all
 
 
 def merge_with_another_config(argv: list[str], config: str) -> list[dict]:
-    """merge_all, where the merged directory's configuration is changed before its logits are compared."""
+    """Merge, where the merged directory's configuration is changed before its logits are compared."""
     import json
 
     import launch.prediction.merged_logits as logits
@@ -36,13 +22,13 @@ def merge_with_another_config(argv: list[str], config: str) -> list[dict]:
         return stock(directory, *lora, **options)
 
     logits.fixed_logits = changed
-    return merge_all([argv])
+    return train_all("commands.merge", [argv])
 
 
 def merge_and_compare(jobs: list[list[str]]) -> dict[str, list]:
-    """{"said": see merge_all(), "beside": for each base and adapter the largest difference between our logits of both
+    """{"said": in each merge, "beside": for each base and adapter the largest difference between our logits of both
     and those of paddlenlp's LoRA}. jobs: base and adapter are the second and the fourth argument."""
-    return {"said": merge_all(jobs), "beside": _beside([(argv[1], argv[3]) for argv in jobs])}
+    return {"said": train_all("commands.merge", jobs), "beside": _beside([(argv[1], argv[3]) for argv in jobs])}
 
 
 def _beside(pairs: list[tuple[str, str]]) -> list[float]:

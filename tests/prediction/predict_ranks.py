@@ -1,20 +1,15 @@
-"""launch/commands/predict.py's main on ranks, for test_predict.py."""
+"""Predictions and their material on ranks, for test_predict.py and others."""
 
-import contextlib
 import io
 import sys
 
+from tests.runs_ranks import train
+
 
 def predict(argv: list[str], stdin: str = "") -> dict:
-    """Exit code, and what was said."""
-    from launch.commands.predict import main
-    from launch.guard import guarded
-
-    out, err = io.StringIO(), io.StringIO()
+    """Exit code of launch/commands/predict.py's main, and what was said."""
     sys.stdin = io.StringIO(stdin)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        exit_code = guarded(main, argv)
-    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()}
+    return train("commands.predict", argv, [])
 
 
 def predict_all(jobs: list[list]) -> list[dict]:
@@ -40,17 +35,6 @@ def make_prefix(model: str, directory: str) -> None:
     prefix.table.set_value(20 * paddle.to_tensor(prefix.table.numpy()))
     one = dict.fromkeys(("tensor_parallel_rank", "dataset_rank", "pipeline_parallel_rank", "process_index"), 0)
     save_adapter(prefix, directory, SimpleNamespace(pipeline_parallel_degree=1, **one))
-
-
-def quantization_loss(argv: list[str]) -> dict:
-    """Exit code of launch/commands/quantization_loss.py's main, and what was said."""
-    from launch.commands.quantization_loss import main
-    from launch.guard import guarded
-
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        exit_code = guarded(main, argv)
-    return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue()}
 
 
 def predict_wide(directory: str) -> dict:

@@ -31,7 +31,7 @@ def trained(ranks, tmp_path_factory, name):
     assert said["exit_code"] == 0, said["stderr"]
     assert f"base: 14 linear layers in {base['weight_quantize_algo']}, " in said["stdout"]
     merge = ["--adapter_path", str(root / "adapter"), "--output_dir", str(root / "merged")]
-    [[said]] = ranks(1, "tests.prediction.merged_logits_ranks:merge_all", [merge])
+    [[said]] = ranks(1, "tests.runs_ranks:train_all", "commands.merge", [merge])
     assert said["exit_code"] == 0, said["stderr"]
     return root
 

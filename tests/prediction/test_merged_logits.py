@@ -13,7 +13,7 @@ from tests.families.test_families import groups
 from tests.weights.lora_material import llama, save_base, save_lora, write_lora
 
 RANKS = "tests.prediction.merged_logits_ranks"
-MERGE = f"{RANKS}:merge_all"
+MERGE = ("tests.runs_ranks:train_all", "commands.merge")
 
 
 def made(root, name: str):
@@ -56,11 +56,11 @@ def test_check_only_tells_a_merge_from_another_and_writes_nothing(ranks, small):
     lora = {name: one for file in (small / "lora").glob("*.safetensors") for name, one in load_file(file).items()}
     write_lora(small / "other", lora, scaling=3.9)
     other = [str(small / "other") if word == str(small / "lora") else word for word in arguments(small, "--check-only")]
-    [[first]] = ranks(1, MERGE, [arguments(small)])
+    [[first]] = ranks(1, *MERGE, [arguments(small)])
     assert first["exit_code"] == 0
     assert shlex.split(first["stdout"].splitlines()[-1])[-1] == f"MODEL={small / 'merged'}"
     files = {file: file.stat().st_mtime_ns for file in (small / "merged").iterdir()}
-    [[again, refused]] = ranks(1, MERGE, [arguments(small, "--check-only"), other])
+    [[again, refused]] = ranks(1, *MERGE, [arguments(small, "--check-only"), other])
     assert again["exit_code"] == 0 and "largest difference of logits" in again["stdout"]
     assert {file: file.stat().st_mtime_ns for file in (small / "merged").iterdir()} == files
     assert refused["exit_code"] == 2
@@ -81,7 +81,7 @@ def test_float16_is_merged_within_its_rounding_and_a_base_that_is_not_there_is_n
     save_file({name: one.astype(np.float16) for name, one in load_file(file).items()}, file, {"format": "np"})
     nowhere = arguments(small)
     nowhere[1] = str(small / "nowhere")
-    [[said, refused]] = ranks(1, MERGE, [arguments(small), nowhere])
+    [[said, refused]] = ranks(1, *MERGE, [arguments(small), nowhere])
     assert said["exit_code"] == 0, said["stderr"]
     assert load_file(small / "merged" / "model.safetensors")["lm_head.weight"].dtype == np.float16
     assert refused["exit_code"] == 2

@@ -43,7 +43,7 @@ def trained(ranks):
         assert said["exit_code"] == 0, said["stderr"]
         assert read_summary(root / "lora")["evaluation"]["eval_accuracy"] == 1.0
         merge = ["--adapter_path", str(root / "lora"), "--output_dir", str(root / "merged")]
-        [[said]] = ranks(1, "tests.prediction.merged_logits_ranks:merge_all", [merge])
+        [[said]] = ranks(1, "tests.runs_ranks:train_all", "commands.merge", [merge])
         assert said["exit_code"] == 0, said["stderr"]
         ranks(1, f"{RANKS}:make_prefix", str(root / "model"), str(root / "prefix"))
         (root / "broken.json").write_text('{"src": "a"}\n{"src"\n')

@@ -7,7 +7,7 @@ import pytest
 
 from tests.training.finetune_material import argv, write_first
 
-LOSS = "tests.prediction.predict_ranks:quantization_loss"
+RUN = "tests.runs_ranks:train"
 
 
 @pytest.mark.long
@@ -20,7 +20,7 @@ def test_the_loss_of_each_format_beside_the_models_own(ranks, tmp_path):
     assert said["exit_code"] == 0, said["stderr"]
     expected = json.loads((tmp_path / "out" / "run_summary.json").read_text())["evaluation"]["eval_loss"]
     asked = ["--model_name_or_path", str(tmp_path / "out"), "--dataset_name_or_path", str(data), "--device", "cpu"]
-    [said] = ranks(1, LOSS, [*asked, "--src_length", "48", "--max_length", "96"])
+    [said] = ranks(1, RUN, "commands.quantization_loss", [*asked, "--src_length", "48", "--max_length", "96"], [])
     assert said["exit_code"] == 0, said["stderr"]
     found = {name: (float(loss), float(more)) for name, loss, more in
              re.findall(r"^(as it is|\S+) +loss (\S+)  (\S+)", said["stdout"], re.M)}  # fmt: skip

@@ -85,7 +85,7 @@ def test_the_best_of_two_ranks_is_whole(ranks, runs, tmp_path, layout):
     assert len(files) == layout.pipeline
     assert sum(one.stat().st_size for one in files) < (model / "model.safetensors").stat().st_size / 2
     merge = ["--model_name_or_path", model, "--adapter_path", output / "best", "--output_dir", tmp_path / "merged"]
-    [[said]] = ranks(1, "tests.prediction.merged_logits_ranks:merge_all", [[*map(str, merge)]])
+    [[said]] = ranks(1, "tests.runs_ranks:train_all", "commands.merge", [[*map(str, merge)]])
     assert said["exit_code"] == 0, said["stderr"]
     assert {name for file in files for name in load_file(file)} == {
         name for file in output.glob("*.safetensors") for name in load_file(file)

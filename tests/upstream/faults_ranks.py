@@ -4,6 +4,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import numpy as np
@@ -36,7 +37,7 @@ from launch.generation.generate import Decoding, generate
 from launch.generation.text import decode
 from launch.models.scaled_rotary import ScaledRotaryEmbedding
 from launch.rehearsal.collectives import install, set_stage3_segment_size
-from launch.training.model import family_config, open_tokenizer, save_random_model
+from launch.training.model import family_config, load_tokenizer, open_tokenizer, save_random_model
 from launch.upstream import CORRECTIONS, correct
 from launch.upstream.rotary_tables_of_every_layer import Tables
 from tests.families.family_ranks import build, start_fleet, tiny
@@ -62,6 +63,8 @@ def observe(corrected: bool, directory: str) -> dict:
             found[name] = see(Path(directory))
         except Exception as error:
             found[name] = f"{type(error).__name__}: {error}"
+    if not corrected:
+        found["glm of a recipe"] = _glm_of_a_recipe(directory)  # which makes its corrections
     return found
 
 
@@ -91,6 +94,11 @@ def _chat_template_files(directory: Path) -> dict[str, str]:
 
 def _glm_tokenizer(directory: Path) -> str:
     return type(AutoTokenizer.from_pretrained(str(directory / "glm"))).__name__
+
+
+def _glm_of_a_recipe(directory: str) -> str:
+    flags = {"model_name_or_path": "glm-rehearsal", "tokenizer_name_or_path": f"{directory}/glm"}
+    return type(load_tokenizer(SimpleNamespace(**flags, continue_training=0))).__name__
 
 
 class OwnChoice(LogitsProcessor):

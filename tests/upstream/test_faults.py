@@ -84,7 +84,7 @@ def test_files_of_chat_templates_are_saved_but_for_another_template(seen, direct
 
 
 def test_glm_tokenizers_unknown(seen):
-    assert seen.corrected["glm_tokenizers_unknown"] == "GLMBertTokenizer"
+    assert seen.corrected["glm_tokenizers_unknown"] == seen.stock["glm of a recipe"] == "GLMBertTokenizer"
     assert "Tokenizer class GLMBertTokenizer does not exist" in seen.stock["glm_tokenizers_unknown"]
 
 

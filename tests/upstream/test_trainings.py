@@ -1,33 +1,31 @@
 """Faults that two ranks show in a training, with their correction and without it."""
 
+import json
+
 import pytest
 
 from launch.reporting.records import read_train_log
+from tests.distributed.cells import CHUNKS
+from tests.distributed.layouts import PP2
 from tests.ranks import WITHOUT
 from tests.training.finetune_material import argv
 
 STEPS, ACCUMULATION = 5, 2
-PIPELINE = ["--pipeline_parallel_degree", "2", "--per_device_train_batch_size", "4"]
-PIPELINE += ["--gradient_accumulation_steps", "2"]
 
 
 def logged(output, key: str) -> list[float]:
     return [record[key] for record in read_train_log(output) if "loss" in record]
 
 
-def test_shared_weight_counted_twice(ranks, tmp_path):
-    """The gradient norm of a pipeline with tied embeddings."""
-    ranks(1, "tests.distributed.training_ranks:make_material", str(tmp_path), 4, {"tie_word_embeddings": True})
-
-    def norms(n: int, flags: list[str], without: str = "") -> list[float]:
-        output = tmp_path / f"{n}{without}"
-        train = "tests.distributed.training_ranks:pretrain"
-        ranks(n, train, str(tmp_path), str(output), [*flags, "--max_steps", "3"], environment={WITHOUT: without})
-        return logged(output, "grad_norm")
-
-    single = norms(1, ["--per_device_train_batch_size", "8"])
-    assert norms(2, PIPELINE) == pytest.approx(single, rel=1e-5)
-    assert norms(2, PIPELINE, "shared_weight_counted_twice")[0] > 1.05 * single[0]
+def test_shared_weight_counted_twice(ranks, runs, tmp_path):
+    """The gradient norm of a pipeline with tied embeddings is that of one process; upstream it is larger."""
+    run = runs("pretraining", layout=PP2, model="tied", **CHUNKS)
+    single = runs("pretraining", model="tied", loss_chunk_tokens="off")
+    assert run.column("grad_norm") == pytest.approx(single.column("grad_norm"), rel=1e-5)
+    flags = [*json.loads((run.output.parent / "flags.json").read_text()), "--output_dir", str(tmp_path)]
+    without = {WITHOUT: "shared_weight_counted_twice"}
+    ranks(2, "tests.runs_ranks:train", "run_pretrain", [*flags, "--max_steps", "1"], [], environment=without)
+    assert logged(tmp_path, "grad_norm")[0] > 1.05 * single.column("grad_norm")[0]
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,7 @@ def main(root: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(out / name, use_fast=False)
         found = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in job["texts"]]
         (out / f"{name}.ids.json").write_text(json.dumps(found))
+        tokenizer.save_pretrained(out / f"{name}-saved")
 
 
 def load(directory: Path):

@@ -24,7 +24,7 @@ NEW_TOKENS = 8
 TEXTS = ["def total(numbers):\n    return sum", "Grüße, fox", "  two  spaces", "\u4f60\u597d"]
 ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-5
-CORE = ["llama", "qwen2-moe"]  # the others every night
+CORE = ["llama", "qwen2-moe", "bloom", "opt"]  # those that reference.py lacks, and LLaMA; the others every night
 OTHERS = [name for name in models.IN_TRANSFORMERS if name not in CORE]
 groups = pytest.mark.parametrize(
     "group",
@@ -111,7 +111,11 @@ def test_training_with_the_auxiliary_loss(exported, group):
 
 @pytest.mark.long
 @pytest.mark.parametrize("group", [CORE], ids=["core"], scope="module")
-def test_a_sentencepiece_tokenizer_gives_its_ids(exported, group):
+def test_a_sentencepiece_tokenizer_gives_its_ids_and_comes_back(ranks, exported, group, tmp_path):
     model = str(exported / "out" / "llama" / "tokenizer.model")
     expected = [sentencepiece.SentencePieceProcessor(model_file=model).encode(text) for text in TEXTS]
     assert json.loads((exported / "out" / "llama.ids.json").read_text()) == expected
+    again = str(tmp_path / "again")
+    import_directory(exported / "out" / "llama-saved", Path(again), None, 10**9)
+    [found] = ranks(1, "tests.weights.tokenizer_ranks:encode", [again], TEXTS)
+    assert [ids[-len(one) :] for ids, one in zip(found[again]["ids"], expected, strict=True)] == expected

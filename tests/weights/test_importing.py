@@ -206,6 +206,17 @@ def test_the_command_says_what_it_made(source, tmp_path, capsys):
     assert shlex.split(said.splitlines()[-1])[-1] == f"MODEL={target}"
 
 
+def test_a_name_of_a_hub_is_told_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError) as refused:
+        main(["Qwen/Qwen2-7B"])
+    assert str(refused.value).startswith("Qwen/Qwen2-7B: no such directory. It may be a model at Hugging Face or")
+    assert "\n    make download MODEL=Qwen/Qwen2-7B\n" in str(refused.value)
+    (tmp_path / "Qwen" / "Qwen2-7B").mkdir(parents=True)
+    with pytest.raises(UserError, match="^Qwen/Qwen2-7B/config.json: no such file. Name the directory of a"):
+        main(["Qwen/Qwen2-7B"])
+
+
 def test_after_ctrl_c_nothing_is_left_and_that_is_said(tmp_path):
     (tmp_path / "theirs").mkdir()
     os.mkfifo(tmp_path / "theirs" / "config.json")
