@@ -78,10 +78,12 @@ CALLED_TWICE = {
 @pytest.mark.parametrize(
     ("granularity", "layout"),
     [
-        pytest.param(kind, layout, id=f"{kind}-{layout.name}", marks=[] if essential else [pytest.mark.nightly])
+        pytest.param(
+            kind, layout, id=f"{kind}-{layout.name}", marks=[pytest.mark.long if chosen else pytest.mark.nightly]
+        )
         for kind, layouts in RECOMPUTED.items()
         for layout in layouts
-        for essential in [kind == "full" and layout == TP2_PP2_SP]
+        for chosen in [kind == "full" and layout == TP2_PP2_SP]
     ],
 )
 def test_recomputation_is_done_and_changes_nothing(runs, granularity, layout):
@@ -97,7 +99,7 @@ def test_recomputation_is_done_and_changes_nothing(runs, granularity, layout):
 @pytest.mark.parametrize(
     ("layout", "words"),
     [
-        (TP2, "enable_mp_async_allreduce,enable_mp_skip_c_identity"),
+        pytest.param(TP2, "enable_mp_async_allreduce,enable_mp_skip_c_identity", marks=pytest.mark.long),
         pytest.param(TP2, "enable_mp_async_allreduce", marks=pytest.mark.nightly),
         pytest.param(TP2_SP, "enable_sp_async_reduce_scatter", marks=pytest.mark.long),
     ],

@@ -51,6 +51,7 @@ def resumed_lines(said: dict) -> list[str]:
     return [line for line in said["stdout"].splitlines() if line.startswith("resume: ")]
 
 
+@pytest.mark.long
 def test_another_reference_is_refused_and_named(changed):
     said, _ = changed["reference"]
     assert said["exit_code"] == 2
@@ -59,6 +60,7 @@ def test_another_reference_is_refused_and_named(changed):
     assert "resume: the model has the reference, which is the model before training, has other weights" in accepted
 
 
+@pytest.mark.long
 def test_another_loss_is_reported_and_no_best_of_the_former_loss_is_kept(changed):
     assert resumed_lines(changed["nothing"][0]) == ["resume: --max_steps is 3, was 2"]
     said, output = changed["loss"]
@@ -71,6 +73,7 @@ def test_another_loss_is_reported_and_no_best_of_the_former_loss_is_kept(changed
     assert best_of(output)["global_step"] == 3
 
 
+@pytest.mark.long
 def test_other_evaluation_data_are_reported_and_the_best_is_found_anew(changed):
     said, output = changed["dev"]
     assert resumed_lines(said) == ["resume: --max_steps is 3, was 2", ANEW]

@@ -47,12 +47,14 @@ def same_weights(best, name: str, checkpoint: str) -> bool:
     return all((found[name] == wanted[name]).all() for name in wanted)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["out", "finished", "killed"])
 def test_the_model_is_the_best_also_of_a_run_that_was_started_again(best, name):
     assert "the model is that of step 1, the best by loss\n" in best[name][0]["stdout"]
     assert same_weights(best, name, "checkpoint-1") and not same_weights(best, name, "checkpoint-3")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "fault"), [("deleted", "is not whole: it has no manifest"), ("damaged", "SHA-256")])
 def test_without_its_best_checkpoint_a_run_ends_with_its_last_weights_and_says_so(best, name, fault):
     line = next(one for one in best[name][0]["stdout"].splitlines() if "--load_best_model_at_end" in one)
@@ -60,6 +62,7 @@ def test_without_its_best_checkpoint_a_run_ends_with_its_last_weights_and_says_s
     assert same_weights(best, name, "checkpoint-3")
 
 
+@pytest.mark.long
 def test_the_log_has_one_line_a_step_and_kind(best):
     expected = {(step, training): 1 for step in (1, 2, 3) for training in (True, False)}
     for name, (_, output) in best.items():
