@@ -22,11 +22,10 @@ def _init_fleet(bridged: bool, **degrees: int) -> fleet.base.topology.HybridComm
     return fleet.get_hybrid_communicate_group()
 
 
-def device_id(bridged: bool) -> str:
-    if bridged:
-        from launch.rehearsal import collectives
+def device_id() -> str:
+    from launch.rehearsal import collectives
 
-        collectives.install()
+    collectives.install()
     return attempt(lambda: print(dist.ParallelEnv().device_id))
 
 

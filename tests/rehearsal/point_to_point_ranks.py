@@ -46,18 +46,6 @@ def pipeline(in_new_group: bool) -> list[float]:
     return received
 
 
-def upstream_partial_messages() -> dict[str, str]:
-    start(bridged=False)
-    group = dist.get_group().process_group
-    x = paddle.ones([4])
-    calls = {
-        "send_partial_on_calc_stream": (x, 1, 2, 0),
-        "recv_partial_on_calc_stream": (x, 1, 2, 0),
-        "all_gather_partial_on_calc_stream": (x, x, 2, 0),
-    }
-    return {name: attempt(lambda: getattr(group, name)(*args)) for name, args in calls.items()}
-
-
 def parts(dtype: str) -> list:
     """Rank 0 sends each third of a [2, 6] tensor, rank 1 receives it into zeros; rank 1's tensors."""
     start(bridged=True)

@@ -19,23 +19,6 @@ def own_tensor() -> paddle.Tensor:
     return paddle.to_tensor(own_values(dist.get_rank()))
 
 
-def upstream_messages() -> dict[str, str]:
-    """What upstream says to each collective that the bridge provides; none of them reaches the network."""
-    start(bridged=False)
-    group = dist.get_group().process_group
-    x, half, double = paddle.ones([4]), paddle.ones([2]), paddle.ones([8])
-    calls = {
-        "all_reduce_on_calc_stream": (x, SUM),
-        "reduce_on_calc_stream": (x, 0, SUM),
-        "broadcast_on_calc_stream": (x, 0),
-        "all_gather_on_calc_stream": ([x, x], x),
-        "all_gather_into_tensor_on_calc_stream": (double, x),
-        "reduce_scatter_tensor": (half, x, SUM, True),
-        "reduce_scatter_tensor_on_calc_stream": (half, x, SUM),
-    }
-    return {name: attempt(lambda: getattr(group, name)(*args)) for name, args in calls.items()}
-
-
 def results() -> dict[str, list]:
     start(bridged=True)
     group = dist.new_group([0, 1, 2]).process_group

@@ -3,11 +3,6 @@
 import numpy as np
 import paddle
 import paddle.distributed as dist
-from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_optimizer_stage2 import (
-    GroupShardedOptimizerStage2,
-)
-from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_stage3 import GroupShardedStage3
-from paddle.distributed.fleet.meta_parallel.sharding.group_sharded_utils import GroupShardedClipGrad
 from paddle.distributed.sharding import group_sharded
 
 from launch.rehearsal import collectives
@@ -16,41 +11,24 @@ from tests.rehearsal.attempts import attempt, start
 CLIP_NORM = 0.05  # below every gradient norm of `train`
 
 
-def _model() -> paddle.nn.Layer:
+def make_model() -> paddle.nn.Layer:
     paddle.seed(1)
     return paddle.nn.Sequential(
         paddle.nn.Linear(6, 16), paddle.nn.Tanh(), paddle.nn.LayerNorm(16), paddle.nn.Linear(16, 4)
     )
 
 
-def _optimizer(model: paddle.nn.Layer) -> paddle.optimizer.Optimizer:
+def make_optimizer(model: paddle.nn.Layer) -> paddle.optimizer.Optimizer:
     clip = paddle.nn.ClipGradByGlobalNorm(CLIP_NORM)
     return paddle.optimizer.Momentum(0.5, 0.9, parameters=model.parameters(), grad_clip=clip)
 
 
-def _shard(model: paddle.nn.Layer, level: str) -> tuple:
+def shard(model: paddle.nn.Layer, level: str) -> tuple:
     """The model and an optimizer for it, sharded over the default group."""
     sharded, optimizer, _ = group_sharded.group_sharded_parallel(
-        model, _optimizer(model), level, group=dist.get_group()
+        model, make_optimizer(model), level, group=dist.get_group()
     )
     return sharded, optimizer
-
-
-def assertions() -> dict[str, str]:
-    """How upstream's sharding ends on a CPU: from outside, and each of its parts."""
-    start(bridged=False)
-    model, group = _model(), dist.get_group()
-    optimizer = _optimizer(model)
-    parameters = model.parameters()
-    grads = [(p, paddle.ones_like(p)) for p in parameters]
-    clip = optimizer._grad_clip
-    return {
-        "entry": attempt(lambda: _shard(model, "os_g")),
-        "stage 2": attempt(lambda: GroupShardedOptimizerStage2(parameters, optimizer, group, device="cpu")),
-        "stage 3": attempt(lambda: GroupShardedStage3(model, optimizer, group, device="cpu")),
-        "clip, device cpu": attempt(lambda: GroupShardedClipGrad(clip, "cpu", group)(grads)),
-        "clip, device cpu:0": attempt(lambda: GroupShardedClipGrad(clip, "cpu:0", group)(grads)),
-    }
 
 
 def without_copies() -> dict[str, str]:
@@ -58,9 +36,9 @@ def without_copies() -> dict[str, str]:
     start(bridged=False)
     collectives.accept_the_cpu()
     collectives.set_stage3_segment_size(20)
-    stage3, _ = _shard(_model(), "p_g_os")
+    stage3, _ = shard(make_model(), "p_g_os")
     return {
-        "stage 2": attempt(lambda: _shard(_model(), "os_g")),
+        "stage 2": attempt(lambda: shard(make_model(), "os_g")),
         "stage 3": attempt(lambda: stage3.get_all_parameters(convert2cpu=True)),
     }
 
@@ -76,9 +54,9 @@ def aliases() -> dict[str, list[float]]:
 def stage2_parameters() -> dict:
     """Every parameter of stage 2 equals its first value, and lies in the buffer that stage 2 sends."""
     start(bridged=True)
-    model = _model()
+    model = make_model()
     before = [p.numpy() for p in model.parameters()]
-    _, optimizer = _shard(model, "os_g")
+    _, optimizer = shard(model, "os_g")
     equal = [bool((p.numpy() == value).all()) for p, value in zip(model.parameters(), before, strict=True)]
     shapes = [list(p.shape) == list(value.shape) for p, value in zip(model.parameters(), before, strict=True)]
     for storages in optimizer.param_storages.values():
@@ -93,9 +71,9 @@ def slices(numel: int | None) -> list[bool]:
     start(bridged=True)
     if numel is not None:
         collectives.set_stage3_segment_size(numel)
-    model = _model()
+    model = make_model()
     parameters = sorted(model.parameters(), key=lambda p: -p.size)
-    _shard(model, "p_g_os")
+    shard(model, "p_g_os")
     return [hasattr(p, "fw_storage") for p in parameters]
 
 
@@ -104,14 +82,14 @@ def train(level: str | None, numel: int | None = None) -> list:
 
     level None: one process on the whole batch.
     """
-    model = _model()
-    optimizer = _optimizer(model)
+    model = make_model()
+    optimizer = make_optimizer(model)
     batch = np.random.RandomState(0).randn(4, 8, 6).astype("float32")
     if level is not None:
         start(bridged=True)
         if numel is not None:
             collectives.set_stage3_segment_size(numel)
-        model, optimizer = _shard(model, level)
+        model, optimizer = shard(model, level)
         batch = np.split(batch, dist.get_world_size(), axis=1)[dist.get_rank()]
     for x in batch:
         (model(paddle.to_tensor(x)) ** 2).mean().backward()

@@ -5,20 +5,7 @@ import paddle
 import paddle.distributed as dist
 from paddle.distributed.fleet.layers.mpu import mp_ops
 
-from tests.rehearsal.attempts import attempt, start
-
-
-def upstream_messages() -> dict[str, str]:
-    start(bridged=False)
-    group = dist.new_group([0, 1])
-    x, label = paddle.ones([2, 4]), paddle.zeros([2, 1], "int64")
-    cross_entropy = mp_ops._c_softmax_with_cross_entropy
-    return {
-        "c_identity": attempt(lambda: mp_ops._c_identity(x, group)),
-        "c_split": attempt(lambda: mp_ops._c_split(x, group)),
-        "c_concat": attempt(lambda: mp_ops._c_concat(x, group)),
-        "c_softmax_with_cross_entropy": attempt(lambda: cross_entropy(x, label, group)),
-    }
+from tests.rehearsal.attempts import start
 
 
 def _own_slice(whole: list) -> np.ndarray:

@@ -5,14 +5,8 @@ import pytest
 CASES = "tests.rehearsal.device_checks_ranks"
 
 
-@pytest.mark.nightly
-def test_upstream_has_no_device_number_on_a_cpu(ranks):
-    (message,) = ranks(1, f"{CASES}:device_id", False)
-    assert message == "AttributeError: 'ParallelEnv' object has no attribute '_device_id'"
-
-
 def test_device_number(ranks):
-    assert ranks(1, f"{CASES}:device_id", True) == ["returned"]
+    assert ranks(1, f"{CASES}:device_id") == ["returned"]
 
 
 @pytest.mark.nightly

@@ -25,15 +25,6 @@ def test_pipeline_of_four_stages(ranks, in_new_group, nodes):
         assert received == forward + backward
 
 
-@pytest.mark.nightly
-def test_upstream_lacks_partial_sends(ranks):
-    for messages in ranks(2, f"{CASES}:upstream_partial_messages"):
-        for name, message in messages.items():
-            collective = name.removesuffix("_partial_on_calc_stream")
-            assert message.startswith("NotImplementedError"), (name, message)
-            assert f"GLOO does not support {collective} with sync_op and use_calc_stream" in message
-
-
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("int64", marks=pytest.mark.nightly)])
 def test_parts_arrive_in_their_place(ranks, dtype):
     _, received = ranks(2, f"{CASES}:parts", dtype)

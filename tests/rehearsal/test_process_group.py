@@ -15,16 +15,6 @@ def values(ranks_in_group: int) -> np.ndarray:
     return np.stack([np.random.RandomState(rank).randint(-8, 8, shape) for rank in range(ranks_in_group)])
 
 
-@pytest.mark.nightly
-def test_upstream_lacks_them(ranks):
-    for messages in ranks(2, f"{CASES}:upstream_messages"):
-        for name, message in messages.items():
-            collective = name.removesuffix("_on_calc_stream").removesuffix("_tensor").removesuffix("_into")
-            assert message.startswith("NotImplementedError"), (name, message)
-            assert f"ProcessGroupGLOO does not support {collective} with sync_op" in message
-            assert ("use_calc_stream flag" in message) == name.endswith("on_calc_stream")
-
-
 @pytest.mark.parametrize("nodes", [ONE_MACHINE, pytest.param(TWO_NODES, marks=pytest.mark.long)])
 def test_values(ranks, nodes):
     all_values = values(3)

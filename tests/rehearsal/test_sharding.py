@@ -7,16 +7,6 @@ CASES = "tests.rehearsal.sharding_ranks"
 
 
 @pytest.mark.nightly
-def test_upstream_wants_a_gpu(ranks):
-    for found in ranks(2, f"{CASES}:assertions"):
-        assert found["entry"] == ("AssertionError: group_sharded_parallel only support gpu, xpu and custom_device now")
-        assert found["stage 2"] == "AssertionError: Only GPU and XPU and CustomDevice is supported now"
-        assert found["stage 3"] == "AssertionError: Only support CUDA / XPU / CustomDevice."
-        assert found["clip, device cpu"] == "IndexError: list index out of range"
-        assert found["clip, device cpu:0"] == "ValueError: No available device found."
-
-
-@pytest.mark.nightly
 def test_upstreams_move_to_the_cpu_is_an_alias(ranks):
     assert ranks(1, f"{CASES}:aliases") == [{"cpu": [5.0, 5.0], "_copy_to": [1.0, 1.0]}]
 

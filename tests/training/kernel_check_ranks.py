@@ -154,34 +154,6 @@ def _pick(tensor, order):
     return paddle.index_select(tensor.astype("float32"), paddle.to_tensor(order), axis=2).astype(tensor.dtype)
 
 
-def llama_under_flash_on_a_cpu(alibi: bool, left_padded: bool) -> list[float]:
-    """[largest difference of its logits to those of exact attention, largest logit] of a tiny LLaMA."""
-    from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
-
-    from launch.families.named_configs import load_config
-
-    paddle.seed(1)
-    config = LlamaConfig(**load_config("llama-rehearsal"), alibi=alibi)
-    model = LlamaForCausalLM._from_config(config, dtype="float32")
-    model.eval()
-    for parameter in model.parameters():
-        if parameter.ndim == 2:
-            parameter.set_value(parameter * 4)  # else attention hardly matters
-    ids = paddle.to_tensor(np.random.default_rng(0).integers(5, 1000, (2, 24)))
-    seen = np.ones([2, 24], "int64")
-    seen[0, :6] = 0 if left_padded else 1
-
-    def logits(flash: bool) -> np.ndarray:
-        for layer in model.sublayers(include_self=True):
-            if hasattr(layer, "config"):
-                layer.config.use_flash_attention = flash
-        with paddle.no_grad():
-            return model(ids, attention_mask=paddle.to_tensor(seen))[0].numpy()[seen == 1]
-
-    exact = logits(flash=False)
-    return [float(np.abs(logits(flash=True) - exact).max()), float(np.abs(exact).max())]
-
-
 def rms_norm_verdict(kind: str, *dtypes: str) -> str:
     """What the check says of a module that stands in for fused_ln.
 

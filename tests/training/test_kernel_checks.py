@@ -60,18 +60,6 @@ def test_the_check_draws_none_of_paddles_random_numbers(ranks):
     assert ranks(1, f"{RANKS}:leaves_random_numbers_alone") == [True]
 
 
-@pytest.mark.parametrize(("alibi", "left_padded"), [(True, False), (False, True)])
-def test_why_the_table_is_needed_llama_loses_masks_where_the_kernel_is_another(ranks, alibi, left_padded):
-    """Upstream's behaviour: with use_flash_attention where there is none, ALiBi and padding are ignored in silence."""
-    [[difference, largest]] = ranks(1, f"{RANKS}:llama_under_flash_on_a_cpu", alibi, left_padded)
-    assert difference > 0.3 * largest
-
-
-def test_without_a_mask_llama_under_flash_is_exact_on_a_cpu(ranks):
-    [[difference, _]] = ranks(1, f"{RANKS}:llama_under_flash_on_a_cpu", False, False)
-    assert difference < 1e-5
-
-
 @pytest.mark.parametrize(
     ("kind", "found"),
     [
