@@ -214,7 +214,7 @@ def test_a_reference_by_other_weights_or_with_damage_is_not_used(runs, preferrin
     weights.write_bytes(content)
     changed = batch | {"model_name_or_path": other, "max_steps": 7}
     told = preferring(exit_code=2, **changed)["stderr"]
-    assert "is of another model (weights) than --model_name_or_path names now" in told
+    assert "the reference, which is the model before training, has other weights. Give the former" in told
     assert "other weights; computed again" in preferring(resume_changed="model", **changed)["stdout"]
 
 
