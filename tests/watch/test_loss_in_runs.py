@@ -37,7 +37,7 @@ def checkpoints(output) -> list[str]:
                 12,
                 "nobody predicts text like that. Likely causes, the likeliest first: 1. the inputs tell",
             ),
-            {"logging_steps": 100},
+            {"logging_steps": 100, "per_device_train_batch_size": 1},  # in the first epoch
             marks=pytest.mark.long,
         ),
         pytest.param("spike", 9, 9, "the loss jumped to 9.", {"logging_steps": 1}, marks=pytest.mark.long),
