@@ -177,3 +177,10 @@ PRODUCTS = [
         for layout in (Layout(accumulation=4), TP2, TP2_SP, STAGE2, STAGE3)
     ],
 ]
+
+
+def products(*methods: str) -> list[Cell]:
+    """Return the products of some methods, each once, that are no cells of their own."""
+    known = {cell.name for cell in CELLS}
+    found = {cell.name: cell for cell in PRODUCTS if cell.method in methods}
+    return [cell for name, cell in found.items() if name not in known]

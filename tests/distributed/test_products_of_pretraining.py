@@ -1,0 +1,14 @@
+"""Whole products of layouts and flags of pretraining, as the cells of test_cells.py."""
+
+import pytest
+
+from tests.distributed.cells import PRETRAINING, products
+from tests.distributed.parity import beyond_tolerance, continued_apart
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("cell", products(PRETRAINING), ids=lambda cell: cell.name)
+def test_numbers_are_those_of_one_process_and_of_a_run_that_goes_on(runs, cell):
+    assert continued_apart(runs, cell) == []
+    if not cell.random:
+        assert beyond_tolerance(runs, cell) == {}
