@@ -20,7 +20,7 @@ STORED = ROOT / "benchmarks" / "results" / "suite.json"
 EXPRESSIONS = {"test": "not long and not nightly", "test-long": "long and not nightly", "test-nightly": "nightly"}
 WORKERS = 2
 SLICE_SECONDS = 7 * 60  # leaves a minute for imports and for workers that do not end at the same moment
-UNKNOWN_SECONDS = 30.0  # of a file that has not been timed yet
+UNKNOWN_SECONDS = 120.0  # of a file that has not been timed yet: rather too many slices than too long ones
 
 
 @cache
