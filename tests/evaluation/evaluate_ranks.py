@@ -215,8 +215,8 @@ def reference(model: str, root: str, files: dict[str, str], shots: int, longest:
 
 
 def ended(model: str) -> dict:
-    """Two answers, whole and with an end that stands in the first alone and one that stands before it, and how many
-    steps the model makes."""
+    """Two answers, whole and with an end that stands in the middle of the first, and the steps of the model that the
+    first takes alone."""
     from launch.generation.generate import Decoding
     from launch.prediction.predictor import load_predictor
 
@@ -225,19 +225,14 @@ def ended(model: str) -> dict:
     predictor.model.register_forward_pre_hook(lambda layer, inputs: steps.append(1))
     prompts = [predictor.tokenizer(text)["input_ids"] for text in ("the model reads", "each function")]
 
-    def answers(prompts: list[list[int]], until: tuple[str, ...] = ()) -> list[str]:
+    def answers(count: int, *until: str) -> list[str]:
         steps.clear()
-        found = dict(next(predictor.answer(prompts, Decoding(24), len(prompts), until)))
-        return [found[number] for number in range(len(prompts))]
+        return [text for _, text in sorted(next(predictor.answer(prompts[:count], Decoding(24), count, until)))]
 
-    whole = answers(prompts)
-    middle = len(whole[0]) // 2
-    end = next(
-        whole[0][place : place + 3] for place in range(middle, 0, -1) if whole[0][place : place + 3] not in whole[1]
-    )
-    found = {"end": end, "whole": whole, "ended": answers(prompts, (end, "reads")), "steps": len(steps)}
-    answers(prompts[:1], (end,))
-    return found | {"steps alone": len(steps)}
+    whole = answers(2)
+    end = whole[0][len(whole[0]) // 2 :][:4]
+    found = {"end": end, "whole": whole, "ended": answers(2, end, "reads")}
+    return found | {"alone": answers(1, end), "steps": len(steps)}
 
 
 def over_a_vocabulary(size: int) -> list[float]:
