@@ -8,6 +8,7 @@ launch.environment.optional_packages installs before this is imported).
 # pyright: reportMissingImports=false
 
 import logging
+import os
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -24,6 +25,7 @@ SHIPPED = Path(lm_eval.tasks.__file__).resolve().parent  # its definitions of ta
 huggingface_hub.constants.HF_HUB_OFFLINE = True
 datasets.config.HF_HUB_OFFLINE = True
 evaluate.config.HF_EVALUATE_OFFLINE = True
+os.environ["DISABLE_MULTIPROC"] = "1"  # of resamples for standard errors: a process with Paddle's threads never forks
 logging.getLogger("lm_eval").setLevel(logging.ERROR)
 datasets.utils.disable_progress_bars()
 lm_eval.api.task.tqdm = partial(lm_eval.api.task.tqdm, disable=True)

@@ -203,11 +203,11 @@ class Model(TemplateLM):
         """[log-likelihood, 1 where the scored ids are the most likely ones] of each."""
         scorer = Scorer(self.predictor, self.tokens)
         share = scorer.shares and alike
-        total = sum(row.cost for batch in scorer.batches(requests, share) for row in batch)
+        total = sum(len(row.ids) for batch in scorer.batches(requests, share) for row in batch)
         steps = (
             (
                 [number for row in batch for number in row.requests],
-                sum(row.cost for row in batch),
+                sum(len(row.ids) for row in batch),
                 lambda batch=batch: scorer.read(batch, requests, share),
             )
             for batch in scorer.batches(requests, share)

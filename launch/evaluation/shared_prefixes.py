@@ -36,11 +36,6 @@ class Row:
     requests: list[int]
     nodes: list[list[int]]
 
-    @property
-    def cost(self) -> int:
-        """Tokens that the model reads."""
-        return len(self.ids)
-
     def mask(self) -> np.ndarray:
         """bool [1, 1, tokens, tokens]: whether the token of a row sees that of a column."""
         tokens = np.arange(len(self.ids))

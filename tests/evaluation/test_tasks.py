@@ -102,6 +102,15 @@ def test_perplexities_that_no_float_holds(tmp_path):
     assert byte([(-1.0, 1)]) == pytest.approx(2.718281828) and word([(-3000.0, 1)]) == float("inf")
 
 
+def test_standard_errors_by_resamples_start_no_process(monkeypatch, tmp_path):
+    """A fork of a process in which Paddle's threads run may wait for ever."""
+    load(f"text={write(tmp_path / 'a.jsonl', {'text': 'x'})}")
+    from lm_eval.api.metrics import median, stderr_for_metric
+
+    monkeypatch.setattr("multiprocessing.Pool", lambda count: pytest.fail("a pool"))
+    assert 0 < stderr_for_metric(median, 100)([1.0, 2.0, 3.0, 4.0]) < 2
+
+
 REFUSED = [
     ("process_docs: !function utils.f", "!function utils.f: code of a data folder is never run. Write it as a templ"),
     ("class: x.C", "class: code, data or groups of elsewhere are not taken. Leave the key out."),
