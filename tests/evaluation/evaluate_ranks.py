@@ -50,7 +50,7 @@ def write_tasks(directory: str) -> None:
     }
     for name, make in makers.items():
         (Path(directory) / name).mkdir()
-        evaluated = "test" if name in ("mmlu", "cmmlu", "gsm8k", "qa", "text") else "val"
+        evaluated = "test" if name in ("mmlu", "cmmlu", "arc", "gsm8k", "qa", "text") else "val"
         for split, count in (("dev" if name in SUBJECTS else "train", 3), (evaluated, 8)):
             if name != "text" or split == "test":
                 file = Path(directory) / name / f"{SUBJECTS.get(name, name)}_{split}.jsonl"
