@@ -1,13 +1,14 @@
-"""Each check of the preflight: what is right passes, each fault is named with its fix."""
+"""Each check of the preflight: what is right passes, each fault is named with its fix, in numbered lines."""
 
+import io
 import os
 import shlex
-import sys
 
 import numpy as np
 import pytest
 
 from data_tools.formats.tokens.indexed import IndexedWriter
+from docs.tools.flag_docs import PAGE, render
 from launch import preflight
 from launch.checkpoint.output_directory import LOCK, lock_output, lock_start
 from launch.config.flag_values import FlagValues, load_schema, parse_flags, read_number
@@ -71,18 +72,13 @@ WRONG = """
 --max_steps 1e4 | found '1e4' | allowed: a whole number, at least -1 and at most 2,147,483,647
 --learning_rate small | found 'small' | allowed: a number, at least 0 and at most 100
 --learning_rate -1 | found '-1' | allowed: a number, at least 0 and at most 100
---learning_rate 1e10 | found '1e10' | allowed: a number, at least 0 and at most 100
 --learning_rate nan | found 'nan' | allowed: a number, at least 0 and at most 100
 --seed -1 | found '-1' | allowed: a whole number, at least 0 and at most 4,294,967,295
---seed 4294967296 | found '4294967296' | allowed: a whole number, at least 0 and at most 4,294,967,295
 --max_seq_length 0 | found '0' | allowed: a whole number, at least 1 and at most 2,147,483,647
---lora_rank 0 | found '0' | allowed: a whole number, at least 1 and at most 65,536
 --lora_alpha 0 | found '0' | allowed: a number, above 0
 --lora_dropout 2 | found '2' | allowed: a number, at least 0 and below 1
 --adam_beta1 1 | found '1' | allowed: a number, at least 0 and below 1
---dataloader_num_workers -1 | found '-1' | allowed: a whole number, at least 0 and at most 1,024
 --gradient_accumulation_steps 9223372036854775807 | found '9223372036854775807' | allowed: a whole number, at least 1
---num_train_epochs nan | found 'nan' | allowed: a number, above 0 and at most 1,000,000
 --weight_decay inf | found 'inf' | allowed: a number, at least 0
 --fp16 maybe | found 'maybe' | allowed: 1 or 0 (true, false)
 --use_flash_attention sometimes | found 'sometimes' | allowed: auto, on, off, required
@@ -185,7 +181,58 @@ def test_a_model_that_is_nowhere_is_a_fault_with_the_names_there_are():
     assert check_model({"model_name_or_path": ["facebook/llama-7b"]})[0].ok
 
 
-def test_a_warning_has_a_mark_of_its_own(capsys):
+def test_the_page_of_flags_is_current():
+    assert PAGE.read_text(encoding="utf-8") == render(), "run: python -m docs.tools.flag_docs"
+    assert "{run" not in render() and "&lt;stage&gt; with --pipeline_parallel_degree &lt;pipeline&gt;" in render()
+
+
+GOOD = Finding(True, "Python", "3.11.7")
+SMALL = "/dev/shm has 0.1 GiB: " + "too small for the workers " * 3
+BAD = Finding(False, "shared memory", SMALL, "docker run --shm-size=8g")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def printed(findings, file):
+    print_findings(findings, file)
+    return file.getvalue()
+
+
+def test_lines_are_numbered_and_a_fault_has_its_fix_below():
+    assert printed([GOOD, BAD], io.StringIO()).splitlines() == [
+        "  1 ✓ Python         3.11.7",
+        "  2 ✗ shared memory  /dev/shm has 0.1 GiB: too small for the workers too small",
+        "                     for the workers too small for the workers",
+        "                     fix: docker run --shm-size=8g",
+    ]
     warning = Finding(True, "b", "to be looked at", warns=True)
-    print_findings([Finding(True, "a", "well"), warning, Finding(False, "c", "ill", "mend it")], sys.stdout)
-    assert [line.split()[1] for line in capsys.readouterr().out.splitlines() if line[2].isdigit()] == ["✓", "!", "✗"]
+    marks = [line.split()[1] for line in printed([GOOD, warning, BAD], io.StringIO()).splitlines() if line[2].isdigit()]
+    assert marks == ["✓", "!", "✗"]
+    long = Finding(False, "driver", "a driver that is told about in very many words " * 5, "some cure or other " * 9)
+    assert max(len(line) for line in printed([long] * 12, io.StringIO()).splitlines()) <= 80
+
+
+def test_colours_only_on_a_terminal_and_not_with_no_color(monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\033" not in printed([GOOD, BAD], io.StringIO())
+    assert "\033[32m✓\033[0m Python" in printed([GOOD], Terminal())
+    assert "\033[31m✗\033[0m shared" in printed([BAD], Terminal())
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\033" not in printed([GOOD, BAD], Terminal())
+
+
+def test_letters_where_the_encoding_lacks_the_signs():
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding="ascii")
+    print_findings([GOOD, BAD], file)
+    file.flush()
+    assert raw.getvalue().decode("ascii").splitlines()[0] == "  1 ok Python         3.11.7"
+
+
+def test_commands_and_samples_in_a_finding_stay_whole_lines():
+    command = "    make " + "x " * 80 + "end"
+    lines = printed([Finding(False, "model", f"is none:\n{command}\nThen it is.")], io.StringIO()).splitlines()
+    assert [line.strip() for line in lines] == ["1 ✗ model  is none:", command.strip(), "Then it is."]

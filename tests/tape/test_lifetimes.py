@@ -55,13 +55,6 @@ def test_cycles_without_a_garbage_collector_change_no_number(monkeypatch):
         gc.collect()
 
 
-def test_an_interrupted_block_leaves_part_and_recording_as_they_were():
-    memory = Memory()
-    with pytest.raises(RuntimeError), memory.of("attention"), memory.without_gradients():
-        raise RuntimeError
-    assert memory.part == "" and memory.recording
-
-
 def test_bytes_are_alive_until_they_are_last_named():
     memory = Memory(granule=256)
     memory.begin("forward")
@@ -75,22 +68,19 @@ def test_bytes_are_alive_until_they_are_last_named():
         "forward": {"attention": 256, "MLP": 256},
         "backward": {"attention": 0, "MLP": 256, "norms": 0},
     }
-
-
-def test_a_phase_that_returns_keeps_its_higher_peak():
     memory = Memory()
-    for size in (1, 3, 2):
+    for size in (1, 3, 2):  # a phase that returns keeps its higher peak
         memory.begin("forward")
         memory.take(size, "MLP")
         memory.begin("backward")
     assert memory.peaks()["forward"] == {"MLP": 3}
-
-
-def test_what_moves_to_another_part_is_counted_there():
     memory = Memory()
     memory.begin("backward")
     gradient = memory.take(8, "MLP")
-    memory.move(gradient, "gradients")
+    memory.move(gradient, "gradients")  # and is counted there
     memory.take(1, "norms")
     memory.alive(gradient)
     assert memory.peaks() == {"backward": {"MLP": 0, "gradients": 8, "norms": 1}}
+    with pytest.raises(RuntimeError), memory.of("attention"), memory.without_gradients():
+        raise RuntimeError
+    assert memory.part == "" and memory.recording, "an interrupted block leaves part and recording as they were"

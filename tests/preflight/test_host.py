@@ -1,13 +1,16 @@
-"""The bytes that checkpoints will take: by their formula, as saved, and against the free space."""
+"""The bytes that checkpoints will take: by their formula, as saved, and against the free space; and the point where
+several nodes meet."""
+
+import socket
 
 import pytest
 
 from launch.config.flag_values import FlagValues
-from launch.config.run_config import RunConfig
+from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
 from launch.preflight import host
-from launch.preflight.host import bytes_each, check_disk
+from launch.preflight.host import bytes_each, check_disk, check_meeting_point
 from tests.preflight.test_continuation import make_checkpoint
 from tests.training.run_ranks import make_corpus
 
@@ -136,3 +139,36 @@ def test_a_saved_checkpoint_has_the_bytes_of_the_formula(ranks, tmp_path):
     parameters = ModelShape.from_config(load_config("llama-rehearsal")).parameters
     each = bytes_each(FlagValues("run_pretrain", {}), half=False)
     assert saved == pytest.approx(each * parameters, rel=0.02)
+
+
+def met(master: str, rank: int = 0) -> tuple[bool, str, str]:
+    """The only finding for a node of two: whether ok, what was found, the fix."""
+    (finding,) = check_meeting_point(Nodes(2, rank, master, "NNODES, RANK, MASTER"))
+    assert finding.subject == "nodes"
+    return finding.ok, finding.found, finding.fix
+
+
+def test_used_port():
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
+        ok, found, fix = met(f"127.0.0.1:{port}")
+        assert met(f"127.0.0.1:{port}", rank=1)[0], "node 0 may be waiting there already"
+    assert (ok, found) == (False, f"port {port} on 127.0.0.1 is used by another process")
+    assert fix.startswith("another port: MASTER=127.0.0.1:") and fix.endswith(", on all nodes")
+    description = f"2, this is 0, they meet at 127.0.0.1:{port} (NNODES, RANK, MASTER)"
+    assert met(f"127.0.0.1:{port}") == (True, description, "")
+
+
+def test_masters_that_cannot_be_met_at():
+    assert check_meeting_point(ONE_NODE) == []
+    for master in ("8090", "host", "127.0.0.1:http", "127.0.0.1:99999", "http://10.0.0.1:8090"):
+        ok, found, _ = met(master)
+        assert (ok, found) == (False, f"MASTER: found {master!r}, expected HOST:PORT such as 10.0.0.1:8090.")
+    ok, found, _ = met("no-such-host.invalid:8090", rank=1)
+    assert not ok and found.startswith("MASTER: no host named 'no-such-host.invalid' is known here")
+    ok, found, fix = met("192.0.2.199:8090")
+    assert not ok and found.startswith("192.0.2.199 is not an address of this machine, which has ")
+    assert fix == "MASTER= names the node with RANK=0, or RANK= is another"
+    assert met("192.0.2.199:8090", rank=1)[0]
