@@ -4,6 +4,7 @@ import importlib.util
 import os
 import signal
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from tests.left_processes import describe, left_processes, mark_session
 from tests.ranks import RankServer
 from tests.recipes.rehearsing import rehearsed
 from tests.runs import Runs
+from tests.store import kept
 from tests.tiers import EXPRESSIONS, ROOT, UNKNOWN_SECONDS, file_seconds
 from tests.time_limit import TimeLimit
 
@@ -90,3 +92,9 @@ def ctrl_c():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(scope="session")
+def served(ranks) -> Path:
+    """The folder of a model, a LoRA and a prefix (tests/serving/material.py), to read alone."""
+    return kept("material/served", lambda folder: ranks(1, "tests.serving.material:make_served", str(folder)))[0]

@@ -5,14 +5,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import published
-from launch.certify.full_size import (
-    MEASURED,
-    _accumulation,
-    prepare,
-    published_line,
-    read_recipe,
-    recipes_for_cards,
-)
+from launch.certify.full_size import MEASURED, _accumulation, prepare, published_line, read_recipe, recipes_for_cards
 from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, card_of_memory
 from launch.plan.job import Job
@@ -22,9 +15,16 @@ from tests.recipes.rehearsing import recipes_by_target
 KINDS = {16: "V100-16G", 24: "4090", 32: "V100", 40: "A100-40G", 80: "A100"}  # of tests/devices/fake_nvml.py, by memory
 
 
-def test_every_recipe_for_cards_is_a_check():
+def test_every_recipe_for_cards_is_a_check_and_the_printed_line_the_measured_job():
     of_a_cpu = {"pretrain-tiny", "lora-tiny", "finetune-qwen2.5-0.5b-cpu"}
     assert sorted(recipes_for_cards()) == sorted(set(recipes_by_target()) - of_a_cpu)
+    # What the page has for benchmarks/published.py plans as the run was planned.
+    recipe = read_recipe("qlora-llama7b")
+    recipe = replace(recipe, flags=recipe.flags | {name: [value] for name, value in MEASURED.items()})
+    line = published_line(recipe, CARDS["4090"], 3214.04)
+    row = eval(line.strip().rstrip(","), vars(published))
+    assert (row.source, row.name, row.card, row.tokens_per_second) == ("D", "qlora-llama7b", "4090", 3214.0)
+    assert row.job == Job.from_flags("launch/finetune_generation.py", recipe.flags, 1, CARDS["4090"])
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,6 @@ def test_every_recipe_for_cards_is_a_check():
     ],
 )
 def test_a_recipe_starts_with_the_made_up_model_and_data(target, tmp_path):
-    """Its checks find no fault, and its launcher gets as many processes as the recipe has cards."""
     recipe = read_recipe(target)
     card = card_of_memory(recipe.gpu_memory_gb)
     machine = Machine(tmp_path, cards=recipe.gpus, kind=KINDS[recipe.gpu_memory_gb])
@@ -50,13 +49,3 @@ def test_a_recipe_starts_with_the_made_up_model_and_data(target, tmp_path):
     assert {name for name in config if config[name] != named.get(name)} <= {
         name for name in config if name.endswith("_token_id")
     }
-
-
-def test_the_printed_line_is_the_measured_job():
-    """What the page has for benchmarks/published.py plans as the run was planned."""
-    recipe = read_recipe("qlora-llama7b")
-    recipe = replace(recipe, flags=recipe.flags | {name: [value] for name, value in MEASURED.items()})
-    line = published_line(recipe, CARDS["4090"], 3214.04)
-    row = eval(line.strip().rstrip(","), vars(published))
-    assert (row.source, row.name, row.card, row.tokens_per_second) == ("D", "qlora-llama7b", "4090", 3214.0)
-    assert row.job == Job.from_flags("launch/finetune_generation.py", recipe.flags, 1, CARDS["4090"])

@@ -14,6 +14,17 @@ def where() -> str:
     return fused_ln.__file__
 
 
+def facts(directory: str, pairs: list[list[str]]) -> dict:
+    """Return what each function below finds; the errors of each pair of dtypes, at lengths of every kind."""
+    shapes = ((37, 64), (33, 1023), (9, 65536))
+    found = {each.__name__: each() for each in (upstreams_llama, layouts, corner_cases, refused, recomputed)}
+    found |= {each.__name__: each() for each in (gradient_of_differences, linked_openmp, llama_loss)}
+    return found | {
+        "static": static(directory),
+        "errors": [[errors(*shape, *pair) for shape in shapes] for pair in pairs],
+    }
+
+
 def op(x, weight):
     import fused_ln
 
@@ -190,14 +201,25 @@ def linked_openmp() -> list[str]:
     return [line.split("[")[1].rstrip("]") for line in needed.splitlines() if "omp" in line]
 
 
-def llama_loss(corrected: bool) -> float:
-    """The loss of a LLaMA with use_fused_rms_norm, with and without the correction of its configuration."""
-    from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
-
+def llama_loss() -> float:
+    """Of a LLaMA with use_fused_rms_norm."""
     from launch.upstream import correct
 
-    if corrected:
-        correct(["llama_fused_rms_norm_flag"])
+    correct(["llama_fused_rms_norm_flag"])
+    return _llama_loss()
+
+
+def upstreams_llama() -> str:
+    """What it fails with where its configuration is not corrected."""
+    try:
+        return f"no failure: {_llama_loss()}"
+    except AttributeError as error:
+        return str(error)
+
+
+def _llama_loss() -> float:
+    from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
+
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=256, use_fused_rms_norm=True, **sizes))
     ids = paddle.arange(32).unsqueeze(0)

@@ -66,7 +66,6 @@ def test_paddles_openmp_runtime_has_all_that_is_called(site):
 
 @pytest.mark.skipif(find_nvcc() is None, reason="no nvcc here")
 def test_cuda_kernels_compile_without_spilling_registers(tmp_path):
-    """For the oldest and the newest architecture that this nvcc knows."""
     nvcc = find_nvcc()
     chosen = [nvcc.architectures[0], nvcc.architectures[-1]]
     flags = [word for name in chosen for word in ("-gencode", f"arch=compute_{name},code=sm_{name}")]

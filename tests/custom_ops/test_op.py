@@ -21,12 +21,17 @@ ROUNDING = {"float32": 4e-7, "bfloat16": 2.0**-8, "float16": 2.0**-11}
 PAIRS = [("float32",) * 2, ("bfloat16",) * 2, ("float16",) * 2, ("bfloat16", "float32"), ("float16", "float32")]
 
 
-@pytest.mark.parametrize("dtypes", PAIRS, ids="-".join)
-def test_numbers_of_float64(fused_ranks, dtypes):
-    for rows, hidden in ((37, 64), (33, 1023), (9, 65536)):
-        (errors,) = fused_ranks(1, f"{RANKS}:errors", rows, hidden, *dtypes)
-        for error, dtype in zip(errors["ours"], (dtypes[1], dtypes[0], dtypes[1]), strict=True):
-            assert error <= ROUNDING[dtype], (rows, hidden)
+@pytest.fixture(scope="module")
+def facts(fused_ranks, tmp_path_factory) -> dict:
+    """What functions of op_ranks.py find, in one process."""
+    return fused_ranks(1, f"{RANKS}:facts", str(tmp_path_factory.mktemp("static")), PAIRS)[0]
+
+
+def test_numbers_of_float64(facts):
+    for dtypes, of_shapes in zip(PAIRS, facts["errors"], strict=True):
+        for errors in of_shapes:
+            for error, dtype in zip(errors["ours"], (dtypes[1], dtypes[0], dtypes[1]), strict=True):
+                assert error <= ROUNDING[dtype], dtypes
 
 
 @pytest.mark.parametrize(("rows", "hidden"), [(512, 512), (64, 4096)])
@@ -50,42 +55,28 @@ def test_no_further_from_float64_than_paddle_and_torch(fused_ranks, rows, hidden
         assert ours <= theirs + 2.0**-24
 
 
-def test_gradient_is_that_of_finite_differences(fused_ranks):
-    assert fused_ranks(1, f"{RANKS}:gradient_of_differences")[0] < 1e-5
-
-
-def test_views_give_what_their_copies_give(fused_ranks):
-    (found,) = fused_ranks(1, f"{RANKS}:layouts")
-    assert found == dict.fromkeys(["strided", "transposed", "middle", "one row"], 0.0)
-
-
-def test_no_rows_and_what_is_frozen(fused_ranks):
-    (found,) = fused_ranks(1, f"{RANKS}:corner_cases")
-    assert found == {
+def test_gradients_and_static_graphs(facts):
+    """By finite differences; without rows, of what is frozen, of views and with recomputation as of whole copies; made
+    static and saved."""
+    assert facts["gradient_of_differences"] < 1e-5
+    assert facts["layouts"] == dict.fromkeys(["strided", "transposed", "middle", "one row"], 0.0)
+    assert facts["corner_cases"] == {
         "empty": [[0, 64], [0, 64], 0.0],
         "frozen weight": 0.0,
         "frozen x": 0.0,
         "inverse_rms": [[3], True],
     }
+    assert facts["recomputed"] == 0.0 and facts["static"] == [0.0, 0.0]
 
 
-def test_wrong_shapes_and_dtypes_are_named(fused_ranks):
-    (found,) = fused_ranks(1, f"{RANKS}:refused")
-    assert [message.split("; ")[0] for message in found] == [
+def test_wrong_shapes_and_dtypes_are_named(facts):
+    assert [message.split("; ")[0] for message in facts["refused"]] == [
         "fused_rms_norm: x has shape [4, 63], weight [64]",
         "fused_rms_norm: x has shape [4, 64], weight [1, 64]",
         "fused_rms_norm: x is paddle.float64, weight paddle.float32",
         "fused_rms_norm: x is paddle.float32, weight paddle.bfloat16",
         "fused_rms_norm: x is paddle.float16, weight paddle.bfloat16",
     ]
-
-
-def test_recomputation_changes_nothing(fused_ranks):
-    assert fused_ranks(1, f"{RANKS}:recomputed")[0] == 0.0
-
-
-def test_made_static_and_saved(fused_ranks, tmp_path):
-    assert fused_ranks(1, f"{RANKS}:static", str(tmp_path))[0] == [0.0, 0.0]
 
 
 FORK = """
@@ -112,17 +103,9 @@ def test_a_fork_can_use_it_after_its_parent_has(site):
     assert done.stdout.splitlines()[-1:] == ["child: 0"], done.stderr
 
 
-def test_the_only_openmp_is_paddles(fused_ranks):
-    assert fused_ranks(1, f"{RANKS}:linked_openmp")[0] == ["libiomp5.so"]
-
-
-def test_llama_asks_for_it(fused_ranks):
-    assert 5 < fused_ranks(1, f"{RANKS}:llama_loss", True)[0] < 7
-
-
-def test_upstreams_llama_fails(fused_ranks):
-    with pytest.raises(AssertionError, match="use_fast_layer_norm"):
-        fused_ranks(1, f"{RANKS}:llama_loss", False)
+def test_llama_asks_for_it_as_upstreams_does_not(facts):
+    assert "use_fast_layer_norm" in facts["upstreams_llama"] and 5 < facts["llama_loss"] < 7
+    assert facts["linked_openmp"] == ["libiomp5.so"], "Paddle's alone"
 
 
 @pytest.mark.skipif(

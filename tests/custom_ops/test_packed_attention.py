@@ -28,9 +28,8 @@ def test_two_processes_give_the_logits_of_one(fused_ranks, tmp_path):
         assert difference(first[name][0], one[name][0]) < 2e-6, name
 
 
-def test_a_server_says_so_and_answers_texts_in_company_as_alone(fused_ranks, tmp_path):
-    fused_ranks(1, "tests.serving.material:make_served", str(tmp_path))
-    [found] = fused_ranks(1, "tests.serving.continuous_ranks:in_company", str(tmp_path))
+def test_a_server_says_so_and_answers_texts_in_company_as_alone(fused_ranks, served):
+    [found] = fused_ranks(1, "tests.serving.continuous_ranks:in_company", str(served))
     assert found["description"].endswith("; compiled operators")
     assert found["together"] == found["alone"]
     assert found["mixed"] == 3 and found["left"] == 0

@@ -1,5 +1,7 @@
 """A training with the fused RMSNorm gives the numbers of one without, in every kind of layout."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,8 @@ from tests.cpu import test_kernels as cpu_kernels
 from tests.distributed import parity
 from tests.distributed.cells import PRETRAINING
 from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2, TP2_SP, Layout
+from tests.golden.curves import Curve, read_golden
+from tests.recipes.rehearsing import rehearse_well
 from tests.runs import Runs, load_weights
 
 pytestmark = pytest.mark.long  # the operator is built first
@@ -55,3 +59,11 @@ def test_compiled_operators_train_as_stock_does(site, tmp_path):
         cpu_kernels.assert_equals_stock(stock, fast, layout)
     assert all((fast[name] == again[name]).all() for name in fast)
     cpu_kernels.test_recomputing_changes_no_bit([stock, fast])
+
+
+def test_a_rehearsal_with_the_operator_gives_the_stored_curve(site, tmp_path, monkeypatch):
+    """Of a recipe whose learning rate does not magnify the last digit of a float32."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep))
+    rehearsed = rehearse_well("pretrain-llama7b", tmp_path)
+    assert "fused RMSNorm: on" in rehearsed.done.stdout
+    assert read_golden("pretrain-llama7b").differences(Curve.of_run(rehearsed.output)) == ""

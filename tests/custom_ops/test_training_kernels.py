@@ -142,14 +142,6 @@ def test_attention_of_many_texts(kernels, heads, queries, size, alibi):
         assert (kept == now).all()  # the new ones in their places, and no other
 
 
-def test_many_texts_for_any_number_of_threads(kernels):
-    results = []
-    for threads in (1, 2, 5):
-        kernels.library.training_set_threads(threads)
-        results.append(kernels.packed_attention(Row(2, 2, 32, True)).tobytes())
-    assert results[0] == results[1] == results[2]
-
-
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_attention(kernels, sizes):
     inputs = [normal(*sizes, seed=seed) for seed in range(4)]
@@ -176,16 +168,13 @@ def test_nan_is_passed_on(kernels):
         assert np.isnan(array).nonzero()[0].tolist() == [3, 49]
 
 
-def test_rotary_embedding(kernels):
+def test_rotary_embedding_and_swiglu(kernels):
     x, cos, sin = normal(2, 9, 3, 24), normal(9, 24, seed=1), normal(9, 24, seed=2)
     halves = np.concatenate([-x[..., 12:], x[..., :12]], axis=-1)
     assert_near([kernels.rotary(x, cos, sin, False)], [x * cos[:, None] + halves * sin[:, None]])
     grad = normal(2, 9, 3, 24, seed=3)
     along = (kernels.rotary(x, cos, sin, False) * grad).sum()
     assert (x * kernels.rotary(grad, cos, sin, True)).sum() == pytest.approx(along, rel=1e-5)  # the adjoint
-
-
-def test_swiglu(kernels):
     gate, up, grad = (normal(10_003, seed=seed) * 16 for seed in range(3))
     gate[:2] = -200, 200
     x = gate.astype(np.float64)
@@ -200,5 +189,6 @@ def test_any_number_of_threads_gives_the_same_bits(kernels):
     results = []
     for threads in (1, 2, 5):
         kernels.library.training_set_threads(threads)
-        results.append([array.tobytes() for array in (*kernels.attention(*inputs), *kernels.swiglu(*flat))])
+        packed = kernels.packed_attention(Row(2, 2, 32, True))
+        results.append([array.tobytes() for array in (packed, *kernels.attention(*inputs), *kernels.swiglu(*flat))])
     assert results[0] == results[1] == results[2]

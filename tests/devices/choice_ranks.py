@@ -14,6 +14,11 @@ from tests.devices.pretended_card import pretended_card
 HEADS = 2  # nothing depends on their number
 
 
+def facts(cases: list, *of_amp) -> dict:
+    """Return what each function below finds."""
+    return {"kernels": kernels(cases), "amp": amp(*of_amp), "dtypes_of_queries": dtypes_of_queries()}
+
+
 def kernels(cases: list) -> list:
     """[kernels taken, largest error] for [model type, capability, dtype, head size, masks, tokens of a prefix] each.
 

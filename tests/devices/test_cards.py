@@ -8,24 +8,18 @@ from tests.devices.fake_nvml import GIB, FakeNvml, card
 A100S = [card("A100", 0), card("A100", 1, free_bytes=79 * GIB)]
 
 
-def test_cards_are_listed_by_index():
+def test_cards_their_processes_slices_errors_and_nvlink_are_listed():
     nvml = FakeNvml(A100S)
     assert list_cards(nvml) == A100S
     assert driver(nvml) == Driver("550.54.14", (12, 4))
     assert (A100S[1].memory_bytes, A100S[1].free_bytes, A100S[1].uuid) == (85899345920, 84825604096, "GPU-1")
     assert nvml.sessions == 0
-
-
-def test_processes_slices_and_memory_errors_are_listed():
     told = [
         card("A100", 0, processes=(Process(71, 3 * GIB), Process(72, None)), ecc=True, memory_errors=2),
         card("A100", 1, mig=True, ecc=False),
         card("3090", 2, ecc=None),
     ]
     assert list_cards(FakeNvml(told)) == told
-
-
-def test_pairs_with_nvlink():
     four = [card("A100", index) for index in range(4)]
     nvml = FakeNvml(four, nvlink={(0, 1), (2, 3)})
     assert nvlink_pairs(four, nvml) == [(0, 1), (2, 3)]

@@ -22,6 +22,8 @@ RANKS = "tests.devices.choice_ranks"
 CARDS = ("A100", "4090", "V100", "T4")
 BUILD = fused_ln.Build(Path(), fused_ln.paddle_version(), "12.6", ((7, 0), (7, 5), (8, 0), (8, 6), (8, 9)))
 
+IN_HALF = ["matmul", "linear_v2", "flash_attn"]
+NEVER = ["softmax", "layer_norm", "mean", "cross_entropy", "lookup_table_v2"]
 HALF, OLD_HALF = "bfloat16 O2", "float16 O2"
 FLASH, EFFICIENT, EXACT = "flash", "memory efficient", "exact"
 FUSED, OWN = "fused_ln", "the model's own"
@@ -54,19 +56,21 @@ def recipe_name(recipe: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def found(ranks) -> dict[str, list]:
-    """{recipe: (amp, attention, norm) or None, for each card}; that each kernel is right where it is used."""
-    choices = {recipe_name(recipe): [_decided(recipe, card) for card in CARDS] for recipe in RECIPES}
-    asked = {kernel for of_cards in choices.values() for _, kernel, _ in filter(None, of_cards) if kernel != EXACT}
-    asked = sorted(asked)
-    answers = dict(zip(asked, ranks(1, f"{RANKS}:kernels", asked)[0], strict=True))
-    for taken, error in answers.values():
-        assert error < 1e-4
-        assert len(taken) == 1
-    return {
-        name: [one and (one[0], EXACT if one[1] == EXACT else answers[one[1]][0][0], one[2]) for one in of_cards]
-        for name, of_cards in choices.items()
-    }
+def decided() -> dict[str, list]:
+    return {recipe_name(recipe): [_decided(recipe, card) for card in CARDS] for recipe in RECIPES}
+
+
+def asked(decided: dict[str, list]) -> list[tuple]:
+    """The arguments of choice_ranks.kernels."""
+    return sorted(
+        {kernel for of_cards in decided.values() for _, kernel, _ in filter(None, of_cards) if kernel != EXACT}
+    )
+
+
+@pytest.fixture(scope="module")
+def facts(ranks, decided) -> dict:
+    """What functions of choice_ranks.py find, in one process."""
+    return ranks(1, f"{RANKS}:facts", asked(decided), ["bfloat16", "float16"], ["O1", "O2"], IN_HALF + NEVER)[0]
 
 
 def _config(recipe: Path) -> dict:
@@ -94,26 +98,28 @@ def _decided(recipe: Path, card: str) -> tuple | None:
     return (f"{dtype} {flags.fp16_opt_level}" if bf16 or fp16 else dtype, attention, FUSED if fused else OWN)
 
 
-def test_what_every_recipe_computes_with(found):
-    assert set(found) > UNMASKED and len(found) == len(RECIPES)
-    for name, choices in found.items():
-        assert dict(zip(CARDS, choices, strict=True)) == {card: expected(name, card) for card in CARDS}, name
+def test_what_every_recipe_computes_with(facts, decided):
+    answers = dict(zip(asked(decided), facts["kernels"], strict=True))
+    for taken, error in answers.values():
+        assert error < 1e-4 and len(taken) == 1
+    assert set(decided) > UNMASKED and len(decided) == len(RECIPES)
+    for name, choices in decided.items():
+        for card, (amp, kernel, norm) in zip(CARDS, choices, strict=True):
+            attention = EXACT if kernel == EXACT else answers[kernel][0][0]
+            assert (amp, attention, norm) == expected(name, card), (name, card)
 
 
-def test_what_paddle_computes_in_half_precision(ranks):
+def test_what_paddle_computes_in_half_precision(facts):
     """By its lists: under O2 all but the blacklisted, under O1 the whitelisted, and others where their inputs are."""
-    half = ["matmul", "linear_v2", "flash_attn"]
-    never = ["softmax", "layer_norm", "mean", "cross_entropy", "lookup_table_v2"]
-    [found] = ranks(1, f"{RANKS}:amp", ["bfloat16", "float16"], ["O1", "O2"], half + never)
     for dtype in ("bfloat16", "float16"):
-        assert found[f"{dtype} O1"] == [half, never]
-        assert found[f"{dtype} O2"] == [half, ["lookup_table_v2"]]  # which the Trainer takes out again
+        assert facts["amp"][f"{dtype} O1"] == [IN_HALF, NEVER]
+        assert facts["amp"][f"{dtype} O2"] == [IN_HALF, ["lookup_table_v2"]]  # which the Trainer takes out again
 
 
-def test_in_what_paddlenlp_turns_queries_under_o1(ranks):
+def test_in_what_paddlenlp_turns_queries_under_o1(facts):
     """Weights, and rotary embeddings with them, are float32; queries come half from a matrix product."""
-    [found] = ranks(1, f"{RANKS}:dtypes_of_queries")
-    assert found == {"chatglm": "float32", "chatglm_v2": "float32", "llama": "bfloat16", "qwen2": "bfloat16"}
+    turned = {"chatglm": "float32", "chatglm_v2": "float32", "llama": "bfloat16", "qwen2": "bfloat16"}
+    assert facts["dtypes_of_queries"] == turned
 
 
 def test_where_fused_ln_is_not_built_paddles_own_norm_takes_its_place():

@@ -41,14 +41,11 @@ def test_required_where_it_is_not_right_is_an_error_with_the_way_out(switch, fla
         switch("required", "no GPU")
 
 
-def test_all_are_set_and_told():
+def test_deterministic_switches_are_set_and_told_or_refused():
     environment = {"NCCL_ALGO": "Ring", "HOME": "/root"}
     line = set_switches(environment)
     assert environment == {"HOME": "/root"} | PADDLE_FLAGS | VARIABLES
     assert line.startswith("deterministic: FLAGS_cudnn_deterministic=1, ") and "NCCL_ALGO=Ring" in line
-
-
-def test_what_is_set_otherwise_is_refused_and_nothing_changed():
     environment = {"NCCL_ALGO": "Tree", "FLAGS_embedding_deterministic": "0"}
     expected = (
         "found FLAGS_embedding_deterministic=0, NCCL_ALGO=Tree in the environment, expected "
@@ -57,9 +54,6 @@ def test_what_is_set_otherwise_is_refused_and_nothing_changed():
     with pytest.raises(UserError, match=expected):
         set_switches(environment)
     assert environment == {"NCCL_ALGO": "Tree", "FLAGS_embedding_deterministic": "0"}
-
-
-def test_paddle_is_asked():
     taken = {"FLAGS_cudnn_deterministic": True, "FLAGS_embedding_deterministic": 1, "FLAGS_cudnn_exhaustive_search": 0}
     check_switches(taken.get)
     with pytest.raises(UserError, match="Paddle did not take FLAGS_cudnn_deterministic, FLAGS_cudnn_exhaustive_search"):

@@ -31,29 +31,15 @@ def form_of(command: Command) -> str:
     return f"make {found[-1]}X" if found else command.program
 
 
-def test_targets_are_there():
+def test_targets_variables_and_modules_are_there():
     known = set(re.findall(r"^([\w-]+):(?!=)", MAKEFILE, re.M))
     known |= {f"data-{tool}" for tool in [*re.search("DATA_TOOLS := (.*)", MAKEFILE)[1].split(), "X"]}
     known |= {f"{form}{target}" for form in FORMS for target in RECIPES | {"X"}}
     asked = {command.program.removeprefix("make ") for command in COMMANDS if command.words[0] == "make"}
     assert asked - known - {"..."} == set()
-
-
-def test_variables_are_known():
-    known = {
-        *RECIPE,
-        *KUBERNETES,
-        "ADAPTER",
-        "NNODES",
-        "RANK",
-        "MASTER",
-        *re.findall(r"\$\((\w+)\)", MAKEFILE),
-    }
+    known = {*RECIPE, *KUBERNETES, "ADAPTER", "NNODES", "RANK", "MASTER", *re.findall(r"\$\((\w+)\)", MAKEFILE)}
     for command in COMMANDS:
         assert command.variables.keys() <= known, str(command)
-
-
-def test_modules_are_there():
     for command in COMMANDS:
         if command.words[0] in PYTHON and command.words[1] == "-m":
             module = command.words[2].replace(".", "/")

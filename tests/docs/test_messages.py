@@ -21,15 +21,12 @@ FACTS = re.compile(
 )
 
 
-def test_every_message_of_the_code_is_translated():
+def test_every_message_of_the_code_is_translated_with_its_facts():
     catalog = read_po(CATALOG)
     missing = [one for one in messages() if not catalog.get(one)]
     assert not missing, "python -m docs.tools.messages, then translate:\n" + "\n".join(missing)
     gone = catalog.keys() - {"", *messages()}
     assert not gone, "python -m docs.tools.messages leaves out:\n" + "\n".join(gone)
-
-
-def test_a_translation_has_the_facts_of_its_message():
     for english, chinese in read_po(CATALOG).items():
         if english:
             assert Counter(PLACE.findall(english)) == Counter(PLACE.findall(chinese)), english
@@ -37,7 +34,6 @@ def test_a_translation_has_the_facts_of_its_message():
 
 
 def test_messages_are_found_by_their_templates(monkeypatch):
-    """Each template, filled with numbers, comes out as its own translation with the same numbers."""
     wrong = []
     for english, chinese in read_po(CATALOG).items():
         places = sorted(set(PLACE.findall(english)))
@@ -67,12 +63,8 @@ def test_which_language(environment, chinese):
     assert is_chinese(environment) is chinese
 
 
-def test_what_the_catalog_does_not_have_stays():
-    assert translated("Zyx wvu tsr.") == "Zyx wvu tsr."
-    assert translated("") == ""
-
-
 def test_parts_of_a_joined_message_are_translated_and_the_rest_stays():
+    assert translated("Zyx wvu tsr.") == "Zyx wvu tsr." and translated("") == ""
     exact = next(english for english in read_catalog().exact if english.startswith("one of them"))
     both = translated(f"Zyx wvu; {exact}")
     assert both == f"Zyx wvu；{read_catalog().exact[exact]}"

@@ -65,7 +65,6 @@ def test_the_plan_that_does_not_fit_is_what_is_printed(page, tmp_path):
 
 
 def test_the_refusal_is_what_is_printed(tmp_path):
-    """On a machine without cards, data and a large disk."""
     shown = block_with(RECIPES, "cannot start here: ").partition("\n")[2]
     machine = Machine(tmp_path)
     shutil.rmtree(machine.folder / "data")

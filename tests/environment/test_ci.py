@@ -39,7 +39,6 @@ def test_all_are_run_and_a_failure_of_any_counts(tmp_path, failing):
 
 
 def test_what_a_target_leaves_is_named_and_ended(tmp_path):
-    """It holds the output that this test reads to its end."""
     left = "setsid sleep 300 & echo $$! > left"
     result = run_ci(tmp_path, f"test:\n\t@{left}\nsetup lint test-long test-nightly:\n\t@:\n")
     [line] = [line for line in result.stdout.splitlines() if " left process " in line]

@@ -18,16 +18,13 @@ def fresh(tmp_path) -> fused_ln.Build:
     return fused_ln.Build(tmp_path, fused_ln.paddle_version(), sources=digest())
 
 
-def test_what_is_stale(fresh, tmp_path):
+def test_what_is_stale_without_cuda_too(fresh, tmp_path, monkeypatch):
     assert custom_ops.staleness(None) == "not built"
     assert custom_ops.staleness(fresh) == ""
     assert custom_ops.staleness(replace(fresh, sources="other")) == "its sources have changed"
     older = replace(fresh, paddle="3.2.0")
     assert custom_ops.staleness(older) == f"built for Paddle 3.2.0, here is {fused_ln.paddle_version()}"
     assert custom_ops.staleness(fused_ln.Build(tmp_path)) == f"the one in {tmp_path} is not ours"
-
-
-def test_one_without_cuda_is_stale_once_there_is_an_nvcc(fresh, monkeypatch):
     monkeypatch.delenv("FUSED_LN_CUDA", raising=False)
     monkeypatch.setattr(custom_ops, "is_gpu_build", lambda: True)
     monkeypatch.setattr(custom_ops, "find_nvcc", lambda: None)

@@ -55,15 +55,12 @@ def test_a_bare_python_is_told_what_to_do(tmp_path):
     assert "nvidia-ml-py is not installed" in result.stdout
 
 
-def test_too_old_a_python_is_told_so():
+def test_too_old_a_python_is_told_so_and_paddle_is_not_imported():
     pretend = "import runpy, sys; sys.version_info = (3, 8, 18); "
     pretend += "runpy.run_path('launch/commands/doctor.py', None, '__main__')"
     result = subprocess.run([sys.executable, "-c", pretend], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 1
     assert result.stderr.startswith("error: Python 3.10, 3.11 or 3.12 is needed, this is 3.8.18")
-
-
-def test_paddle_is_not_imported():
     code = "import sys; from launch.commands import doctor; doctor.examine(); print('paddle' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.stdout.splitlines()[-1] == "False"

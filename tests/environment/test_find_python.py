@@ -65,14 +65,11 @@ def test_without_uv_the_interpreter_must_be_able_to_make_environments(find, tmp_
     assert find(uv="true").stdout == f"{tmp_path}/bin/python3\n"
 
 
-def test_none_found_is_an_error_with_the_fix(find):
+def test_none_found_is_an_error_with_the_fix_and_the_named_one_is_taken_or_refused(find, tmp_path):
     result = find(python3=TOO_NEW)
     assert (result.returncode, result.stdout) == (2, "")
     assert "error: no Python 3.10, 3.11 or 3.12 found" in result.stderr
     assert "make setup PYTHON=/path/to/python3.11" in result.stderr
-
-
-def test_the_named_one_is_taken_or_refused(find, tmp_path):
     find(**{"python3": SUITABLE, "other": SUITABLE, "new": TOO_NEW})
     assert find(PYTHON=f"{tmp_path}/bin/other").stdout == f"{tmp_path}/bin/other\n"
     result = find(PYTHON=f"{tmp_path}/bin/new")

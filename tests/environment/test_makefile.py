@@ -99,7 +99,6 @@ def test_help_is_no_wider_than_a_terminal_and_a_reader_may_stop(target, first):
 
 
 def test_the_forms_of_a_recipe(house):
-    """By its target; another name says that one, and goes on."""
     forms = ("", "rehearse-", "print-", "plan-", "k8s-")
     done = make(house, *(f"{form}pretrain-llama7b" for form in forms))
     assert done.stdout == "".join(f"{form.rstrip('-') or 'run'} pretrain.sh GPUS= ARGS=\n" for form in forms)
@@ -110,34 +109,11 @@ def test_the_forms_of_a_recipe(house):
     assert done.stderr.splitlines() == told
 
 
-# Names that recipes have had, or that the scheme gives them -> their targets.
-OTHER_NAMES = {
-    "lora-llama7b": "lora-1gpu",
-    "lora-cpu": "lora-tiny",
-    "qlora-1gpu": "qlora-llama7b",
-    "prefix-1gpu": "prefix-llama7b",
-    "pipeline-llama7b": "finetune-llama7b-pipeline",
-    "baichuan13b-qlora-1gpu": "qlora-baichuan13b",
-    "baichuan13b-lora-2gpu": "pretrain-baichuan13b-lora",
-    "chatglm6b-int8-lora-1gpu": "lora-chatglm6b-int8",
-    "chatglm2-6b-full-2gpu": "finetune-chatglm2-6b-2gpu",
-}
-
-
-def test_every_name_that_a_recipe_has_had_is_still_there():
-    """The same shell command, behind the line that says the target."""
-    both = [f"print-{name}" for pair in OTHER_NAMES.items() for name in pair]
-    shown = make(ROOT, "-n", "-o", "setup", *both).stdout.splitlines()
-    for (name, target), old, new in zip(OTHER_NAMES.items(), shown[::2], shown[1::2], strict=True):
-        assert old == f'echo "make print-{name} is another name of make print-{target}" >&2; {new}'
-        assert "ACTION=print bash recipes/" in new
-
-
-@pytest.mark.parametrize(("given", "only"), [((), ""), (("RECIPE=lora-llama7b",), "--only=recipe-lora-1gpu")])
-def test_verify_gpu_is_certify_now(given, only):
-    said, command = make(ROOT, "-n", "-o", "setup", "verify-gpu", *given, "ARGS=--pretend").stdout.split("\n", 1)
-    says = f"make verify-gpu is another name of make certify{' ARGS=' if only else ''}{only}"
-    assert said == f"echo '{says}' >&2; \\"
+def test_verify_gpu_is_certify_now():
+    words = ("verify-gpu", "RECIPE=lora-llama7b", "ARGS=--pretend")
+    said, command = make(ROOT, "-n", "-o", "setup", *words).stdout.split("\n", 1)
+    only = "--only=recipe-lora-1gpu"
+    assert said == f"echo 'make verify-gpu is another name of make certify ARGS={only}' >&2; \\"
     assert command.split("python ")[1].split() == f"launch/commands/certify.py {only} --pretend".split()
 
 
@@ -187,13 +163,7 @@ def test_an_unknown_target_is_refused_and_the_nearest_named(house):
 
 def test_clean_keeps_what_people_made(house):
     kept = ["build/demo/checkpoints/model", "checkpoints/model", "data/a.bin", ".venv/setup.json"]
-    removed = [
-        "build/lib/x",
-        "build/setup.log",
-        "some.egg-info/x",
-        "launch/__pycache__/x.pyc",
-        ".pytest_cache/x",
-    ]
+    removed = ["build/lib/x", "build/setup.log", "some.egg-info/x", "launch/__pycache__/x.pyc", ".pytest_cache/x"]
     for name in kept + removed:
         (house / name).parent.mkdir(parents=True, exist_ok=True)
         (house / name).touch()

@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -409,7 +407,6 @@ def test_a_package_is_installed_only_for_the_hub_that_is_named(tmp_path, monkeyp
 
 @pytest.mark.parametrize("hub", FURTHER, indirect=True)
 def test_a_password_in_an_address_is_never_printed(theirs, tmp_path, hub):
-    """Not for a model that is there, nor in a refusal."""
     repositories = {"some/qwen": whole(theirs), "some/busy": whole(theirs, status=503), "some/odd": Repository({})}
     repositories["some/odd"].status = 418
     with serving(repositories | {"some/gated": Repository(theirs, token="right")}) as server:
@@ -435,24 +432,6 @@ def test_what_a_client_logs_has_no_password(theirs, tmp_path):
         error = process.communicate(timeout=60)[1]
         assert process.returncode == 0 and f"Error while downloading from {server.address}/some/qwen/resolve" in error
         assert "cret" not in error
-
-
-@pytest.mark.nightly
-def test_the_commands_of_the_page(here, theirs, tmp_path):
-    """As docs/loading.md has them, with another model, hub and folder."""
-    page = (ROOT / "docs" / "loading.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^(make download .*?) +#", page, re.MULTILINE)
-    assert len(commands) == 3
-    here.repositories["Qwen/Qwen3-8B"] = whole(theirs)
-    made = []
-    for command in commands:
-        target = tmp_path / f"target{len(made)}"
-        words = [word for word in shlex.split(command) if not word.startswith(("FROM=", "OUTPUT="))]
-        words = [*words, "-o", "setup", "--no-print-directory", "FROM=aistudio", f"OUTPUT={target}"]
-        done = subprocess.run(words, cwd=ROOT, env=environment(here, tmp_path), capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, ""), done
-        made.append((target / "model.safetensors").is_file())
-    assert made == [True, True, False]
 
 
 def test_a_package_that_is_there_is_not_installed_and_one_that_is_not_as_locked(tmp_path, monkeypatch, capsys):

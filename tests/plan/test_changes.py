@@ -197,16 +197,13 @@ def test_what_else_is_trained_is_said(monkeypatch):
     assert lines[3].strip() == 'ARGS="--lora 1"'
 
 
-def test_a_smaller_model_is_combined_only_where_nothing_else_helps(monkeypatch):
+def test_a_smaller_model_brings_its_tokenizer_and_is_combined_only_where_nothing_else_helps(monkeypatch):
     words = f"{PRETRAIN} {HALF}"
     stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (0 if job.config["num_hidden_layers"] < 40 else 100))
     found = advise(words, 8)
     assert found and all("smaller model" in change.title for change in found)
     stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (30 if job.recompute else 60))
     assert not [change for change in advise(words, 8) if "smaller model" in change.title]
-
-
-def test_a_smaller_model_brings_its_tokenizer():
     words = f"{FINETUNE} --tokenizer_name_or_path facebook/llama-13b"
     (smaller,) = [edit for edit in edits(asked(words, 1, "launch/finetune_generation.py")) if edit.kind == "model"]
     assert smaller.flags["model_name_or_path"] == smaller.flags["tokenizer_name_or_path"]
@@ -258,7 +255,6 @@ def test_what_is_faster_is_told_with_flags_that_make_it_so(monkeypatch):
 
 @pytest.mark.long
 def test_no_faster_layout_than_those_found_fits(monkeypatch):
-    """Against a walk over everything that the search may try."""
     needs = {"stage3": 30, "stage2": 45, "stage1": 60, "": 100}
     stub_memory(monkeypatch, lambda job: needs[job.layout.sharding] + 10 * job.micro_batch)
     ways = [way for way in changes._timed(run_of(f"{PRETRAIN} {HALF}", 4), CARD, preflight.is_legal, 64)]

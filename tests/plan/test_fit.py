@@ -125,7 +125,6 @@ def test_mistakes(arguments, message, tmp_path):
 
 
 def test_every_method_has_a_recipe():
-    """With its shared module, what it trains, and the template of no other model."""
     modules = {"pretrain": "run_pretrain"} | dict.fromkeys(("dpo", "dpo-lora", "dpo-qlora", "kto-lora"), "run_dpo")
     trained = dict.fromkeys(("lora", "qlora", "dpo-lora", "dpo-qlora", "kto-lora"), "lora") | {
         "prefix": "prefix_tuning"

@@ -66,20 +66,16 @@ def test_a_recipe_is_as_fast_as_the_best_that_make_fit_finds_in_its_layout(name)
     ],
 )
 def test_adapters_run_on_cards_of_each_size(name, memory):
-    """With the recipe's samples a step; faster the larger the card; a share of the memory is left free."""
     run, card = recipe_run(name, GPU_MEMORY_GB=str(memory)), card_of_memory(memory)
     assert batch(run)[0] * batch(run)[1] == 16
     assert plan_memory(Job.from_run(run, card), card).peak_bytes <= (1 - SPARE) * card.memory_bytes
     assert preflight.is_legal(run)
 
 
-def test_a_larger_card_is_used():
+def test_a_larger_card_is_used_with_nothing_in_host_memory():
     small, large = (recipe_run("llama-7b/lora", GPU_MEMORY_GB=size) for size in ("24", "80"))
     assert batch(small)[0] < batch(large)[0]
     assert not large.flags.recompute
-
-
-def test_nothing_is_kept_in_host_memory_where_it_fits_without():
     run = recipe_run("chatglm2-6b/full-2gpu", GPU_MEMORY_GB="80")
     assert run.flags.sharding == "stage2"
     assert run.fitted["sharding"] == ["stage2"]
@@ -96,7 +92,6 @@ def test_nothing_is_kept_in_host_memory_where_it_fits_without():
     ],
 )
 def test_what_the_user_has_given_stays(args, kept):
-    """With what is chosen together with it; the rest is fitted."""
     run, asked = (recipe_run("llama-7b/qlora", args, GPU_MEMORY_GB="16", FIT=fit) for fit in ("", "off"))
     assert not kept & set(run.fitted)
     assert {name: run.words.get(name) for name in kept} == {name: asked.words.get(name) for name in kept}
@@ -142,16 +137,13 @@ def with_memory(monkeypatch, needs) -> None:
     monkeypatch.setattr(fitting, "is_far_too_large", lambda job, room: False)
 
 
-def test_what_fits_only_without_the_spared_share_is_a_last_resort(monkeypatch):
+def test_last_resorts_are_the_spared_share_and_a_smaller_evaluation_batch(monkeypatch):
     with_memory(monkeypatch, lambda job: 2.0)
     assert fit(JOB, CARD, lambda run: True).words == {}  # the check of the memory offers what alters the training
     with_memory(monkeypatch, lambda job: 0.99 if job.recompute == "full" and job.micro_batch == 1 else 1.2)
     fitted = fit(JOB, CARD, lambda run: True)
     assert fitted.words["recompute_granularity"] == ["full"]
     assert fitted.words["per_device_train_batch_size"] == ["1"]
-
-
-def test_the_evaluation_batch_becomes_1_where_that_is_what_does_not_fit(monkeypatch):
     with_memory(monkeypatch, lambda job: 0.5 if job.eval_batch == 1 else 1.2)
     fitted = fit(JOB, CARD, lambda run: True)
     assert fitted.words["per_device_eval_batch_size"] == ["1"]
@@ -159,7 +151,6 @@ def test_the_evaluation_batch_becomes_1_where_that_is_what_does_not_fit(monkeypa
 
 
 def test_more_is_kept_in_host_memory_only_where_nothing_fits_without(monkeypatch):
-    """And only what the host has room for."""
     run = recipe_run("chatglm2-6b/full-2gpu", FIT="off")
     run = run.with_words(run.words | {"sharding": ["stage2"]})
     with_memory(monkeypatch, lambda job: 0.5 if job.offload.optimizer or job.micro_batch == 1 else 1.2)
@@ -187,22 +178,18 @@ def test_activations_are_kept_in_host_memory_only_where_nothing_else_is_enough(m
     assert fit(run, CARD, preflight.is_legal).after.job.offload == Offload()
 
 
-def test_no_change_for_less_than_a_twentieth(monkeypatch):
+def test_a_change_is_worth_it_and_allowed(monkeypatch):
     """A larger micro batch is faster by 4 %."""
     with_memory(monkeypatch, lambda job: 0.5)
     assert fit(JOB, CARD, lambda run: True).words == {}
     monkeypatch.setattr(fitting, "WORTH", 0.03)
     assert fit(JOB, CARD, lambda run: True).words["per_device_train_batch_size"] == ["16"]
-
-
-def test_only_what_the_checks_allow(monkeypatch):
     with_memory(monkeypatch, lambda job: 1.2 if job.recompute == "" else 0.5)
     fitted = fit(JOB.with_words(JOB.words), CARD, lambda run: run.flags.recompute_granularity != "core_attn")
     assert fitted.after.job.recompute == "full_attn"
 
 
 def test_each_change_is_told_with_its_effect():
-    """One after the other, from the memory of the requested run to that of the fitted one."""
     fitted = fit(recipe_run("llama-7b/lora", FIT="off"), CARDS["4090"], preflight.is_legal)
     lines = fitted.lines()
     assert len(lines) == len(fitted.after.changes) == 1

@@ -38,14 +38,11 @@ JOB = Job(
 PLAN = Goodput(mtbf=36_000.0, step=1.0, stall=2.0, latency=0.0, restart={"start": 60.0})
 
 
-def test_a_share_loses_the_stall_half_an_interval_and_the_restart():
+def test_a_share_loses_the_stall_half_an_interval_and_the_restart_and_youngs_interval_is_best():
     """To first order: 2 of 402 s, 200 and 60 of each 36,000 s."""
     assert PLAN.share(400) == pytest.approx(1 - 2 / 402 - 201 / 36_000 - 60 / 36_000, abs=1e-4)
     assert PLAN.share(10**9) == 0.0
     assert replace(PLAN, latency=100.0).share(400) == pytest.approx(PLAN.share(400) - 100 / 36_000, abs=1e-4)
-
-
-def test_the_best_interval_is_youngs_and_no_other_is_better():
     best = PLAN.best_save_steps
     assert best == pytest.approx(sqrt(2 * 2.0 * 36_000.0), rel=0.01)
     assert PLAN.share(best) >= max(map(PLAN.share, range(best // 2, 2 * best))) - 1e-6
@@ -67,7 +64,6 @@ def test_the_simulation_agrees(in_background):
 
 
 def test_rates_are_those_stored():
-    """To the digits that the constants have."""
     stall, restart = (json.loads((RESULTS / f"{name}.json").read_text()) for name in ("checkpoint_stall", "restart"))
     waits = {way: stall["bytes"][way] / statistics.median(seconds) for way, seconds in stall["seconds"].items()}
     assert pytest.approx(waits["in the background"], rel=0.05) == goodput.COPY_RATE

@@ -54,7 +54,7 @@ def test_gradients_that_are_summed_in_float32_take_twice_the_memory(layout):
     assert [job.gradient_item for job in jobs] == [4, 2]
 
 
-def test_activations_of_7b():
+def test_activations_of_7b_and_the_published_rule_with_stage_3():
     """(34 + 5 a s / h) s b h bytes a layer (arXiv 2205.05198, equation 2) are 28.5 GiB in all, 42.5 with the 14 of
     stage 3. Paddle keeps more: the softmax in float32 beside that in 16 bit (6 bytes a score, not 5), the norms' inputs
     in float32, and queries and keys before and after their rotation."""
@@ -67,10 +67,7 @@ def test_activations_of_7b():
     found = sum(parts.get(part, 0) for part in ACTIVATIONS)
     beyond = layers * (scores + (12 + 8) * tokens * hidden)
     assert found == pytest.approx(literature + beyond, rel=0.05)
-
-
-def test_the_published_rule_with_stage_3():
-    """14 GB of states and 28.5 of activations: 42.5 by the rules, which neither card has."""
+    # 14 GB of states and 28.5 of activations: 42.5 by the rules, which neither card has.
     job = half("llama-7b", sharded(3, 8))
     states = 16 * 7e9 / 8
     together = states + activations_of_layers(job) / GIB * 1e9
@@ -119,13 +116,10 @@ def test_only_what_does_not_fit_is_far_too_large(layout, recompute):
     assert is_far_too_large(job, peak / 1.2)
 
 
-def test_recomputation_keeps_less_in_the_order_of_its_granularities():
+def test_recomputation_and_flash_attention_keep_less():
     kinds = ("", "core_attn", "full_attn", "full")
     peaks = [plan_memory(half("llama-7b", ONE, recompute=kind)).peak_bytes for kind in kinds]
     assert peaks == sorted(peaks, reverse=True) and len(set(peaks)) == 4
-
-
-def test_flash_attention_keeps_no_scores():
     exact, flash = (half("llama-7b", ONE, flash_attention=one) for one in (False, True))
     scores = 32 * 32 * 2048 * 2048 * 2  # layers, heads, positions, bytes: the softmax alone
     assert plan_memory(exact).peak_bytes - plan_memory(flash).peak_bytes > scores
@@ -157,17 +151,16 @@ def test_packed_rows_have_a_mask_where_flash_mask_is_off(model, card, flags, den
     assert Job.from_flags("finetune_generation", given | flags, 2, CARDS[card]).dense_mask == dense
 
 
-def test_the_first_stage_of_a_pipeline_has_most_micro_batches():
+def test_stages_of_a_pipeline_and_who_gets_which_tensor():
     plan = plan_memory(half("llama-7b", Layout(1, 1, 1, 4, ""), accumulation=8))
     attention = [stage.peak.parts["attention"] for stage in plan.stages]
     assert attention == sorted(attention, reverse=True)
     assert attention[0] / attention[2] == pytest.approx(2, rel=0.1)
-
-
-def test_stages_that_do_not_divide_the_layers():
-    """Embedding, layers, norm and head are dealt alike, as paddle's SegmentLayers does it."""
+    # Embedding, layers, norm and head are dealt alike, as paddle's SegmentLayers does it.
     job = half("llama-7b", Layout(1, 1, 1, 3, ""))
     assert [len(layers) for layers in stage_layers(job)] == [10, 12, 10]
+    assert deal([5, 1, 1, 4], 2, largest_first=False) == [0, 1, 1, 1]
+    assert deal([1, 2, 3], 2, largest_first=True) == [1, 1, 0]
 
 
 def test_adapters_train_what_they_say():
@@ -180,22 +173,28 @@ def test_adapters_train_what_they_say():
         assert parts["moments"] == 8 * sum(one.size for one in adapter_tensors(job))
 
 
-def test_a_base_in_4_bits_takes_a_quarter():
+def test_a_base_in_4_bits_takes_a_quarter_and_is_quantized_weight_by_weight():
     def layers(base: Format | None) -> int:
         job = half("llama-7b", ONE, adapter=Lora(8, ("q_proj",)), base=base)
         return sum(one.nbytes for one in local_tensors(job) if ".layers." in one.name)
 
     linear, quantized = layers(None), layers(Format("nf4", double_quant=True))
     assert quantized / linear == pytest.approx(4.127 / 16, rel=1e-3)  # QLoRA, arXiv 2305.14314, section 3
+    job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=Format("nf4"))
+    kept = sum(one.nbytes for one in local_tensors(job))
+    assert loading(job) == pytest.approx(kept + 2 * 5120 * 13824, abs=256)
 
 
-def test_offload_moves_the_optimizer_to_the_host():
+def test_an_offloaded_optimizer_is_on_the_host_unless_it_returns_for_its_step():
     job = half("llama-7b", sharded(2, 8))
     here, there = plan_memory(job), plan_memory(job.changed(offload=Offload(optimizer=True)))
     assert "moments" not in there.worst.peak.parts and "master weights" not in there.worst.peak.parts
     moved = there.host["offload"]
     # Of an average rank: the heaviest has a little more.
     assert moved == pytest.approx(here.worst.peak.parts["moments"] * 1.5, rel=0.15)
+    stage = plan_memory(half("llama-7b", ONE, offload=Offload(optimizer=True, returns=True))).worst
+    phases = {phase.name: phase.parts for phase in stage.phases}
+    assert "moments" not in phases["backward"] and phases["optimizer step"]["moments"] == 8 * 6738415616
 
 
 def test_moments_in_16_bits_take_half_everywhere():
@@ -235,17 +234,6 @@ def test_a_large_evaluation_batch_is_the_peak():
     assert plan_memory(job.changed(eval_batch=1)).worst.peak.name != "evaluation"
 
 
-def test_an_optimizer_that_returns_for_its_step_is_there_then():
-    stage = plan_memory(half("llama-7b", ONE, offload=Offload(optimizer=True, returns=True))).worst
-    phases = {phase.name: phase.parts for phase in stage.phases}
-    assert "moments" not in phases["backward"] and phases["optimizer step"]["moments"] == 8 * 6738415616
-
-
-def test_whole_tensors_are_dealt_to_who_has_least():
-    assert deal([5, 1, 1, 4], 2, largest_first=False) == [0, 1, 1, 1]
-    assert deal([1, 2, 3], 2, largest_first=True) == [1, 1, 0]
-
-
 @pytest.mark.parametrize(("model", "key"), [("opt-125m", "hidden_dropout_prob"), ("bloom-rehearsal", "hidden_dropout")])
 def test_preferences_are_planned_without_the_dropout_of_the_model(model, key):
     whole, none = (half(model, ONE).config | {key: share} for share in (0.1, 0.0))
@@ -278,22 +266,13 @@ def test_what_stage_3_divides_is_whole_before_but_offloaded_in_host_memory():
     assert plan_memory(offloaded).host["offload"] == whole and "offload" not in plan_memory(job).host
 
 
-def test_a_base_is_quantized_weight_by_weight():
-    job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=Format("nf4"))
-    kept = sum(one.nbytes for one in local_tensors(job))
-    assert loading(job) == pytest.approx(kept + 2 * 5120 * 13824, abs=256)
-
-
-def test_a_checkpoint_in_the_background_is_copied_to_host_memory_first():
+def test_checkpoints_on_the_disk_and_in_host_memory():
     job = half("llama-7b", sharded(2, 8))
     numbers = ModelShape.from_config(job.config).parameters
     at_once, behind = (plan_memory(job.changed(saves_in_background=one)).host["checkpoint"] for one in (False, True))
     assert at_once == 2 * 32000 * 4096
     assert behind == pytest.approx((2 + 12 / 8) * numbers, rel=0.1)  # of the fullest rank
-
-
-def test_the_disk_holds_checkpoints_with_their_states_and_the_model_at_the_end():
-    """Weights in 16 bit, their float32 copy and two moments."""
+    # Weights in 16 bit, their float32 copy and two moments.
     numbers = 6738415616
     job = half("llama-7b", sharded(2, 8), checkpoints=3)
     expected = {"checkpoint": (2 + 4 + 8) * numbers, "kept checkpoints": 3 * 14 * numbers, "model": 2 * numbers}

@@ -78,14 +78,11 @@ def test_where_a_group_lies_follows_from_its_stride(ranks, stride, nodes):
     assert Group.of(ranks, stride, cards=8).nodes == nodes
 
 
-def test_what_a_ring_sends_is_divided_and_nothing_of_it_lost():
+def test_groups_of_ranks_and_what_their_rings_send():
     """16 ranks on 2 nodes: of 15/16 of the tensor 7/8 within a node, and half of the eighth between."""
     share = Group.of(16, 1, 8).share_between
     assert share * 15 / 16 == pytest.approx(1 / 2 / 8) and (1 - share) * 15 / 16 == pytest.approx(7 / 8)
     assert Group.of(8, 1, 8).share_between == 0 and Group.of(4, 8, 8).share_between == 1
-
-
-def test_ranks_are_numbered_tensor_first_and_pipeline_before_data():
     job = JOB.changed(layout=Layout(2, 2, 4, 2, "stage1"), nodes=4)
     assert {name: group.nodes for name, group in job.groups.items()} == {
         "tensor parallel": 1,
@@ -97,32 +94,23 @@ def test_ranks_are_numbered_tensor_first_and_pipeline_before_data():
     assert job.changed(sharding_first=True).crossing == "sharding over 2 nodes, data parallel over 2 nodes"
 
 
-def test_data_parallel_sums_within_the_nodes_then_between_them():
+def test_sums_of_gradients_between_nodes_share_links_and_go_no_faster_than_pcie():
     size = 2 * 15 / 16 * 2 * SIZE  # of an all-reduce of fp16 gradients
     seconds = size * 14 / 15 / NVLINK + START + size / 15 / WIRE + HOP
     assert part(REDUCE, layout=Layout(16, 1, 1, 1, "")) == pytest.approx(seconds)
-
-
-def test_all_cards_of_a_node_share_its_links_and_wait_for_each_doubling_of_the_nodes():
     job = {"layout": Layout(1, 4, 8, 1, "stage1"), "nodes": 4}
     seconds = 2 * (2 * SIZE / 8 / WIRE + START + 2 * HOP)  # parameters and gradients, all of it between nodes
     assert part(REDUCE, **job) == pytest.approx(seconds)
     one_link = Network("one", 25e9, 1, 0.0, "")
     assert part(REDUCE, network=one_link, **job) == pytest.approx(2 * (2 * SIZE / 8 / (WIRE / 8) + START))
-
-
-def test_one_card_does_not_send_faster_than_its_pcie():
     seconds = 2 * (2 * SIZE / (31.5e9 * 0.8) + START + HOP)
     assert part(REDUCE, layout=Layout(1, 2, 1, 1, "stage1")) == pytest.approx(seconds)
 
 
-def test_each_sum_over_tensor_parallel_ranks_crosses_nodes_where_they_do_not_fit_into_one():
+def test_tensor_parallel_and_stage_3_over_the_network():
     size = 4 * 2048 * 4096 * 2 * 2 * 15 / 16
     each = size * 14 / 15 / NVLINK + START + size / 15 / WIRE + HOP
     assert part(TENSOR, layout=Layout(1, 1, 16, 1, "")) == pytest.approx(8 * 32 * 7 * each)
-
-
-def test_stage_3_gathers_over_the_network():
     within = part(GATHER, layout=Layout(1, 16, 1, 1, "stage3"), nodes=1, network=None)
     added = 8 * (2 * 2 * SIZE * 15 / 16 / 15 * (1 / WIRE - 1 / NVLINK) + 2 * 224 * HOP)
     assert part(GATHER, layout=Layout(1, 16, 1, 1, "stage3")) - within == pytest.approx(added)

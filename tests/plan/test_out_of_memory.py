@@ -21,15 +21,12 @@ ON_A_CARD += ["--fp16", "1", "--fp16_opt_level", "O2", "--dataset_name_or_path",
 ON_A_CARD += ["--max_length", "512", "--per_device_train_batch_size", "2"]
 
 
-def test_the_table_of_the_run_that_died():
+def test_the_plan_of_the_run_that_died_is_in_the_message(monkeypatch):
     lines = this_run(ARGV, {"PADDLE_TRAINERS_NUM": "2"}).lines
     assert any(line.startswith("2 processes: sharding stage2 2") for line in lines)
     assert any(line.startswith("parameters") for line in lines)
     assert this_run(["pytest"], {}) is None, "nothing to plan"
     assert this_run(["launch/run_pretrain.py", "--model_name_or_path", "llama-70b"], {}) is None
-
-
-def test_the_message_has_it(monkeypatch):
     monkeypatch.setattr("launch.watch.this_run", lambda: this_run(ARGV, {}))
     told = _message(MemoryError(), BACKWARD, ["--recompute 1"])
     assert told.index("--recompute 1") < told.index("\nThe plan of this run:\n") < told.index("\nThe error was:")

@@ -8,11 +8,13 @@ import pytest
 
 from docs.tools.recipe_table import plan_of
 from launch.config.recipe_file import recipe_paths
+from launch.plan.fitting import SPARE
 from launch.plan.hardware import GIB
 from tests.forked_commands import start_forked
 from tests.recipes.machine import ROOT, environment
 
 HALF = ["--fp16", "1", "--fp16_opt_level", "O2", "--per_device_train_batch_size", "1"]
+MARGIN = 0.92  # of a card
 DPO = ("launch/run_dpo.py", "--model_name_or_path", "llama-7b", "--max_steps", "100")
 
 
@@ -134,3 +136,24 @@ def test_full_dpo_on_four_cards_needs_what_its_page_says():
     variables = dict(word.split("=", 1) for word in shlex.split(line))
     peak = plan_of(ROOT / "recipes/llama3-8b/dpo.sh", **variables)["peak_bytes"] / GIB
     assert peak < 47 and f"says {peak:.1f} GiB on each card" in page
+
+
+@pytest.mark.parametrize(
+    ("recipe", "card", "ranks", "host_gib"),
+    [
+        ("baichuan-13b/lora-2gpu.sh", "4090", 2, 64),
+        pytest.param("baichuan-13b/qlora-1gpu.sh", "4090", 1, 8, marks=pytest.mark.long),
+        ("chatglm-6b/int8-lora-1gpu.sh", "4090", 1, 8),
+        ("chatglm2-6b/full-2gpu.sh", "V100-32G", 2, 128),
+    ],
+)
+def test_recipes_for_one_card_or_two_fit_it_and_the_host_with_margin(recipe, card, ranks, host_gib):
+    plan = plan_of(ROOT / "recipes" / recipe)
+    assert plan["card"] == card and plan["fits"]
+    assert plan["peak_bytes"] < MARGIN * plan["card_memory_bytes"]
+    assert ranks * sum(plan["host_bytes"].values()) < MARGIN * host_gib * GIB
+
+
+def test_the_recipe_in_8_bits_is_fitted_to_16_gb():
+    plan = plan_of(ROOT / "recipes/chatglm-6b/int8-lora-1gpu.sh", GPU_MEMORY_GB="16")
+    assert plan["card"] == "V100-16G" and plan["peak_bytes"] <= (1 - SPARE) * plan["card_memory_bytes"]

@@ -20,7 +20,6 @@ def test_each_is_within_10_per_cent_and_the_median_within_5():
 
 
 def test_no_published_run_took_more_than_what_fit_leaves_free_for_it():
-    """A run whose plan leaves SPARE of a card free took no more than the card has."""
     assert 0.99 < max((1 - SPARE) / (1 + error) for row in MEASURED for error in row.errors) <= 1
 
 

@@ -78,10 +78,15 @@ def test_recompute_costs_the_forward_pass_again():
     assert seconds == sorted(seconds) and len(set(seconds)) == 4
 
 
-def test_the_bubble_is_that_of_the_schedule():
+def test_days_tokens_and_the_bubble_are_those_of_the_step():
     plan = plan_time(JOB.changed(layout=Layout(1, 1, 1, 4, "")), A100)
     once_a_step = sum(plan.parts.get(part, 0) for part in ("optimizer", HOST))
     assert plan.parts[BUBBLE] / (plan.step_seconds - once_a_step) == pytest.approx(3 / (8 + 3), rel=1e-6)
+    assert longest(plan_time(JOB.changed(config=load_config("llama-tiny"), micro_batch=1), A100)) == HOST
+    plan = plan_time(JOB.changed(layout=Layout(8, 1, 1, 1, "")), A100)
+    assert plan.tokens_per_second == pytest.approx(8 * 4 * 8 * 2048 / plan.step_seconds)
+    assert plan.days(256 * 86400) == pytest.approx(plan.step_seconds)
+    assert plan.mfu == pytest.approx(plan.tokens_per_second_per_card * 6 * 6607339520 / 312e12, rel=1e-3)
 
 
 def test_tensor_parallel_collectives_send_what_an_all_reduce_sends():
@@ -115,14 +120,11 @@ def test_a_fused_rotary_embedding_reads_and_writes_once():
     assert plain - fused == pytest.approx(8 * 32 * saved / (2039e9 * 0.8))
 
 
-def test_stage_3_gathers_all_parameters_twice_and_with_recompute_three_times():
+def test_what_sharding_sends():
     layout = Layout(1, 4, 1, 1, "stage3")
     plain = plan_time(JOB.changed(layout=layout), A100).parts[GATHER]
     assert plain == pytest.approx(8 * (2 * 6738415616 * 2 * 3 / 4 / (300e9 * 0.65) + 2 * 224 * 20e-6))
     assert plan_time(JOB.changed(layout=layout, recompute="full"), A100).parts[GATHER] == pytest.approx(1.5 * plain)
-
-
-def test_stage_2_reduces_in_every_micro_batch_stage_1_once_a_step():
     seconds = {
         stage: plan_time(JOB.changed(layout=Layout(1, 4, 1, 1, stage)), A100).parts[REDUCE]
         for stage in ("stage1", "stage2")
@@ -173,17 +175,14 @@ def test_chunks_of_the_loss_have_shorter_products_and_sum_the_heads_gradient():
     assert at_once == plan_time(whole, A100).parts[LOGITS]
 
 
-def test_flash_attention_with_alibi_has_larger_heads():
+def test_flash_attention_with_alibi_and_with_a_mask():
     """136 elements, for which the kernel is that of 160."""
     alibi = JOB.changed(accumulation=1, config=JOB.config | {"alibi": True})
     scores = 4 * 2048 * 2048 * 32 * 32  # samples, tokens, keys, heads, layers
     flops = 3.5 * 4 * 128 * scores / (312e12 * 0.5)
     assert plan_time(JOB.changed(accumulation=1), A100).parts["attention"] == pytest.approx(flops / 2)
     assert plan_time(alibi, A100).parts["attention"] == pytest.approx(flops / 2 * 160 / 128)
-
-
-def test_flash_attention_with_a_mask_leaves_nothing_out_and_reads_it_for_each_head():
-    """Forward once, backward once."""
+    # Forward once, backward once.
     job = JOB.changed(micro_batch=1, accumulation=1)
     causal, masked = (plan_time(one, A100).parts["attention"] for one in (job, job.changed(dense_mask=True)))
     heads, layers = job.config["num_attention_heads"], job.config["num_hidden_layers"]
@@ -191,15 +190,12 @@ def test_flash_attention_with_a_mask_leaves_nothing_out_and_reads_it_for_each_he
     assert masked == pytest.approx(2 * causal + Pace(A100, job.compute, job.item).stream(read))
 
 
-def test_lora_needs_less_time_and_sums_almost_nothing():
+def test_adapters_sum_their_own_gradients_alone():
     layout = Layout(8, 1, 1, 1, "")
     full = plan_time(JOB.changed(layout=layout), A100)
     lora = plan_time(JOB.changed(layout=layout, adapter=Lora(8, ("q_proj", "v_proj"))), A100)
     assert lora.parts[PRODUCTS] == pytest.approx(full.parts[PRODUCTS] * 2 / 3)
     assert lora.parts[REDUCE] < 0.01 * full.parts[REDUCE]
-
-
-def test_the_gradients_of_a_prefix_are_those_of_keys_and_values():
     job = JOB.changed(config=load_config("llama-3-8b"), layout=Layout(8, 1, 1, 1, ""), adapter=Prefix(128))
     size = 2 * 128 * 2 * 32 * 8 * 128  # fp16, tokens, keys and values, layers, their heads and sizes
     assert plan_time(job, A100).parts[REDUCE] == pytest.approx(2 * 7 / 8 * size / (300e9 * 0.65) + 20e-6)
@@ -224,20 +220,15 @@ def test_a_quantized_base_is_written_out_before_each_product():
     assert quantized.parts[RECOMPUTE] - plain.parts[RECOMPUTE] == pytest.approx(once)
 
 
-def test_an_offloaded_optimizer_goes_to_the_host_and_back_once_a_step():
+def test_what_goes_to_the_host_and_back():
     plan = plan_time(JOB.changed(offload=Offload(optimizer=True)), A100)
     assert plan.parts[OFFLOAD] == pytest.approx(2 * 12 * 6738415616 / (31.5e9 * 0.8))
-
-
-def test_offloaded_activations_go_to_the_host_and_back_in_each_micro_batch():
     plan = plan_time(JOB.changed(offload=Offload(activations=True), recompute="full"), A100)
     inputs = 2 * JOB.micro_batch * JOB.sequence_length * 4096 * 32
     assert plan.parts[OFFLOAD] == pytest.approx(JOB.accumulation * 2 * inputs / (31.5e9 * 0.8))
-
-
-def test_streamed_states_cross_the_link_once_a_step_and_gradients_in_each_micro_batch():
-    """Stage 2: 24 bytes of states to the card and back, gradients of 2 bytes 2 x 8 - 1 times with the micro batches and
-    6 times for the update; stage 3 sends slices to the card, three times a micro batch, and nothing back."""
+    # Stage 2: 24 bytes of states to the card and back, gradients of 2 bytes 2 x 8 - 1 times with the micro
+    # batches and 6 times for the update; stage 3 sends slices to the card, three times a micro batch, and nothing
+    # back.
     job = JOB.changed(layout=Layout(1, 4, 1, 1, "stage2"), offload=Offload(optimizer=True, gradients=True))
     assert plan_time(job, A100).parts[OFFLOAD] == pytest.approx((24 + 2 * 21) * 6738415616 / 4 / (31.5e9 * 0.8))
     slices = job.changed(
@@ -247,17 +238,6 @@ def test_streamed_states_cross_the_link_once_a_step_and_gradients_in_each_micro_
     )
     fetched = plan_time(slices, A100).parts["parameters from the host"]
     assert fetched == pytest.approx(8 * 3 * 2 * 6738415616 / 4 / (31.5e9 * 0.8))
-
-
-def test_tiny_work_waits_for_the_host():
-    assert longest(plan_time(JOB.changed(config=load_config("llama-tiny"), micro_batch=1), A100)) == HOST
-
-
-def test_days_and_tokens_per_second_are_those_of_the_step():
-    plan = plan_time(JOB.changed(layout=Layout(8, 1, 1, 1, "")), A100)
-    assert plan.tokens_per_second == pytest.approx(8 * 4 * 8 * 2048 / plan.step_seconds)
-    assert plan.days(256 * 86400) == pytest.approx(plan.step_seconds)
-    assert plan.mfu == pytest.approx(plan.tokens_per_second_per_card * 6 * 6607339520 / 312e12, rel=1e-3)
 
 
 @pytest.mark.parametrize("card", [None, *CARDS.values()], ids=lambda card: card.name if card else "CPU")

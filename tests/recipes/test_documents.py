@@ -63,7 +63,6 @@ def machine(tmp_path_factory) -> Machine:
 
 @pytest.mark.parametrize("command", make_commands(), ids=str)
 def test_make_command_can_be_printed(command, machine, tmp_path):
-    """The target is there, the variables can be met, the flags are known."""
     variables = command.variables
     variables |= {"MASTER": "127.0.0.1:8090"} if "MASTER" in variables else {}  # nobody has 10.0.0.1 here
     if "CONFIG" in variables:  # the user's file
@@ -97,8 +96,14 @@ def sbatch() -> str:
     return script
 
 
-def test_the_batch_script_is_valid_shell():
+def test_the_batch_script_is_valid_shell_and_what_mpirun_starts_takes_its_place():
     assert subprocess.run(["bash", "-n"], input=sbatch(), capture_output=True, text=True).stderr == ""
+    (line,) = [line for line in code("multi-node") if line.startswith("mpirun ")]
+    words = shlex.split(line)
+    master = words[words.index("-x") + 1].removeprefix("MASTER=")
+    told = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
+    assert read_nodes(told | {"MASTER": master}).rank == 1
+    assert words[words.index("bash") + 1].removeprefix("recipes/").removesuffix(".sh") in RECIPES.values()
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
@@ -111,25 +116,11 @@ def test_what_srun_starts_takes_its_place(rank, machine):
     assert " --nnodes 2 --rank 1 --master 127.0.0.1:24711 " in done.stdout
 
 
-def test_what_mpirun_starts_takes_its_place():
-    (line,) = [line for line in code("multi-node") if line.startswith("mpirun ")]
-    words = shlex.split(line)
-    master = words[words.index("-x") + 1].removeprefix("MASTER=")
-    told = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
-    assert read_nodes(told | {"MASTER": master}).rank == 1
-    assert words[words.index("bash") + 1].removeprefix("recipes/").removesuffix(".sh") in RECIPES.values()
-
-
 # Recipes of docs/ai-studio.md that one card of any of these kinds runs as they are.
 ADAPTERS = (
     *("lora-qwen3-8b", "qlora-qwen3-8b", "lora-1gpu", "prefix-llama7b", "qlora-llama7b"),
     *("qlora-baichuan13b", "lora-chatglm6b-int8"),
 )
-
-
-def test_the_page_names_the_recipes_that_run_as_they_are():
-    told = " ".join(read("ai-studio").split())
-    assert f"{', '.join(f'`{one}`' for one in ADAPTERS[:-1])} and `{ADAPTERS[-1]}` run on 24, 32 and 40 GB" in told
 
 
 def on_one_card() -> list[tuple[str, dict[str, str]]]:

@@ -6,15 +6,13 @@ import re
 import pytest
 
 from data_tools.formats.plural import plural
-from launch.commands.demo_finetune import COMMON, METHODS
 from launch.config.flag_values import load_schema
 from launch.config.layout import Layout
 from launch.config.recipe_file import Recipe, load_recipes
 from launch.environment.targets import help_text
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.families.named_configs import load_config
-from launch.families.parameters import LINEAR
-from launch.families.registry import as_reward_model, family_of_config, parameters
+from launch.families.registry import as_reward_model, family_of_config
 from launch.plan.hardware import CARDS
 from launch.preflight.requested import DEMO_CONFIG, DEMO_PATHS
 from tests.recipes.machine import ROOT
@@ -46,16 +44,12 @@ def text_of(recipe: Recipe) -> str:
 
 
 @of_each(RECIPES)
-def test_target_and_cards_are_those_of_make_help(recipe, monkeypatch):
+def test_target_cards_and_summary_are_those_of_make_help_and_the_flags(recipe, monkeypatch):
     monkeypatch.chdir(ROOT)
     assert re.findall(r"(\d+)gpu$", recipe.target) in ([], [str(recipe.gpus)])
     cards = plural(recipe.gpus, "card") if recipe.gpus else "CPU"
     assert f"{recipe.target} {cards} {recipe.summary}" in " ".join(help_text().split())
-
-
-@of_each(RECIPES)
-def test_the_target_says_what_is_done_to_which_model(recipe):
-    """<verb>-<model>[-<variant>]; lora-1gpu, which is older than that, has such another name."""
+    # <verb>-<model>[-<variant>]; lora-1gpu, which is older than that, has such another name.
     verbs = "(?:dpo|simpo|kto|reward)(?:-lora)?|pretrain|finetune|instruct|lora|qlora|prefix"
     folder = recipe.path.parent.name
     scheme = re.compile(f"({verbs})-({re.escape(folder)}|{folder.replace('-', '')})(-[a-z0-9]+)?")
@@ -63,16 +57,23 @@ def test_the_target_says_what_is_done_to_which_model(recipe):
     assert scheme.fullmatch(recipe.alias if target == "lora-1gpu" else target)
     assert not {"lora", "qlora"} & {target.split("-")[0]} or recipe.flags["lora"] == ["1"]
     assert (target.split("-")[0] == "pretrain") == (recipe in PRETRAINING)
+    # Each checkpoint is of a step that is evaluated.
+    flags = recipe.flags
+    whole = int(flags["save_steps"][0]) % int(flags["eval_steps"][0]) == 0
+    assert whole != (recipe.path.stem == GENERATES_AT_THE_END)
 
 
-def test_no_name_is_that_of_two_recipes():
+def test_no_name_is_that_of_two_recipes_and_a_model_has_one_licence():
     names = [*(recipe.target for recipe in RECIPES), *(recipe.alias for recipe in RECIPES if recipe.alias)]
     assert sorted(set(names)) == sorted(names)
+    told: dict[str, set[str]] = {}
+    for recipe in RECIPES:
+        told.setdefault(model_of(recipe), set()).add(recipe.header["Licence"])
+    assert all(len(texts) == 1 and min(texts).startswith("of the weights: ") for texts in told.values()), told
 
 
 @of_each(RECIPES)
 def test_hardware_is_what_the_recipe_asks_for(recipe):
-    """So many cards of this size, each kind that is named has it."""
     text = recipe.header["Hardware"]
     if not recipe.gpus:
         assert text.startswith(f"{plural(recipe.processes, 'process')} on any CPU")
@@ -82,12 +83,6 @@ def test_hardware_is_what_the_recipe_asks_for(recipe):
     for kind in named:
         sizes = [card.named_gb for card in CARDS.values() if card.name.startswith(kind)]
         assert max(sizes) >= recipe.gpu_memory_gb, kind
-
-
-def test_cards_on_the_page_of_fine_tuning():
-    rows = re.findall(r"^\| `([\w.-]+)` \| (\d) \|", (ROOT / "docs" / "finetune.md").read_text("utf-8"), re.MULTILINE)
-    asked = {recipe.target: str(recipe.gpus) for recipe in FINE_TUNING}
-    assert dict(rows) == asked
 
 
 # What the first line says -> whether the flags do it.
@@ -115,7 +110,6 @@ SAYS = {
 
 @of_each(RECIPES)
 def test_the_first_line_says_what_the_flags_do(recipe):
-    """All of it, and nothing else; degrees and stages by their numbers."""
     summary, flags, layout = recipe.summary, recipe.flags, layout_of(recipe)
     for words, done in SAYS.items():
         assert bool(re.search(words, summary)) == done(flags), words
@@ -143,52 +137,14 @@ def test_the_layout_of_the_four_dimensional_recipe():
     assert "{} / {}, with 4 micro batches 1 / 5".format(*waits) in recipe.header["Pipeline"]
 
 
-def test_the_arithmetic_of_the_pipeline():
-    recipe = BY_NAME["llama-7b/pipeline"]
-    whole = ModelShape.from_config(load_config("llama-7b")).parameters
-    told = f"{whole / 1e9:.2f} B parameters x 16 bytes / 4 = {whole * 16 / 4e9:.0f} GB each"
-    assert told in recipe.header["Hardware"]
-    stages = layout_of(recipe).pipeline_parallel_degree
-    micro_batches = int(recipe.flags["gradient_accumulation_steps"][0])
-    busy = 100 * micro_batches / (micro_batches + stages - 1)
-    assert f"{micro_batches} micro batches keep {stages} stages busy {busy:.0f} %" in recipe.header["Batch"]
-
-
-HUB = "is a copy on PaddleNLP's hub, under the same terms"
-CHATGLM = "no military use; free for research, and commercially after registration with Zhipu AI"
-LICENCES = {  # of the weights, by the model's name, as their owners publish them
-    "llama-7b": "LLaMA License Agreement, non-commercial research only; Meta grants it on application. "
-    f"facebook/llama-7b {HUB}",
-    "chatglm-6b": f"The ChatGLM-6B License, {CHATGLM}. THUDM/chatglm-6b {HUB}",
-    "chatglm2-6b": f"The ChatGLM2-6B License, {CHATGLM}. THUDM/chatglm2-6b {HUB}",
-    "baichuan-13b": "Community License for Baichuan-13B Model; free for research, and commercially with "
-    "written permission from Baichuan Inc.",
-    "llama-tiny": "yours, because they start from random values",
-    **dict.fromkeys(("qwen3-8b", "qwen2.5-7b", "qwen2.5-0.5b"), "Apache 2.0"),
-    "llama-3-8b": "Meta Llama 3 Community License; Meta asks for consent to it on the model's page, and services with "
-    "more than 700 million users a month need a licence of their own",
-    "deepseek-r1-distill-qwen-7b": "MIT, made from Qwen2.5-Math-7B, which is Apache 2.0",
-}
-
-
 @of_each(RECIPES)
-def test_licence_is_that_of_the_model(recipe):
-    assert model_of(recipe) in LICENCES, "add to LICENCES what its owner publishes"
-    assert recipe.header["Licence"] == f"of the weights: {LICENCES[model_of(recipe)]}"
-
-
-@of_each(RECIPES)
-def test_data_are_those_that_the_flags_name(recipe):
+def test_data_flags_files_and_targets_in_it_are_there(recipe):
     flags = recipe.flags
     if recipe in PRETRAINING:
         assert recipe.header["Data"].startswith(f"{flags['input_dir'][0]}/*.bin + *.idx")
     else:
         folder = flags["dataset_name_or_path"][0]
         assert recipe.header["Data"].startswith(f"{folder}/train.json, {folder}/dev.json:")
-
-
-@of_each(RECIPES)
-def test_flags_files_and_targets_in_it_are_there(recipe):
     text = text_of(recipe)
     assert set(re.findall(r"--(\w+)", text)) <= load_schema(recipe.script).keys()
     assert all((ROOT / file).is_file() for file in re.findall(r"docs/\S+\.md", text))
@@ -215,20 +171,6 @@ def test_first_losses(recipe):
         assert low <= float(trained[1]) < float(trained[2]) <= high
 
 
-def test_what_the_lora_on_the_demo_ends_with_is_what_its_page_has():
-    """A row of docs/finetune.md's table: the recipe has the flags of that run of `make demo-finetune`."""
-    recipe = BY_NAME["tiny/lora"]
-    flags, stated = COMMON | next(one for one in METHODS if one.name == "lora r8 all").flags, recipe.flags
-    for one in flags.keys() - {"eval_steps", "save_steps", "logging_steps", "report_to", "eval_with_do_generation"}:
-        if one not in ("resume_from_checkpoint", "overwrite_output_dir"):
-            assert flags[one] == type(flags[one])(stated[one][0]), one
-    page = (ROOT / "docs" / "finetune.md").read_text("utf-8")
-    before, after = re.search(r"^\| lora r8 all \| .* MB \| (\S+) \| (\S+) \|", page, re.MULTILINE).groups()
-    told = f"evaluation loss {float(after):.1f} at the end on the model of `make demo`, "
-    told += f"which has {float(before):.1f} before training"
-    assert recipe.header["Expect"] == told
-
-
 def samples_of_a_step(recipe: Recipe) -> tuple[int, int, int]:
     """(data ranks, micro batch, accumulation)"""
     flags = recipe.flags
@@ -238,7 +180,6 @@ def samples_of_a_step(recipe: Recipe) -> tuple[int, int, int]:
 
 @of_each(PRETRAINING)
 def test_tokens_of_a_step(recipe):
-    """data ranks x micro batch x accumulation x sequence length."""
     flags = recipe.flags
     tokens = math.prod(samples_of_a_step(recipe)) * int(flags["max_seq_length"][0])
     told = re.search(r"= ([\d,]+) a step, ([\d.]+) M in ([\d,]+) steps", recipe.header["Tokens"])
@@ -267,13 +208,10 @@ def test_samples_of_a_step_and_lengths(recipe):
 ADAPTERS = [recipe for recipe in RECIPES if "Trains" in recipe.header]
 
 
-def test_every_recipe_of_an_adapter_tells_what_it_trains():
-    assert [one for one in RECIPES if {"lora", "prefix_tuning"} & one.flags.keys()] == ADAPTERS
-
-
 @of_each(ADAPTERS)
 def test_what_is_trained_and_left(recipe):
     """Parameters in millions, of billions where there are so many; the files are float32."""
+    assert [one for one in RECIPES if {"lora", "prefix_tuning"} & one.flags.keys()] == ADAPTERS
     config, flags = load_config(model_of(recipe)), recipe.flags
     if recipe.script.endswith("run_reward.py"):
         config = as_reward_model(config)
@@ -288,26 +226,4 @@ def test_what_is_trained_and_left(recipe):
     assert recipe.header["Saves"].startswith(f"only the {kind}, {4 * trained / 1e6:.0f} MB")
 
 
-@of_each([one for one in FINE_TUNING if "4 bits" in one.summary])
-def test_bits_of_a_weight_in_4_bits(recipe):
-    """4 of the code, 8 / 64 of its scale, 32 / 64 / 256 of the scale's; linear layers alone are quantized."""
-    text = text_of(recipe)
-    bits = 4 + 8 / 64 + 32 / 64 / 256
-    sizes = parameters(load_config(model_of(recipe)))
-    linear = sum(one.size for one in sizes if one.kind == LINEAR)
-    total = sum(one.size for one in sizes)
-    assert f"{bits:.2f} bits a weight" in text
-    assert f"{2 * total / 1e9:.1f} GB" in text  # in 16 bits
-    small = re.search(r"([\d.]+) GB of weights in 4 bits", text)
-    assert not small or small[1] == f"{(linear * bits / 8 + (total - linear) * 2) / 1e9:.1f}"
-
-
 GENERATES_AT_THE_END = "full-2gpu"  # one evaluation, after the last step
-
-
-@of_each(RECIPES)
-def test_the_best_model_can_be_loaded_at_the_end(recipe):
-    """Each checkpoint is of a step that is evaluated."""
-    flags = recipe.flags
-    whole = int(flags["save_steps"][0]) % int(flags["eval_steps"][0]) == 0
-    assert whole != (recipe.path.stem == GENERATES_AT_THE_END)

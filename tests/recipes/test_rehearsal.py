@@ -25,7 +25,6 @@ LAYOUTS = {  # the number of processes, their layout, the degrees that are not 1
     "target", [pytest.param(one, marks=[pytest.mark.long] * (LAYOUTS[one][0] > 2)) for one in LAYOUTS]
 )
 def test_a_rehearsal(rehearsals, target):
-    """It says what it changes, has the recipe's layout, begins at the loss of random weights, names the real run."""
     rehearsed = rehearsals(target)
     processes, layout, degrees = LAYOUTS[target]
     said = rehearsed.done.stdout

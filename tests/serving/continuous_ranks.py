@@ -63,12 +63,15 @@ def row(name: str, prompt: list[int], max_tokens: int, **options) -> tuple[Row, 
     return Row((name,), list(prompt), chosen, max_tokens, 0, time.monotonic() + 600, told.append), told
 
 
-def drive(batch, rows: list[Row]) -> None:
-    waiting = list(rows)
+def drive(batch, rows: list[Row]) -> int:
+    """Until all are answered; how many steps that took."""
+    waiting, steps = list(rows), 0
     while waiting or batch.rows:
         taken = batch.take(waiting)
         waiting = [one for one in waiting if one not in taken]
         batch.step()
+        steps += 1
+    return steps
 
 
 def served(directory: str):
@@ -153,6 +156,27 @@ def _served(family: str, models: dict) -> dict:
     for model in models.values():
         model.eval()
     return {name: Served(name, SimpleNamespace(model=model, **parts), None, "") for name, model in models.items()}
+
+
+def all_families(directory: str, names: list[str]) -> dict[str, list]:
+    """Of each family what rows of one batch are told, its answers by generate() one by one, and the steps."""
+    from launch.families.registry import FAMILIES
+    from launch.generation.generate import Decoding, generate
+    from launch.upstream import correct
+    from tests.generation import generate_ranks
+    from tests.generation.generate_ranks import NEVER, NEW_TOKENS
+
+    key_values.BLOCK = texts.BLOCK = BLOCK
+    texts.CHUNK = CHUNK  # of prompts of up to 12 tokens
+    correct(["logits_processor_list"])
+    found = {}
+    for name in names:
+        model, asked = generate_ranks.load(name, directory), generate_ranks.prompts(name)
+        alone = [generate(model, FAMILIES[name], [prompt], Decoding(NEW_TOKENS), NEVER)[0] for prompt in asked]
+        made = [row("model", prompt, NEW_TOKENS) for prompt in asked]
+        steps = drive(batch_for(_served(name, {"model": model}), 2), [one for one, _ in made])
+        found[name] = [[told for _, told in made], alone, steps]
+    return found
 
 
 def beside_scored(directory: str) -> list[list]:

@@ -1,11 +1,10 @@
 """A model without Paddle, to serve in tests: ids are bytes, the answer to "a" is "<a>".
 
 A prompt with "slow" takes 20 ms a token, one with "stuck" 3 s for the first one, one with "fail" fails its batch, one
-with "break" does so at the third token, one with "endless" never ends by itself, one with "quit" ends the thread.
+with "endless" never ends by itself, one with "quit" ends the thread.
 "heavy FOLDER" is encoded as long as there is no FOLDER/go; FOLDER/begun says that it has begun.
 The log-probability of each byte is -byte / 100, the most likely ones are "!" and "?"; that of the end is -0.5. "poems"
 gives none for prompts.
-Rows that are together longer than the model's positions fail their batch, as the tables of a model do.
 """
 
 import time
@@ -74,9 +73,6 @@ class FakeModel:
             raise RuntimeError("this model fails where it is told to")
         if any(b"quit" in bytes(row.prompt) for row in rows):
             raise SystemExit
-        length = max(len(row.prompt) + len(row.tokens) for row in rows)
-        if length + max(row.max_tokens - len(row.tokens) for row in rows) > POSITIONS:
-            raise IndexError(f"more than {POSITIONS} positions")
         if any(b"stuck" in bytes(row.prompt) for row in rows):
             time.sleep(3)
         for row in rows:
@@ -89,8 +85,6 @@ class FakeModel:
             if any(b"slow" in bytes(row.prompt) for row in rows):
                 time.sleep(0.02)
             for row in rows:
-                if b"break" in bytes(row.prompt) and len(row.tokens) == 2:
-                    raise RuntimeError("this model breaks where it is told to")
                 if not row.done:
                     token = next(answers[id(row)])
                     if row.options.logprobs is not None:

@@ -1,6 +1,14 @@
-"""Likelihoods from logits, for test_likelihoods.py."""
+"""What rows are told of logits, names of tokens, prompts that are refused, for test_likelihoods.py."""
 
 import numpy as np
+
+EOS = 2
+
+
+def facts(directory: str, *step) -> dict:
+    """Return what each function below finds."""
+    found = {"of_a_step": of_a_step(*step), "names": names(directory), "chosen": chosen(), "refused": refused()}
+    return found | {"passes": passes()}
 
 
 def of_a_step(logits: list[list[float]], options: list[dict], known_ids: int, eos: int) -> list[list]:
@@ -117,3 +125,49 @@ def names(directory: str) -> list[list]:
         ids = [*tokenizer.encode("a t\u5b57", add_special_tokens=False)["input_ids"][1:], end]
         found.append([[called(token).text, called(token).bytes and list(called(token).bytes)] for token in ids])
     return found
+
+
+def chosen() -> dict:
+    """What greedy search is left with in three steps, and what the rows were told: the first row is cancelled, the
+    second may have one token, the third ends itself, the fourth goes on until its logits are no numbers."""
+    import time
+
+    import paddle
+
+    from launch.serving.models import Choice, Chooser
+    from launch.serving.request import Options, Row
+
+    told, late = [[] for _ in range(4)], time.monotonic() + 60
+    rows = [
+        Row(("m",), [1], Options(temperature=0), 1 if number == 1 else 9, number, late, told[number].append)
+        for number in range(4)
+    ]
+    rows[0].cancel()
+    choice = Choice(rows, Chooser(EOS, None))
+    steps = []
+    for step, likely in enumerate(([5, 6, EOS, 7], [5, 6, 5, 4], [5, 6, 5, 4])):
+        logits = paddle.nn.functional.one_hot(paddle.to_tensor(likely), 8)
+        logits[3, 5] = float("nan") if step == 2 else 0.0
+        steps.append(paddle.argmax(choice(None, logits), axis=-1).tolist())
+    return {"steps": steps, "told": told}
+
+
+def refused() -> list:
+    """What texts and chats of 51 characters are told that meet 10 positions for tokens of 5 characters, and that the
+    tokenizer cannot encode: it has nothing but its vocabulary."""
+    from types import SimpleNamespace
+
+    from launch.serving.models import Prompts
+    from launch.serving.request import Refusal
+
+    tokenizer = SimpleNamespace(get_vocab=lambda: {"a": 0, "quick": 1})
+    prompts = Prompts(SimpleNamespace(tokenizer=tokenizer, positions=10), None)
+    said, answer = [], {"role": "assistant", "content": "y"}
+    chats = [[{"role": "user", "content": "x" * 25}, answer, {"role": "user", "content": "z" * 25}]]
+    chats.append([{"role": "user", "content": "x"}, answer])
+    for ask in (lambda: prompts.of_text("x" * 51), *(lambda chat=chat: prompts.of_chat(chat) for chat in chats)):
+        try:
+            ask()
+        except Refusal as refusal:
+            said.append([refusal.reason.http, refusal.message, refusal.parameter])
+    return said

@@ -5,7 +5,7 @@ import numpy as np
 PROMPT = [5, 9, 20, 31, 7, 45]
 
 
-def served(directory: str, algo: str) -> dict:
+def served(directory: str, algos: list[str]) -> dict[str, dict]:
     """How far the logits of each model are from those on the base as it is, and whether all share the same codes."""
     from pathlib import Path
 
@@ -15,15 +15,18 @@ def served(directory: str, algo: str) -> dict:
     root = Path(directory)
     adapters = {"lora": root / "lora", "prefix": root / "prefix"}
     plain = load_models("base", str(root / "model"), adapters)
-    quantized = load_models("base", str(root / "model"), adapters, format=Format(algo))
-    codes = [_codes(one.predictor.model) for one in quantized.values()]
-    return {
-        "distances": {name: _distance(_logits(quantized[name]), _logits(plain[name])) for name in plain},
-        "apart": [_distance(_logits(plain["base"]), _logits(plain[name])) for name in adapters],
-        "layers": len(codes[0]),
-        "shared": all(one == codes[0] for one in codes),
-        "weights": _float_weights(quantized["lora"].predictor.model),
-    }
+    found = {}
+    for algo in algos:
+        quantized = load_models("base", str(root / "model"), adapters, format=Format(algo))
+        codes = [_codes(one.predictor.model) for one in quantized.values()]
+        found[algo] = {
+            "distances": {name: _distance(_logits(quantized[name]), _logits(plain[name])) for name in plain},
+            "apart": [_distance(_logits(plain["base"]), _logits(plain[name])) for name in adapters],
+            "layers": len(codes[0]),
+            "shared": all(one == codes[0] for one in codes),
+            "weights": _float_weights(quantized["lora"].predictor.model),
+        }
+    return found
 
 
 def _logits(served) -> np.ndarray:

@@ -105,3 +105,9 @@ def start_serve(*words: object, **variables: str) -> Server:
     """launch/commands/serve.py on any ports."""
     command = ["launch/commands/serve.py", "--port", "0", "--grpc_port", "0", *map(str, words)]
     return start(command, r"http://127\.0\.0\.1:(\d+)/v1.*gRPC\s+127\.0\.0\.1:(\d+).*ready", **variables)
+
+
+def try_to_serve(*words: object, **variables: str) -> subprocess.CompletedProcess:
+    """How launch/commands/serve.py ends that refuses what it is asked for."""
+    command = [sys.executable, "launch/commands/serve.py", *map(str, words)]
+    return subprocess.run(command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, timeout=120)

@@ -39,13 +39,7 @@ def test_a_cancelled_answer_ends_whatever_comes_at_that_moment(steps):
 
 
 @pytest.mark.parametrize(
-    ("options", "events"),
-    [
-        ({}, 1),
-        ({"stream": True}, 6),
-        ({"stop": ("x",)}, 6),
-        ({"logprobs": 0}, 12),
-    ],
+    ("options", "events"), [({}, 1), ({"stream": True}, 6), ({"stop": ("x",)}, 6), ({"logprobs": 0}, 12)]
 )
 def test_only_an_answer_whose_tokens_are_read_wakes_the_event_loop_for_each(options, events):
     """Five tokens and the end; their likelihoods, and that of the end."""

@@ -2,6 +2,7 @@
 
 import pytest
 
+from launch.families.registry import FAMILIES
 from launch.serving.request import Finish
 
 MODULE = "tests.serving.continuous_ranks"
@@ -58,10 +59,23 @@ def test_two_processes_answer_with_adapters_as_one(ranks, families):
         assert both[0][name]["mixed"] == 1 + len(kinds), name
 
 
-def test_a_lora_is_not_lost_beside_a_prompt_of_the_base_that_is_scored(facts):
+@pytest.mark.nightly
+def test_every_family_answers_in_a_batch_as_alone_refilled_at_once_where_its_texts_fit_into_one_row(ranks, tmp_path):
+    ranks(1, "tests.families.family_ranks:save_all", list(FAMILIES), str(tmp_path))
+    [found] = ranks(1, f"{MODULE}:all_families", str(tmp_path), list(FAMILIES))
+    assert {name for name, (*_, steps) in found.items() if steps == 2} == {"chatglm", "glm"}
+    for name, (together, alone, _) in found.items():
+        assert together == [[*answer, "length"] for answer in alone], name
+        assert len({tuple(answer) for answer in alone}) > 1, name
+
+
+def test_a_lora_beside_a_scored_prompt_and_one_of_experts(facts):
     """Neither in that step nor in the keys and values that are kept of it."""
     alone, beside, after = facts["beside_scored"]
     assert beside == alone and after == alone
+    found = facts["lora_of_experts"]
+    assert found["together"] == found["alone"] and found["alone"][0] != found["alone"][1]
+    assert (found["batch"], found["base"]) == ("WholeBatches", "ContinuousBatch")
 
 
 def test_prompts_are_scored_in_chunks_as_in_one_pass(facts):
@@ -93,12 +107,6 @@ def test_a_row_whose_logits_are_no_numbers_fails_alone_and_leaves_nothing(facts)
     assert first == [*found["alone"][0][:2], Finish.FAILED]
 
 
-def test_a_lora_of_experts_is_answered_in_whole_batches(facts):
-    found = facts["lora_of_experts"]
-    assert found["together"] == found["alone"] and found["alone"][0] != found["alone"][1]
-    assert (found["batch"], found["base"]) == ("WholeBatches", "ContinuousBatch")
-
-
 @pytest.mark.parametrize(("tokens", "computed", "kept"), [(400, 62, 14), (48, 126, 0)], ids=["room", "none"])
 def test_what_prompts_begin_with_is_computed_once(facts, tokens, computed, kept):
     """16 tokens once for the base and once for the LoRA; 3 that differ and 2 of the answer for each of 6. Kept: 4
@@ -108,35 +116,26 @@ def test_what_prompts_begin_with_is_computed_once(facts, tokens, computed, kept)
     assert (found["computed"], found["kept"]) == (computed, kept)
 
 
-def test_rotary_embeddings_from_products_give_the_same_logits(facts):
+def test_layers_and_rotary_embeddings_for_answers_give_the_same_logits(facts):
     (before, after), same = facts["rotary"]
     assert before > 0 and after == 0 and same == [True, True]
-
-
-def test_layers_for_answers_give_the_same_logits(facts):
     found = facts["answering_layers"]
     assert 0 < found["difference"] < 2e-6 and found["kinds"] == ["Linear", "LlamaMLP", "LlamaRMSNorm"]
     assert found["dtype"] == "paddle.float64"
 
 
-def test_rows_wait_for_memory_and_leave_when_they_are_cancelled(facts):
+def test_rows_wait_for_memory_ask_again_and_leave(facts):
     found = facts["limits"]
     assert found["rows"] == 3 and [len(told) for told in found["told"]] == [11] * 4  # 3 x 20 of 64 tokens
     assert (found["room"], found["prefixed"]) == (64, 60)  # a prefix of 4
     assert found["after"] == 1 and len(found["left"]) == 1 and found["stays"] == 2
-
-
-def test_a_row_without_room_asks_again_once_another_has_left(facts):
-    """Each time its prompt would be sent to all ranks of a sharded model."""
+    # Each time its prompt would be sent to all ranks of a sharded model.
     found = facts["asked_for_room"]
     assert found[0] == 2 and found[15] == 2 and found[-1] == 3
 
 
-def test_the_end_of_a_text_is_forgotten_first_and_a_long_text_takes_no_room_from_short_ones(facts):
+def test_the_end_of_a_text_is_forgotten_first_and_keys_stay_with_their_texts_when_these_move(facts):
     """56 tokens: 36 of the text, and 5 blocks."""
     found = facts["kept_and_reserved"]
     assert found == {"reused": 7, "room": 4, "short": 32, "reserved": 8192}
-
-
-def test_keys_and_values_stay_with_their_texts_when_these_move(facts):
     assert facts["moved"] > 10_000

@@ -25,18 +25,18 @@ def blocks(language: str, page: str = PAGE) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def folder(ranks, tmp_path_factory) -> Path:
+def folder(served, tmp_path_factory) -> Path:
     """Looks like the repository, with a small model as the demo's, and adapters."""
     folder = link_repository(tmp_path_factory.mktemp("repository"))
-    ranks(1, "tests.serving.material:make_served", str(folder / "made"))
-    for name, made in {
+    (folder / "made").symlink_to(served)
+    places = {
         "build/demo/model": "model",
         "models/base": "model",
         "checkpoints/poems": "lora",
         "checkpoints/law": "prefix",
-    }.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(folder / "made" / made, folder / name)
+    }
+    for name, made in places.items():
+        shutil.copytree(served / made, folder / name)
     return folder
 
 

@@ -102,18 +102,6 @@ def test_a_request_has_room_for_all_its_rows_or_none(engine, held):
     engine.submit([row()])
 
 
-def test_a_cancelled_row_frees_its_place(engine, held):
-    engine.submit([row()])
-    held.wait()
-    waiting = [row() for _ in range(4)]
-    engine.submit(waiting)
-    waiting[1].cancel()
-    engine.submit([row()])
-    held.go()
-    held.wait()
-    assert waiting[1] not in held.batches[1] and waiting[1].events == []
-
-
 def test_a_batch_fits_into_the_positions(engine, held):
     """7 + 3, 1 + 9 and 2 + 8 of 10; padded to 7 the second would end behind them, the last one fits beside the
     second."""
@@ -128,7 +116,6 @@ def test_a_batch_fits_into_the_positions(engine, held):
 
 
 def test_rows_of_a_batch_that_fails_go_on_alone(capfd):
-    """With the tokens that they have."""
     bad, good, done = row(), row(), row(max_tokens=1)
 
     def answer(rows):
@@ -168,24 +155,6 @@ def test_a_row_in_work_ends_when_it_is_late(engine, held):
     assert late.events == [7, Finish.LATE]
 
 
-def test_a_batch_that_fails_is_told_and_the_next_one_is_answered(capfd):
-    calls = []
-
-    def answer(rows):
-        calls.append(rows)
-        if len(calls) == 1:
-            raise RuntimeError("no such luck")
-        rows[0].put(0, eos=0)
-
-    engine, bad, good = Engine(whole(answer, 1), 4), row(), row()
-    engine.submit([bad, good])
-    engine.start()
-    until(lambda: good.events)
-    assert bad.events == [Finish.FAILED] and good.events == [Finish.STOP]
-    engine.stop(10)
-    assert "no such luck" in capfd.readouterr().err
-
-
 def test_a_stop_ends_the_batch_in_work_and_forgets_what_waits(engine, held):
     running, waiting = row(max_tokens=10**9), row()
     engine.submit([running])
@@ -198,7 +167,6 @@ def test_a_stop_ends_the_batch_in_work_and_forgets_what_waits(engine, held):
 
 
 def test_a_row_that_cannot_be_taken_fails_alone(held, capfd):
-    """Those in work go on with the tokens that they have."""
     bad, others, batch = row(), [row(), row()], whole(held, 3)
     stock = batch.take
 
@@ -239,7 +207,6 @@ def test_a_server_whose_step_hangs_says_so(held):
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_no_row_waits_for_a_thread_that_has_ended(capfd):
-    """Neither those that were to go on alone, nor those that come later."""
     asked, ended = [row(), row(), row()], threading.Event()
 
     def answer(rows):
@@ -247,26 +214,15 @@ def test_no_row_waits_for_a_thread_that_has_ended(capfd):
             raise SystemExit
         raise RuntimeError("not together")
 
-    engine = Engine(whole(answer, 3), 4)
-    engine.on_failure = ended.set
-    engine.submit(asked)
-    engine.start()
-    assert ended.wait(10)
-    engine.submit(late := [row()])
-    assert [one.events for one in [*asked, *late]] == [[Finish.FAILED]] * 4
-    capfd.readouterr()
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_server_whose_engine_has_ended_says_so():
-    def answer(rows):
-        raise SystemExit
-
-    batch = whole(answer, 1)
-    service = Service({}, batch, Limits(1, 1, 1.0))
+    service = Service({}, whole(answer, 3), Limits(1, 4, 1.0))
     service.require_running()
-    service.engine.submit([row()])
+    service.engine.on_failure = ended.set
+    service.engine.submit(asked)
     service.engine.start()
+    assert ended.wait(10)
+    service.engine.submit(late := [row()])
+    assert [one.events for one in [*asked, *late]] == [[Finish.FAILED]] * 4
     service.engine.thread.join(10)
     with pytest.raises(Refusal, match="the thread that answers has ended"):
         service.require_running()
+    capfd.readouterr()

@@ -22,10 +22,9 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "thing", "schema": SCHE
 
 
 @pytest.mark.long
-def test_answers_meet_their_schema_beside_others_that_have_none(ranks, tmp_path):
+def test_answers_meet_their_schema_beside_others_that_have_none(served):
     pytest.importorskip("llguidance")
-    ranks(1, "tests.serving.material:make_served", str(tmp_path))
-    flags = ("--model_name_or_path", tmp_path / "model", "--adapter", f"poems={tmp_path / 'lora'}")
+    flags = ("--model_name_or_path", served / "model", "--adapter", f"poems={served / 'lora'}")
     server = start_serve(*flags, "--grammar_backend", "llguidance")
     client = server.client()
     messages = [{"role": "user", "content": "a"}]

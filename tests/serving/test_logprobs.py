@@ -29,7 +29,7 @@ def tops(text: str, most: int) -> list[dict]:
     return [likely | {sign: value} for sign, value in zip(text, values(text), strict=True)]
 
 
-def test_a_completions_logprobs_with_the_end_of_the_answer(client):
+def test_logprobs_of_a_completion_with_its_end_and_of_an_echo_before_it(client):
     [choice] = client.completions.create(model="base", prompt="ab", logprobs=2).choices
     found = choice.logprobs.model_dump()
     assert (choice.text, found["tokens"]) == ("<ab>", [*"<ab>", "</s>"])
@@ -39,9 +39,6 @@ def test_a_completions_logprobs_with_the_end_of_the_answer(client):
     [choice] = client.completions.create(model="base", prompt="ab", logprobs=0, max_tokens=2).choices
     assert choice.logprobs.top_logprobs == tops("<a", 0) and choice.finish_reason == "length"
     assert client.completions.create(model="base", prompt="ab").choices[0].logprobs is None
-
-
-def test_an_echo_stands_before_the_answer_with_its_logprobs(client):
     reply = client.completions.create(model="base", prompt=["ab", "c"], echo=True, logprobs=1, max_tokens=2, n=2)
     assert [choice.text for choice in reply.choices] == ["ab<a", "ab<a", "c<c", "c<c"]
     for choice in reply.choices[:2]:
@@ -53,7 +50,6 @@ def test_an_echo_stands_before_the_answer_with_its_logprobs(client):
 
 @pytest.mark.parametrize("prompt", ["ab", [97, 98]])
 def test_a_prompt_alone(client, prompt):
-    """max_tokens 0: nothing is generated."""
     ask = {"model": "base", "prompt": prompt, "max_tokens": 0, "echo": True}
     [choice] = client.completions.create(**ask, logprobs=1).choices
     assert (choice.text, choice.finish_reason) == ("ab", "length")
@@ -130,15 +126,12 @@ def test_what_cannot_be_told(server, more, said):
     assert status == 400 and said in json.loads(text)["error"]["message"], text
 
 
-def test_what_a_chat_cannot_be_told(client):
+def test_what_a_chat_cannot_be_told_and_a_prompt_of_all_positions(client):
     ask = {"model": "base", "messages": [{"role": "user", "content": "a"}]}
     with pytest.raises(openai.BadRequestError, match="top_logprobs: found 2 without logprobs: true"):
         client.chat.completions.create(**ask, top_logprobs=2)
     with pytest.raises(openai.BadRequestError, match="top_logprobs: Input should be less than or equal to 20"):
         client.chat.completions.create(**ask, logprobs=True, top_logprobs=21)
-
-
-def test_a_prompt_of_all_positions_has_logprobs(client):
-    """But no room for an answer."""
+    # But no room for an answer.
     [choice] = client.completions.create(model="base", prompt="a" * 4096, max_tokens=0, echo=True, logprobs=0).choices
     assert len(choice.logprobs.token_logprobs) == 4096

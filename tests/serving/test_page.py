@@ -5,8 +5,6 @@ import pytest
 from tests.serving.browser import Browser, find_browser
 from tests.serving.servers import start_fake
 
-pytestmark = pytest.mark.long
-
 
 @pytest.fixture
 def opened(tmp_path):
@@ -42,6 +40,7 @@ def status(browser: Browser) -> str:
     return browser.run("document.getElementById('status').textContent")
 
 
+@pytest.mark.long
 def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     server, browser = opened()
     browser.wait("document.getElementById('model').length == 2")
@@ -58,6 +57,7 @@ def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     assert status(browser).startswith("max_tokens: found 5000, at most 2000")
 
 
+@pytest.mark.nightly
 def test_stop_frees_the_place(opened):
     server, browser = opened()
     browser.wait("document.getElementById('model').length == 2")
@@ -69,6 +69,7 @@ def test_stop_frees_the_place(opened):
     server.wait_for("running_rows", 0)
 
 
+@pytest.mark.nightly
 def test_a_key_is_asked_for(opened):
     server, browser = opened("secret")
     browser.wait("document.getElementById('key').offsetParent !== null")

@@ -1,6 +1,8 @@
 """gRPC in front of a fake model, by stubs: answers, streams, statuses, health, reflection."""
 
 import asyncio
+import subprocess
+import sys
 import time
 
 import grpc
@@ -12,7 +14,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
 from launch.serving.rpc import server as rpc_server
-from tests.serving.servers import start_fake
+from tests.serving.servers import ROOT, start_fake
 
 SERVICE = "paddle_llm_recipes.v1.Generation"
 
@@ -48,7 +50,7 @@ def chat(*contents, **options):
     return messages.ChatRequest(model="poems", messages=turns, options=messages.Options(**options))
 
 
-def test_models_and_answers(stub):
+def test_models_answers_and_streams(stub):
     assert list(stub.ListModels(messages.ListModelsRequest(), metadata=KEY).names) == ["base", "poems"]
     reply = stub.Complete(completion("字", "b", n=2, stop=[">"]), metadata=KEY)
     assert [answer.text for answer in reply.answers] == ["<字", "<字", "<b", "<b"]
@@ -56,9 +58,6 @@ def test_models_and_answers(stub):
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (8, 16)
     [answer] = stub.Chat(chat("a", "b", "c", max_tokens=3), metadata=KEY).answers
     assert (answer.text, answer.finish) == ("<a|", messages.FINISH_LENGTH)
-
-
-def test_streams_are_the_same_in_whole_characters(stub):
     chunks = list(stub.CompleteStream(completion("字😀", "é"), metadata=KEY))
     assert [chunk.text for chunk in chunks if chunk.index == 0 and chunk.text] == ["<", "字", "😀", ">"]
     assert "".join(chunk.text for chunk in chunks if chunk.index == 1) == "<é>"
@@ -79,6 +78,8 @@ def refused(call) -> tuple[grpc.StatusCode, str]:
     [
         (completion("a", model="nobody"), "NOT_FOUND", "found 'nobody', there are base, poems"),
         (completion("a", temperature=-1), "INVALID_ARGUMENT", "temperature: found -1.0"),
+        (completion("a", temperature=float("nan")), "INVALID_ARGUMENT", "temperature: found nan"),
+        (completion("a", n=-1), "INVALID_ARGUMENT", "n: found -1"),
         (completion("a", max_tokens=0), "INVALID_ARGUMENT", "max_tokens: found 0"),
         (completion(), "INVALID_ARGUMENT", "prompt: 0 answers wanted"),
         (completion("fail"), "INTERNAL", "the batch of this request failed"),
@@ -121,18 +122,6 @@ def until(happens) -> None:
     deadline = time.monotonic() + 20
     while not happens():
         assert time.monotonic() < deadline
-
-
-@pytest.mark.long
-def test_time_outs():
-    server = start_fake(seconds=0.3)
-    with grpc.insecure_channel(server.grpc) as channel:
-        stub = stubs.GenerationStub(channel)
-        asks = (lambda: stub.Complete(completion("slow endless")), lambda: list(stub.ChatStream(chat("slow endless"))))
-        for ask in asks:
-            code, details = refused(ask)
-            assert code is grpc.StatusCode.DEADLINE_EXCEEDED and "not answered within" in details
-    assert server.stop() == 0
 
 
 def test_health_and_reflection(channel):
@@ -186,3 +175,17 @@ def test_a_message_that_is_never_finished_ends_with_its_connection(monkeypatch):
     ages = {name: 1000 for name in rpc_server.LIMITS if "connection_age" in name}
     monkeypatch.setattr(rpc_server, "LIMITS", rpc_server.LIMITS | ages)
     assert asyncio.run(is_closed_within(20))
+
+
+@pytest.mark.nightly
+def test_the_stubs_are_what_the_command_in_the_proto_makes(tmp_path):
+    """grpcio-tools is among requirements/compare.txt."""
+    pytest.importorskip("grpc_tools")
+    lines = (ROOT / "launch/serving/rpc/generation.proto").read_text().splitlines()
+    [command] = [line.strip("/ ") for line in lines if "-m grpc_tools.protoc" in line]
+    words = command.replace("_out=.", f"_out={tmp_path}").split()
+    subprocess.run([sys.executable, *words[1:]], cwd=ROOT, check=True)
+    made = sorted(tmp_path.rglob("*.py"))
+    assert len(made) == 2
+    for path in made:
+        assert path.read_text() == (ROOT / path.relative_to(tmp_path)).read_text()

@@ -1,15 +1,10 @@
 """launch/commands/serve.py as a user starts it, with a real model: it answers as launch/commands/predict.py does."""
 
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
-import grpc
 import pytest
 
-from launch.serving.rpc import generation_pb2 as messages
-from launch.serving.rpc import generation_pb2_grpc as stubs
-from tests.serving.servers import ROOT, start_serve
+from tests.serving.servers import start_serve, try_to_serve
 
 PROMPTS = ["What is this?", "a", "字 and more", "How many of them are there, and where?"]
 MODELS = ("model", "poems", "prefix")
@@ -34,14 +29,10 @@ def greedy(client, model: str, prompt: str, **more) -> str:
     return client.completions.create(model=model, prompt=prompt, max_tokens=16, temperature=0, **more).choices[0].text
 
 
-def test_it_says_what_it_serves_and_where(server, client):
+def test_greedy_answers_are_the_same_alone_and_in_a_batch(server, client):
     said = " ".join("".join(server.said).split())
     assert "1 ✓ model model = " in said and "2 ✓ model poems = " in said and "LoRA r 4" in said
     assert "a prefix of 4" in said and f"http://127.0.0.1:{server.port}/v1, no key" in said
-    assert [model.id for model in client.models.list()] == list(MODELS)
-
-
-def test_greedy_answers_are_the_same_alone_and_in_a_batch(server, client):
     alone = {(model, prompt): greedy(client, model, prompt) for prompt in PROMPTS for model in MODELS}
     assert len({tuple(alone[model, prompt] for prompt in PROMPTS) for model in MODELS}) == 3  # adapters matter
     before = server.metric("batch_rows_count")
@@ -53,17 +44,15 @@ def test_greedy_answers_are_the_same_alone_and_in_a_batch(server, client):
 
 @pytest.mark.long
 def test_greedy_answers_are_those_of_predict(ranks, served, client):
-    adapters = {"model": []}
-    adapters |= {"poems": ["--adapter_path", served / "lora"], "prefix": ["--adapter_path", served / "prefix"]}
     flags = ["--model_name_or_path", served / "model", "--max_new_tokens", 16, "--device", "cpu"]
-    for model in MODELS:
-        words = [str(word) for word in (*flags, *adapters[model])] + [f"--prompt={prompt}" for prompt in PROMPTS]
-        [said] = ranks(1, "tests.prediction.predict_ranks:predict", words)
+    flags += [f"--prompt={prompt}" for prompt in PROMPTS]
+    adapters = ([], ["--adapter_path", served / "lora"], ["--adapter_path", served / "prefix"])
+    jobs = [[[str(word) for word in (*flags, *adapter)]] for adapter in adapters]
+    for model, said in zip(MODELS, ranks(1, "tests.prediction.predict_ranks:predict_all", jobs)[0], strict=True):
         assert "".join(f"{greedy(client, model, prompt)}\n" for prompt in PROMPTS) == said["stdout"]
 
 
 def test_log_probabilities_are_those_of_the_model(ranks, served, client):
-    """Of prompts in company, with each adapter, and of an answer with an echo and without."""
     ask = {"max_tokens": 8, "temperature": 0, "logprobs": 1}
     for model, adapter in zip(MODELS, (None, str(served / "lora"), str(served / "prefix")), strict=True):
         [expected] = ranks(1, ALONE, str(served / "model"), adapter, [["", prompt] for prompt in PROMPTS])
@@ -78,30 +67,6 @@ def test_log_probabilities_are_those_of_the_model(ranks, served, client):
             assert one.logprobs.token_logprobs == [max(top.values()) for top in one.logprobs.top_logprobs]
 
 
-def test_a_stream_says_the_same_and_grpc_too(server, client):
-    whole = greedy(client, "poems", PROMPTS[0])
-    events = client.completions.create(model="poems", prompt=PROMPTS[0], max_tokens=16, temperature=0, stream=True)
-    assert "".join(event.choices[0].text for event in events) == whole
-    options = messages.Options(max_tokens=16, temperature=0)
-    with grpc.insecure_channel(server.grpc) as channel:
-        chunks = stubs.GenerationStub(channel).CompleteStream(
-            messages.CompleteRequest(model="poems", prompts=[PROMPTS[0]], options=options)
-        )
-        assert "".join(chunk.text for chunk in chunks) == whole
-
-
-def test_a_seed_gives_the_same_answer_beside_others(client):
-    def drawn(seed: int) -> str:
-        options = {"max_tokens": 16, "temperature": 1.5, "top_p": 0.9, "seed": seed}
-        return client.completions.create(model="model", prompt="a", **options).choices[0].text
-
-    alone = drawn(5)
-    with ThreadPoolExecutor(8) as pool:
-        together = list(pool.map(drawn, [5, 6, 7, 5, 8, 9, 5, 6]))
-    assert {together[number] for number in (0, 3, 6)} == {alone}
-    assert len(set(together)) == 5 and together[1] == together[7]
-
-
 def test_a_chat_is_asked_by_the_template_of_the_family(client):
     messages = [{"role": "user", "content": "a"}]
     reply = client.chat.completions.create(model="model", messages=messages, max_tokens=16, temperature=0)
@@ -109,18 +74,8 @@ def test_a_chat_is_asked_by_the_template_of_the_family(client):
     assert reply.choices[0].message.content != greedy(client, "model", "a")
 
 
-def serve(*words: object) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "launch/commands/serve.py", *map(str, words)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-
-
 def test_another_address_wants_a_key_or_insecure(tmp_path):
-    said = serve("--model_name_or_path", tmp_path, "--host", "0.0.0.0")
+    said = try_to_serve("--model_name_or_path", tmp_path, "--host", "0.0.0.0")
     assert said.returncode == 2 and said.stdout == ""
     assert said.stderr.startswith("error: --host: found 0.0.0.0, which others can reach. Give a key (--api_key or ")
 
@@ -129,7 +84,7 @@ def test_another_address_wants_a_key_or_insecure(tmp_path):
 @pytest.mark.parametrize(("key", "sign"), [("schlüssel", "'\\xfc'"), ("two words", "' '"), ("\udcff", "'\\udcff'")])
 def test_a_key_that_no_header_can_carry_is_refused(tmp_path, monkeypatch, key, sign):
     monkeypatch.setenv("SERVE_API_KEY", key)
-    said = serve("--model_name_or_path", tmp_path)
+    said = try_to_serve("--model_name_or_path", tmp_path)
     assert said.returncode == 2
     assert said.stderr.startswith(f"error: SERVE_API_KEY: found {sign} in it, which clients cannot send in a header.")
 
@@ -156,6 +111,6 @@ def test_a_key_that_no_header_can_carry_is_refused(tmp_path, monkeypatch, key, s
 def test_mistakes_are_named(server, served, tmp_path, words, message):
     (tmp_path / "endless.jinja").write_text("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}")
     places = {"root": served, "here": tmp_path, "port": server.port}
-    said = serve("--model_name_or_path", served / "model", *(word.format(**places) for word in words))
+    said = try_to_serve("--model_name_or_path", served / "model", *(word.format(**places) for word in words))
     assert said.returncode == 2
     assert message.format(**places) in said.stderr and "Traceback" not in said.stderr

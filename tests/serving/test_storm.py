@@ -3,21 +3,17 @@ by name, ends when it is told to, and its memory stays what it was."""
 
 import json
 import random
-import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 
-import grpc
 import openai
 import psutil
 import pytest
 
-from launch.serving.rpc import generation_pb2 as messages
-from launch.serving.rpc import generation_pb2_grpc as stubs
-from tests.serving.servers import start_fake
+from tests.serving.servers import start_fake, start_serve
 
 pytestmark = pytest.mark.nightly
 HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -62,29 +58,6 @@ def storm(server) -> None:
     assert answers == [f"<a {number}>" for number in range(200)]
 
 
-def refuse(server) -> None:
-    """What is too much or no sense, each with its status."""
-    assert server.ask("/v1/completions", b" " * (4 * 2**20 + 1))[0] == 413
-    assert server.ask("/v1/completions", b'{"model": "base", "prompt": "a", "temperature": NaN}')[0] == 400
-    assert server.ask("/v1/completions", {"model": "base", "prompt": "a", "stop": ["x"] * 10_000})[0] == 400
-    for host in ("rebound.example", "localhost.rebound.example", "127.0.0.1.rebound.example", "[::1", ""):
-        assert server.ask("/v1/models", headers={"Host": host})[0] == 400, host
-    with grpc.insecure_channel(server.grpc) as channel:
-        for request, code in (
-            (messages.CompleteRequest(model="base", prompts=["x" * (4 * 2**20 + 1)]), "RESOURCE_EXHAUSTED"),
-            (completion("a", temperature=float("nan")), "INVALID_ARGUMENT"),
-            (completion("a", stop=["x"] * 10_000), "INVALID_ARGUMENT"),
-            (completion("a", n=-1), "INVALID_ARGUMENT"),
-        ):
-            with pytest.raises(grpc.RpcError) as error:
-                stubs.GenerationStub(channel).Complete(request, timeout=20)
-            assert error.value.code().name == code
-
-
-def completion(prompt: str, **options) -> messages.CompleteRequest:
-    return messages.CompleteRequest(model="base", prompts=[prompt], options=messages.Options(**options))
-
-
 def test_memory_is_flat_and_others_are_answered(server):
     process = psutil.Process(server.process.pid)
     used = [process.memory_info().rss]
@@ -94,7 +67,8 @@ def test_memory_is_flat_and_others_are_answered(server):
         connection.sendall(HEAD[:60])
     for _ in range(3):
         storm(server)
-        refuse(server)
+        assert server.ask("/v1/completions", b" " * (4 * 2**20 + 1))[0] == 413
+        assert server.ask("/v1/completions", {"model": "base", "prompt": "a", "stop": ["x"] * 10_000})[0] == 400
         used.append(process.memory_info().rss)
     for connection in crawling:
         with connection:
@@ -110,21 +84,26 @@ def test_memory_is_flat_and_others_are_answered(server):
     assert server.stop() == 0
 
 
-def test_a_stop_under_load_answers_what_runs_and_ends(server):
-    with ThreadPoolExecutor(100) as pool:
-        waiting = [pool.submit(whole, server, number) for number in range(100)]
-        server.wait_for("running_rows", 4)
-        server.process.send_signal(signal.SIGTERM)
-        found = [one.result() for one in waiting]
-    assert server.process.wait(timeout=60) == 0
-    assert set(found) <= {"answered", "refused"} and "answered" in found
-    assert "Traceback" not in "".join(server.said)
+def test_memory_for_keys_and_values_is_flat_and_limited(served):
+    """Of a real model: what can never fit is refused."""
+    flags = ("--kv_cache_gb", 1024 * 1024 / 2**30, "--device", "cpu")  # 1,024 tokens take 1 KiB each
+    server = start_serve("--model_name_or_path", served / "model", *flags)
+    assert "keys and values: 1,024 tokens of 1,024 bytes" in " ".join("".join(server.said).split())
+    client, process, draw = server.client(), psutil.Process(server.process.pid), random.Random(0)
 
+    def ask(size: int) -> str:
+        prompt = [draw.randrange(5, 200) for _ in range(size)]
+        return client.completions.create(model="model", prompt=prompt, max_tokens=12).choices[0].finish_reason
 
-def whole(server, number: int) -> str:
-    """A stream that begins comes to its end; the others are refused."""
-    try:
-        reply = server.client().completions.create(model="base", prompt=f"slow {number}", max_tokens=50)
-    except (openai.APIConnectionError, openai.InternalServerError):
-        return "refused"
-    return "answered" if reply.choices[0].text == f"<slow {number}>" else reply.choices[0].text
+    with pytest.raises(
+        openai.BadRequestError, match=r"1060 tokens with the answer, .* memory for 1024 \(--kv_cache_gb"
+    ):
+        client.completions.create(model="model", prompt=[7] * 60, max_tokens=1000)
+    used = [process.memory_info().rss]
+    with ThreadPoolExecutor(32) as pool:
+        for _ in range(4):
+            assert all(pool.map(ask, [draw.randrange(1, 90) for _ in range(120)]))
+            used.append(process.memory_info().rss)
+    first, *_, last = (after - before for before, after in pairwise(used))
+    assert last < max(8 * 2**20, first / 2), used  # the first fills what is kept: pools, arenas, blocks
+    assert server.stop() == 0

@@ -16,42 +16,31 @@ def streamed(data: bytes) -> list[str]:
     return [*(decoder.put(byte) for byte in data), decoder.rest()]
 
 
-def test_no_piece_is_cut_within_a_character():
+def test_characters_are_whole_and_random_bytes_as_decoded_in_one():
     assert streamed("aé字".encode()) == ["a", "", "é", "", "", "字", ""]
-
-
-def test_what_is_no_character_comes_when_it_is_certain():
-    assert "".join(streamed(b"a\xff\xfeb\xe5\xad")) == decode(b"a\xff\xfeb\xe5\xad")
-
-
-def test_random_bytes_come_as_they_are_decoded_in_one():
     draw = random.Random(0)
     for _ in range(200):
         size, signs = draw.randrange(30), draw.choice([b"ab\xc3\xa9\xe5\xad\x97\xf0\x9f\x98\x80", b"\xe5\xad\x97\xff"])
         data = bytes(draw.choice(signs) for _ in range(size))
         assert "".join(streamed(data)) == decode(data)
+    decoder = Decoder(spaces_before_all_but_the_first)
+    assert [decoder.put(one) for one in (1, 2, 3, 4)] == ["1", " 2", " 3", " 4"]
 
 
-def test_a_long_answer_is_not_decoded_from_its_beginning_each_time():
+def test_nothing_is_decoded_again_each_time():
     lengths = []
     decoder = Decoder(lambda ids: lengths.append(len(ids)) or decode(ids))
     for byte in b"word " * 200:
         decoder.put(byte)
     assert max(lengths) <= 2
-
-
-def test_ids_of_no_text_and_bytes_of_no_character_are_not_decoded_again_each_time():
-    """0 is a special token. A character that begins between them is whole."""
+    # 0 is a special token. A character that begins between them is whole.
     for data in (bytes(2000), b"\xff" * 2000, b"\xe5" + bytes(2000), "字".encode()[1:] * 1000):
         given, data = [], b"a" + data + "字".encode() + b" b"
         decoder = Decoder(lambda ids, given=given: given.append(len(ids)) or decode([one for one in ids if one]))
         pieces = [decoder.put(byte) for byte in data]
         assert "".join(pieces) == decode(data.replace(b"\0", b""))
         assert sum(given) < 50 * len(data)
-
-
-def test_ids_that_are_taken_are_decoded_once_at_the_end():
-    """After what is returned as it comes, such as the text before an answer."""
+    # After what is returned as it comes, such as the text before an answer.
     given = []
     decoder = Decoder(lambda ids: given.append(len(ids)) or decode(ids))
     begun = decoder.put(ord("a"))
@@ -75,11 +64,6 @@ def test_a_copy_of_a_decoder_goes_on_by_itself():
 
 def spaces_before_all_but_the_first(ids: list[int]) -> str:
     return " ".join(str(one) for one in ids)  # as sentencepiece does: the first word of a text has none
-
-
-def test_the_space_before_a_word_is_kept():
-    decoder = Decoder(spaces_before_all_but_the_first)
-    assert [decoder.put(one) for one in (1, 2, 3, 4)] == ["1", " 2", " 3", " 4"]
 
 
 @pytest.mark.parametrize(

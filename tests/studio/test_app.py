@@ -74,7 +74,7 @@ def test_what_is_refused_is_not_started(client, runs, monkeypatch, tmp_path):
     assert runs.started == [("lora-qwen3-8b", {}, "rehearse")]
 
 
-def test_what_no_path_can_be_is_a_mistake_of_the_request(client, monkeypatch, tmp_path):
+def test_what_no_path_can_be_and_a_large_body_are_mistakes_of_the_request(client, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert client.get("/api/records", headers=KEY, params={"output": "build", "offset": -5}).status_code == 422
     for path, given in [
@@ -91,6 +91,8 @@ def test_what_no_path_can_be_is_a_mistake_of_the_request(client, monkeypatch, tm
             reply.status_code,
             reply.text[:300],
         )
+    big = CHOICE | {"ARGS": "x" * app.LARGEST_BODY}
+    assert client.post("/api/plan", headers=KEY, json=big).status_code == 413
 
 
 def test_messages_are_translated_and_names_are_not(client):
@@ -101,12 +103,7 @@ def test_messages_are_translated_and_names_are_not(client):
     assert wrong.status_code == 400 and "发现 'x'" in wrong.json()["detail"]
 
 
-def test_a_large_body_is_refused(client):
-    big = CHOICE | {"ARGS": "x" * app.LARGEST_BODY}
-    assert client.post("/api/plan", headers=KEY, json=big).status_code == 413
-
-
-def test_every_word_of_the_page_is_translated():
+def test_every_word_of_the_page_is_translated_and_nothing_loaded_from_elsewhere():
     scripts = "".join(path.read_text() for path in PAGE.glob("*.js"))
     page = (PAGE / "index.html").read_text()
     words = set(re.findall(r'\bt\("([^"]+)"\)', scripts)) | set(re.findall(r"data-t>([^<]+)<", page))
@@ -117,9 +114,6 @@ def test_every_word_of_the_page_is_translated():
     methods = {recipe["method"] for recipe in offered()["recipes"]}
     assert charts
     assert set(json.loads((PAGE / "zh.json").read_text())) == words | set(charts) | states | methods
-
-
-def test_nothing_is_loaded_from_elsewhere():
     for path in PAGE.iterdir():
         found = re.findall(r"""(?:https?:)?//[\w.]+|(?:src|href)="/|fetch\(["`]/""", path.read_text())
         assert [one for one in found if one != "http://www.w3.org"] == [], path.name

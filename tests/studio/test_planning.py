@@ -40,25 +40,13 @@ def test_the_plan_is_that_of_make(chosen, tmp_path):
     assert stages == [stage["peak_bytes"] for stage in plan["stages"]]
 
 
-def test_the_duration_has_the_pass_before_training():
+def test_the_command_the_duration_and_what_empty_controls_mean():
     found = plan_of(choice("dpo-llama3-8b", ARGS="--max_steps 300"))
     assert found["calibrated"] and found["duration"] == duration(found["plan"]["time"]["steps_seconds"])
-
-
-def test_the_command_and_what_empty_controls_mean():
     found = plan_of(choice("lora-qwen3-8b", GPUS="2", ARGS="--max_length 2048"))
     assert found["command"] == "lora-qwen3-8b GPUS=2 ARGS='--max_length 2048'"
-    assert found["values"] | {"MODEL": "", "DATA": "", "OUTPUT": ""} == {
-        "tokens": "2048",
-        "micro_batch": "1",
-        "accumulation": "8",  # 16 samples a step over 2 cards
-        "MODEL": "",
-        "DATA": "",
-        "OUTPUT": "",
-        "GPUS": "2",
-        "PROCESSES": "2",
-        "NNODES": "1",
-    }
+    values = {"tokens": "2048", "micro_batch": "1", "accumulation": "8", "GPUS": "2", "PROCESSES": "2", "NNODES": "1"}
+    assert found["values"] == found["values"] | values, "16 samples a step over 2 cards"
     assert "--gradient_accumulation_steps 8" in found["launch"]
 
 
@@ -93,7 +81,7 @@ def test_an_unknown_recipe_or_variable_is_an_error():
 @pytest.mark.parametrize(
     ("offers", "chosen"),
     [
-        (layouts_of, choice("lora-1gpu")),
+        (layouts_of, choice("lora-1gpu", ARGS="--learning_rate 1e-5")),
         (advice_of, choice("finetune-llama7b", CARD="A100-40G")),  # faster
         *(
             pytest.param(*further, marks=pytest.mark.long)
@@ -109,15 +97,11 @@ def test_an_offer_that_is_taken_has_the_memory_that_it_names(offers, chosen):
     found = offers(chosen)
     assert found
     for offer in found:
+        assert offer["args"].startswith(chosen.variables.get("ARGS", "--")), "the user's flags stay"
         taken = plan_of(Choice(chosen.recipe, chosen.variables | {"ARGS": offer["args"]}))
         further = any(note.startswith("FIT for ") for note in taken["notes"])  # then it is smaller still
         assert taken["fits"] and taken["plan"]["peak_bytes"] <= offer["peak_bytes"], offer
         assert taken["plan"]["peak_bytes"] == offer["peak_bytes"] or (further and offers is advice_of), offer
-
-
-def test_the_flags_of_the_user_stay_in_an_offer():
-    [first, *_] = layouts_of(choice("lora-1gpu", ARGS="--learning_rate 1e-5"))
-    assert first["args"].startswith("--learning_rate 1e-5 --")
 
 
 def test_the_checks_are_those_of_a_start(monkeypatch, tmp_path):
@@ -139,19 +123,15 @@ def test_several_nodes_are_planned_and_not_started():
     assert not fault["ok"] and fault["found"].startswith("NNODES: found 2, the studio starts a run on this machine")
 
 
-def test_the_length_is_set_by_the_flag_that_the_recipe_has():
-    flags = {recipe["target"]: recipe["length_flag"] for recipe in offered()["recipes"]}
+def test_all_recipes_are_offered_with_the_flag_that_sets_their_length():
+    found = offered()
+    flags = {recipe["target"]: recipe["length_flag"] for recipe in found["recipes"]}
+    methods = {recipe["target"]: recipe["method"] for recipe in found["recipes"]}
+    assert (methods["pretrain-tiny"], methods["dpo-lora-qwen2.5-7b"]) == ("pretraining", "preferences")
+    assert methods["pretrain-baichuan13b-lora"] == "LoRA"
     assert flags["pretrain-baichuan13b-lora"] == "max_seq_length"  # by its script, not by its method
     lengths = {"max_seq_length", "max_length"}
     assert {recipe.target: lengths & recipe.flags.keys() for recipe in load_recipes(ROOT)} == {
         target: {flag} for target, flag in flags.items()
     }
-
-
-def test_all_recipes_are_offered():
-    found = offered()
-    targets = {recipe["target"]: recipe["method"] for recipe in found["recipes"]}
-    assert targets["lora-tiny"] == "LoRA" and targets["pretrain-tiny"] == "pretraining"
-    assert targets["dpo-lora-qwen2.5-7b"] == "preferences" and targets["prefix-llama7b"] == "prefix tuning"
-    assert targets["reward-lora-qwen2.5-7b"] == "reward model" and targets["pretrain-baichuan13b-lora"] == "LoRA"
     assert found["cards"]["4090"] == 24 and "qwen3-8b" in found["models"]

@@ -37,6 +37,9 @@ def test_a_run_goes_on_without_the_studio_and_is_asked_to_end(chosen, monkeypatc
     monkeypatch.setenv("ARGS", "--port 1")  # make studio's own
     monkeypatch.setenv("MAKEFLAGS", " -- ARGS=--port\\ 1")
     runs = Runs()
+    with pytest.raises(UserError, match="action: found 'delete', allowed: rehearse, run"):
+        runs.start(chosen, "delete")
+    assert not Path("build").exists()
     output = runs.start(chosen, "rehearse")
     assert output == "build/mine/output"
     wait_for(lambda: "session" in runs.log(output, "console"))
@@ -53,12 +56,6 @@ def test_a_run_goes_on_without_the_studio_and_is_asked_to_end(chosen, monkeypatc
     assert runs.log(output, "console").endswith("\nsaved")
     with pytest.raises(UserError, match="does not run, or was not started here"):
         runs.stop(row["name"])
-
-
-def test_an_action_that_there_is_not(chosen):
-    with pytest.raises(UserError, match="action: found 'delete', allowed: rehearse, run"):
-        Runs().start(chosen, "delete")
-    assert not Path("build").exists()
 
 
 def test_a_second_start_in_the_folder_of_a_run_is_refused(chosen):

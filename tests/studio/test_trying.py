@@ -51,7 +51,7 @@ def client(here):
         trial.stop()
 
 
-def test_what_a_folder_has(here):
+def test_what_a_folder_has_that_has_a_name(here):
     model = Result.read(result_of(here / "model", "config.json"))
     assert (model.kind, model.base, list(model.conversions(""))) == ("model", "", ["export"])
     lora = Result.read("run/output")
@@ -64,6 +64,10 @@ def test_what_a_folder_has(here):
     found = Result.read(prefix)
     assert (found.kind, found.base, found.conversions("")) == ("prefix", "opt-125m", {})
     assert Result.read(prefix, "nowhere/none").weights_bytes is None
+    with pytest.raises(UserError, match="^folder: found '~nobody-of-that-name/x', which is none"):
+        Result.read("~nobody-of-that-name/x")
+    with pytest.raises(UserError, match="^output: found .*, which is no name of a folder"):
+        Result.read("run/output").conversions("a\0b")
 
 
 @pytest.mark.parametrize(
@@ -74,13 +78,6 @@ def test_a_folder_without_a_result(here, folder, said):
     (here / "empty").mkdir()
     with pytest.raises(UserError, match=f"folder: .*{said}"):
         Result.read(folder)
-
-
-def test_a_name_that_is_no_path_is_refused(here):
-    with pytest.raises(UserError, match="^folder: found '~nobody-of-that-name/x', which is none"):
-        Result.read("~nobody-of-that-name/x")
-    with pytest.raises(UserError, match="^output: found .*, which is no name of a folder"):
-        Result.read("run/output").conversions("a\0b")
 
 
 def test_commands_are_those_of_make(here):
