@@ -114,7 +114,7 @@ def test_cpu(tmp_path, monkeypatch, flags, ok, shown):
     assert bool(finding.fix) is not ok
 
 
-def test_cards_of_a_kind_are_counted():
+def test_cards_ports_and_proxy(monkeypatch):
     assert doctor_checks.check_cards([A100, A100, V100]).found == (
         "2 x NVIDIA A100-SXM4-80GB, 80.0 GiB, compute capability 8.0; "
         "1 x Tesla V100-SXM2-32GB, 32.0 GiB, compute capability 7.0"
@@ -122,6 +122,17 @@ def test_cards_of_a_kind_are_counted():
     assert "rehearsed" in doctor_checks.check_cards([]).found
     (finding,) = doctor_checks.check_gpus([], None, "12.6", nvml_installed=False)
     assert finding.ok and "nvidia-ml-py is not installed" in finding.found
+    assert doctor_checks.check_ports().ok
+
+    def refuse(address):
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    finding = doctor_checks.check_ports()
+    assert not finding.ok and "Operation not permitted" in finding.found and "loopback" in finding.fix
+    assert doctor_checks.check_proxy({"http_proxy": ""}).found == "none set"
+    finding = doctor_checks.check_proxy({"https_proxy": "http://proxy:3128"})
+    assert finding.ok and finding.found.startswith("https_proxy: paddle.distributed.launch unsets it")
 
 
 def disk_of(monkeypatch, **gib):
@@ -140,20 +151,3 @@ def test_disk_and_shared_memory(tmp_path, monkeypatch):
         disk_of(monkeypatch, **{words: good})
         assert check(tmp_path).ok
     assert doctor_checks.check_shared_memory(tmp_path / "none").ok
-
-
-def test_ports(monkeypatch):
-    assert doctor_checks.check_ports().ok
-
-    def refuse(address):
-        raise PermissionError("Operation not permitted")
-
-    monkeypatch.setattr(socket, "create_server", refuse)
-    finding = doctor_checks.check_ports()
-    assert not finding.ok and "Operation not permitted" in finding.found and "loopback" in finding.fix
-
-
-def test_proxy():
-    assert doctor_checks.check_proxy({"http_proxy": ""}).found == "none set"
-    finding = doctor_checks.check_proxy({"https_proxy": "http://proxy:3128"})
-    assert finding.ok and finding.found.startswith("https_proxy: paddle.distributed.launch unsets it")

@@ -45,18 +45,7 @@ def make(folder, *arguments, **environment):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, env=os.environ | environment)
 
 
-def test_a_config_counts_on_the_command_line_alone(house):
-    """Other tools have a variable of that name in the environment."""
-    done = make(house, "plan-pretrain-llama7b", CONFIG="Release")
-    assert done.stdout == "plan pretrain.sh GPUS= ARGS=\n"
-    told = "CONFIG of the environment is not read: make plan-pretrain-llama7b CONFIG=FILE takes a file of arguments\n"
-    assert done.stderr == told
-    for environment in ({}, {"CONFIG": "Release"}):
-        done = make(house, "plan-pretrain-llama7b", "CONFIG=sft.json", **environment)
-        assert (done.stdout, done.stderr) == ("plan pretrain.sh GPUS= ARGS= CONFIG=sft.json\n", "")
-
-
-def test_plain_make_lists_targets_and_recipes(house):
+def test_plain_make_lists_targets_and_recipes_but_one_that_cannot_be_read(house):
     lines = make(house).stdout.splitlines()
     targets = "setup setup-gpu lock doctor test test-long demo fit certify dashboard import clean"
     for target in targets.split():
@@ -67,9 +56,6 @@ def test_plain_make_lists_targets_and_recipes(house):
     wrapped = lines.index("  pretrain-tiny             CPU      A small A small A small A small A small A")
     assert lines[wrapped + 1] == " " * 37 + "small one"
     assert make(house, "help").stdout.splitlines() == lines
-
-
-def test_a_recipe_that_cannot_be_read_leaves_the_others_as_they_are(house):
     path = house / "recipes" / "tiny" / "pretrain.sh"
     path.write_text(path.read_text() + "echo more\n")
     mine = house / "recipes" / "mine"
@@ -82,14 +68,6 @@ def test_a_recipe_that_cannot_be_read_leaves_the_others_as_they_are(house):
     assert make(house, "print-lora-1gpu").stdout == "print lora.sh GPUS= ARGS=\n"
 
 
-def test_without_python_every_target_says_so(house):
-    python = house / "python"
-    python.write_text("#!/bin/sh\nexit 1\n")
-    python.chmod(0o755)
-    done = make(house, "-k", "help", "pretrain-llama7b", f"PYTHON={python}")
-    assert done.returncode == 2 and done.stderr.count(f"error: PYTHON={python} is not a Python 3.10 to 3.12") == 2
-
-
 @pytest.mark.parametrize(("target", "first"), [("help", "Usage: make TARGET"), ("data", "  data-clean      Leave out")])
 def test_help_is_no_wider_than_a_terminal_and_a_reader_may_stop(target, first):
     lines = make(ROOT, target).stdout.splitlines()
@@ -98,7 +76,7 @@ def test_help_is_no_wider_than_a_terminal_and_a_reader_may_stop(target, first):
     assert (done.stdout, done.stderr) == (f"{lines[0]}\n", "")
 
 
-def test_the_forms_of_a_recipe(house):
+def test_the_forms_of_a_recipe_and_its_variables(house):
     forms = ("", "rehearse-", "print-", "plan-", "k8s-")
     done = make(house, *(f"{form}pretrain-llama7b" for form in forms))
     assert done.stdout == "".join(f"{form.rstrip('-') or 'run'} pretrain.sh GPUS= ARGS=\n" for form in forms)
@@ -107,6 +85,16 @@ def test_the_forms_of_a_recipe(house):
     assert done.stdout == "".join(f"{form.rstrip('-') or 'run'} lora.sh GPUS=2 ARGS=\n" for form in forms)
     told = [f"make {form}lora-llama7b is another name of make {form}lora-1gpu" for form in forms]
     assert done.stderr.splitlines() == told
+    result = make(house, "print-pretrain-llama7b", "GPUS=4", "ARGS=--max_steps 10 --seed 1", "ACTION=run", "CODE=3")
+    assert result.stdout == "print pretrain.sh GPUS=4 ARGS=--max_steps 10 --seed 1\n" and result.returncode == 2
+    # Other tools have a variable of that name in the environment.
+    done = make(house, "plan-pretrain-llama7b", CONFIG="Release")
+    assert done.stdout == "plan pretrain.sh GPUS= ARGS=\n"
+    told = "CONFIG of the environment is not read: make plan-pretrain-llama7b CONFIG=FILE takes a file of arguments\n"
+    assert done.stderr == told
+    for environment in ({}, {"CONFIG": "Release"}):
+        done = make(house, "plan-pretrain-llama7b", "CONFIG=sft.json", **environment)
+        assert (done.stdout, done.stderr) == ("plan pretrain.sh GPUS= ARGS= CONFIG=sft.json\n", "")
 
 
 def test_verify_gpu_is_certify_now():
@@ -115,11 +103,6 @@ def test_verify_gpu_is_certify_now():
     only = "--only=recipe-lora-1gpu"
     assert said == f"echo 'make verify-gpu is another name of make certify ARGS={only}' >&2; \\"
     assert command.split("python ")[1].split() == f"launch/commands/certify.py {only} --pretend".split()
-
-
-def test_variables_reach_the_recipe_and_its_exit_code_make(house):
-    result = make(house, "print-pretrain-llama7b", "GPUS=4", "ARGS=--max_steps 10 --seed 1", "ACTION=run", "CODE=3")
-    assert result.stdout == "print pretrain.sh GPUS=4 ARGS=--max_steps 10 --seed 1\n" and result.returncode == 2
 
 
 @pytest.mark.parametrize(
@@ -144,7 +127,7 @@ def test_a_variable_that_is_missing_is_told_as_make_knows_it(house, given, missi
     assert "error:" not in make(house, "-o", "setup", "-n", *targets, "ARGS=--help").stdout
 
 
-def test_an_unknown_target_is_refused_and_the_nearest_named(house):
+def test_without_python_or_by_an_unknown_target_every_target_says_so(house):
     meant = {
         "pretrain-llama8b": "make pretrain-llama7b or ",
         "plan-lora1gpu": "make plan-lora-1gpu or ",
@@ -159,6 +142,11 @@ def test_an_unknown_target_is_refused_and_the_nearest_named(house):
         assert line.startswith(f"error: make {mistyped}: there is no such target.")
         assert line.endswith("`make help` lists all.")
         assert f"Did you mean {near}" in line if near else "Did" not in line
+    python = house / "python"
+    python.write_text("#!/bin/sh\nexit 1\n")
+    python.chmod(0o755)
+    done = make(house, "-k", "help", "pretrain-llama7b", f"PYTHON={python}")
+    assert done.returncode == 2 and done.stderr.count(f"error: PYTHON={python} is not a Python 3.10 to 3.12") == 2
 
 
 def test_clean_keeps_what_people_made(house):

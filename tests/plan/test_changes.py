@@ -126,11 +126,6 @@ def test_a_change_keeps_the_samples_of_a_step(flags, accumulation):
     assert int(changed["per_device_train_batch_size"][0]) * int(accumulation) * layout.data_ranks == 8 * 4 * 4
 
 
-def test_two_changes_of_a_kind_exclude_each_other():
-    stages = tuple(Edit(stage, "sharding", {"sharding": stage}) for stage in ("stage1", "stage2"))
-    assert with_edits(asked(PRETRAIN, 4), stages) is None
-
-
 def advise(words: str, processes: int, script: str = "launch/run_pretrain.py"):
     return cheapest_changes(run_of(words, processes, script), CARD, preflight.is_legal)
 
@@ -173,18 +168,15 @@ def test_changes_are_combined_where_one_is_not_enough(monkeypatch, needs, found,
     assert [change.title for change in changes_found] == found and changes_found[0].arguments == arguments
 
 
-def test_ties_go_in_the_literatures_order(monkeypatch):
-    stub_memory(monkeypatch, lambda job: 50 if job.micro_batch < 8 or job.recompute else 100)
-    monkeypatch.setattr(changes, "_seconds_a_token", lambda job, card: 1.0)
-    assert [change.title for change in advise(f"{PRETRAIN} {HALF}", 8)] == ["micro batch 4", "recompute core_attn"]
-
-
-def test_nothing_illegal_is_offered(monkeypatch):
+def test_nothing_illegal_is_offered_and_ties_go_in_the_literatures_order(monkeypatch):
     """Stage 3 with tensor parallel is not, nor the word offload, which upstream mistakes."""
     stub_memory(monkeypatch, lambda job: 50 if job.layout.sharding == "stage3" else 100)
     found = advise(f"{PRETRAIN} {HALF} --tensor_parallel_degree 2", 8)
     assert found == []
     assert "no change of the list makes it fit" in advice_lines(found)[0]
+    stub_memory(monkeypatch, lambda job: 50 if job.micro_batch < 8 or job.recompute else 100)
+    monkeypatch.setattr(changes, "_seconds_a_token", lambda job, card: 1.0)
+    assert [change.title for change in advise(f"{PRETRAIN} {HALF}", 8)] == ["micro batch 4", "recompute core_attn"]
 
 
 def test_what_else_is_trained_is_said(monkeypatch):
@@ -210,18 +202,20 @@ def test_a_smaller_model_brings_its_tokenizer_and_is_combined_only_where_nothing
     assert smaller.flags["model_name_or_path"].startswith("facebook/")
 
 
-def test_all_divisions_are_tried():
+def test_all_divisions_are_tried_but_no_two_changes_of_a_kind():
     ways = changes._timed(run_of(f"{PRETRAIN} {HALF}", 4), CARD, preflight.is_legal, 64)
     tried = {time.job.layout for time, _ in ways}
     assert len(tried) == 12 and all(layout.processes == 4 for layout in tried)
     assert {layout.sharding for layout in tried} == {"", "stage1", "stage2", "stage3"}
+    stages = tuple(Edit(stage, "sharding", {"sharding": stage}) for stage in ("stage1", "stage2"))
+    assert with_edits(asked(PRETRAIN, 4), stages) is None
 
 
 def fastest(words: str, processes: int):
     return changes.fastest_layouts(run_of(words, processes), CARD, preflight.is_legal, 64)
 
 
-def test_layouts_are_legal_different_fit_and_sorted(monkeypatch):
+def test_layouts_are_legal_different_fit_and_sorted_or_the_smallest_is_named(monkeypatch):
     stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + 160 / job.layout.processes * job.layout.data_ranks)
     found = fastest(f"{PRETRAIN} {HALF}", 4)
     assert len({candidate.job.layout for candidate in found}) == len(found) == 3
@@ -232,6 +226,11 @@ def test_layouts_are_legal_different_fit_and_sorted(monkeypatch):
         assert preflight.is_legal(run_of(PRETRAIN, 4).with_words(candidate.flags)), flag_words(candidate.flags)
         assert candidate.job == Job.from_flags("launch/run_pretrain.py", candidate.flags, 4, CARD)
         assert candidate.job.global_batch == 64
+    stub_memory(monkeypatch, lambda job: 100 + job.micro_batch + (0 if job.recompute else 10))
+    run = run_of(f"{PRETRAIN} {HALF}", 2)
+    assert changes.fastest_layouts(run, CARD, preflight.is_legal, 8) == []
+    smallest = changes.smallest_layout(run, CARD, preflight.is_legal, 8)
+    assert (smallest.job.micro_batch, smallest.job.recompute) == (1, "full")
 
 
 def test_what_is_faster_is_told_with_flags_that_make_it_so(monkeypatch):
@@ -260,11 +259,3 @@ def test_no_faster_layout_than_those_found_fits(monkeypatch):
     ways = [way for way in changes._timed(run_of(f"{PRETRAIN} {HALF}", 4), CARD, preflight.is_legal, 64)]
     fitting = [time for time, _ in ways if needs[time.job.layout.sharding] + 10 * time.job.micro_batch < 79.15]
     assert fastest(f"{PRETRAIN} {HALF}", 4)[0].time.step_seconds == min(time.step_seconds for time in fitting)
-
-
-def test_what_needs_least_is_named_where_nothing_fits(monkeypatch):
-    stub_memory(monkeypatch, lambda job: 100 + job.micro_batch + (0 if job.recompute else 10))
-    run = run_of(f"{PRETRAIN} {HALF}", 2)
-    assert changes.fastest_layouts(run, CARD, preflight.is_legal, 8) == []
-    smallest = changes.smallest_layout(run, CARD, preflight.is_legal, 8)
-    assert (smallest.job.micro_batch, smallest.job.recompute) == (1, "full")

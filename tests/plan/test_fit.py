@@ -124,7 +124,7 @@ def test_mistakes(arguments, message, tmp_path):
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
-def test_every_method_has_a_recipe():
+def test_every_method_has_a_recipe_and_preferences_their_rows_and_reference():
     modules = {"pretrain": "run_pretrain"} | dict.fromkeys(("dpo", "dpo-lora", "dpo-qlora", "kto-lora"), "run_dpo")
     trained = dict.fromkeys(("lora", "qlora", "dpo-lora", "dpo-qlora", "kto-lora"), "lora") | {
         "prefix": "prefix_tuning"
@@ -138,9 +138,6 @@ def test_every_method_has_a_recipe():
         assert found.processes >= 1 and found.flags.seed == 7
         assert ("weight_quantize_algo" in found.words) == ("qlora" in method)
         assert "chat_template" not in found.words
-
-
-def test_preferences_are_planned_with_their_rows_and_reference():
     methods = {"dpo": ("sigmoid", PRECOMPUTED, 2), "dpo-qlora": ("sigmoid", ADAPTER_OFF, 2)}
     for method, planned in (methods | {"kto-lora": ("kto", ADAPTER_OFF, 1)}).items():
         job = Job.from_run(fit.run_of_recipe(method, "facebook/llama-7b", {}))

@@ -116,16 +116,13 @@ def test_tensor_parallel_and_stage_3_over_the_network():
     assert part(GATHER, layout=Layout(1, 16, 1, 1, "stage3")) - within == pytest.approx(added)
 
 
-def test_each_tensor_parallel_rank_sends_its_part_to_a_stage_on_another_node():
+def test_what_stages_send_over_the_network():
     layout, size = Layout(1, 1, 8, 2, ""), 4 * 2048 * 4096 * 2
     once = 2 * size / NVLINK + 2 * START  # the parts are put together within the node
     assert part(PIPELINE, layout=layout) == pytest.approx(8 * (once + 2 * size / 8 / WIRE + 2 * HOP))
     assert part(PIPELINE, layout=layout, sequence_parallel=True) == pytest.approx(8 * (2 * size / 8 / WIRE + 2 * HOP))
     assert part(PIPELINE, layout=layout, whole_sends=True) == pytest.approx(8 * (2 * size / WIRE + 2 * HOP))
     assert part(PIPELINE, layout=Layout(1, 1, 2, 2, ""), nodes=1, network=None) == pytest.approx(8 * once)
-
-
-def test_virtual_stages_divide_the_bubble_and_multiply_the_sends():
     job = JOB.changed(layout=Layout(1, 1, 8, 2, ""), sequence_parallel=True)
     plain, interleaved = (plan_time(job.changed(engine=Engine(virtual_stages=count)), A100).parts for count in (1, 4))
     assert interleaved[PIPELINE] == pytest.approx(4 * plain[PIPELINE])

@@ -58,7 +58,13 @@ def test_what_preferences_are_compared_with_is_told_after_the_model(plan, flags,
     assert line in shown[1:3]  # the model may take two
 
 
-def test_a_pass_before_training_is_told_and_takes_the_time_that_each_step_saves(plan):
+def test_a_reward_model_has_a_score_in_place_of_its_output_layer(plan):
+    shown = plan("launch/run_reward.py", "--model_name_or_path", "llama-7b", *HALF).stdout
+    assert "6.61 billion parameters" in shown, "4096 x 1 for 4096 x 32000"
+    assert "a reward model: one score of a text in place of logits" in shown
+
+
+def test_json_has_the_documented_keys_and_the_time_of_a_pass_before_training(plan):
     reference = [
         plan("--format", form, *DPO, "--reference", kind, *HALF).stdout
         for form, kind in (("text", "precomputed"), ("json", "precomputed"), ("json", "copy"))
@@ -67,9 +73,6 @@ def test_a_pass_before_training_is_told_and_takes_the_time_that_each_step_saves(
     once, each = (json.loads(text)["time"] for text in reference[1:])
     assert once["step_seconds"] < 0.8 * each["step_seconds"] and "reference" not in once["parts_seconds"]
     assert once["million_samples_days"] == pytest.approx(each["million_samples_days"], rel=1e-9)
-
-
-def test_json_has_the_documented_keys(plan):
     found = json.loads(plan("--gpus", "8", "--format", "json", "llama-7b", "--sharding", "stage2", *HALF).stdout)
     documented = (ROOT / "docs" / "plan.md").read_text()
     assert all(f"`{key}`" in documented for key in found)
@@ -110,16 +113,13 @@ def test_every_recipe_fits_the_hardware_that_it_names():
     assert [path for path, plan in plans.items() if plan["fits"] is False] == []  # None: on a CPU no card is named
 
 
-def test_flags_of_the_command_line_count(recipe):
+def test_flags_of_the_command_line_and_the_number_of_nodes_count(recipe):
     path = "llama-7b/pretrain"
     stated, changed = (json.loads(recipe(path, FORMAT="json", ARGS=one).stdout) for one in ("", "--recompute 1"))
     assert changed["peak_bytes"] < stated["peak_bytes"]
     small = recipe(path, GPU_MEMORY_GB="16")
     assert small.returncode == 0 and "DOES NOT FIT" in small.stdout
     assert recipe(path, FORMAT="xml").stderr.startswith("error: FORMAT: found 'xml'")
-
-
-def test_a_plan_of_several_nodes_needs_only_their_number(recipe):
     shown = recipe("llama-7b/pretrain-4d", NNODES="16")
     text = " ".join(shown.stdout.split())
     assert shown.returncode == 0, shown.stderr

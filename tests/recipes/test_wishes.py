@@ -34,13 +34,25 @@ def test_what_wins(machine, flags, variables, changed):
     assert {name: printed[name] for name in changed} == {name: [value] for name, value in changed.items()}
 
 
-def test_a_model_that_cannot_pack_is_padded_with_a_line(machine):
+def test_a_model_that_cannot_pack_a_kind_of_card_and_the_commands_of_all_nodes(machine):
     done = machine.run("llama-7b/lora", ACTION="print", FIT="off", MODEL="glm-515m")
     assert "--zero_padding 0 \\" in done.stdout
     assert done.stderr.startswith("--zero_padding 0 instead of 1: GLM has no packing: its positions restart")
     assert len(done.stderr.splitlines()) == 1
     done = machine.run("llama-7b/lora", ACTION="print", FIT="off", MODEL="glm-515m", ARGS="--zero_padding 1")
     assert "--zero_padding 1\n" in done.stdout and done.stderr == ""
+    # Of 24 GB the memory alone means a 4090.
+    planned = machine.run("llama-7b/qlora", ACTION="plan", CARD="3090").stdout
+    assert "3090: 23.7 GiB" in planned and "4090" not in planned
+    done = machine.run("tiny/pretrain", ACTION="print", GPUS="2")
+    assert done.stderr == "error: GPUS, DEVICES, CARD: this recipe runs on the CPU. Leave them out.\n"
+    printed = machine.run(PRETRAIN, ACTION="print", GPUS="4", RANK="1", **TWO_NODES).stdout
+    first, second = printed.split("\n\n")
+    assert first.startswith("# node 0\n") and second.startswith("# node 1, this one\n")
+    for rank, command in enumerate((first, second)):
+        assert f" --gpus 0,1,2,3 --nnodes 2 --rank {rank} --master 127.0.0.1:8090 --host 127.0.0.1 " in command
+    assert "--log_dir ./checkpoints/llama-7b-pretrain/log/node-1 " in second
+    assert first.splitlines()[2:] == second.splitlines()[2:]
 
 
 @pytest.mark.parametrize(
@@ -95,24 +107,6 @@ def test_what_is_printed_and_told(machine, recipe, flags, variables, printed, to
     done = machine.run(recipe, *flags, ACTION="print", **variables)
     assert done.returncode == 0 and [piece for piece in printed if piece not in done.stdout] == []
     assert done.stderr == told if told.endswith("\n") or not told else done.stderr.startswith(told)
-
-
-def test_the_commands_of_all_nodes_are_printed(machine):
-    printed = machine.run(PRETRAIN, ACTION="print", GPUS="4", RANK="1", **TWO_NODES).stdout
-    first, second = printed.split("\n\n")
-    assert first.startswith("# node 0\n") and second.startswith("# node 1, this one\n")
-    for rank, command in enumerate((first, second)):
-        assert f" --gpus 0,1,2,3 --nnodes 2 --rank {rank} --master 127.0.0.1:8090 --host 127.0.0.1 " in command
-    assert "--log_dir ./checkpoints/llama-7b-pretrain/log/node-1 " in second
-    assert first.splitlines()[2:] == second.splitlines()[2:]
-
-
-def test_a_kind_of_card_is_planned_as_it_is(machine):
-    """Of 24 GB the memory alone means a 4090."""
-    planned = machine.run("llama-7b/qlora", ACTION="plan", CARD="3090").stdout
-    assert "3090: 23.7 GiB" in planned and "4090" not in planned
-    done = machine.run("tiny/pretrain", ACTION="print", GPUS="2")
-    assert done.stderr == "error: GPUS, DEVICES, CARD: this recipe runs on the CPU. Leave them out.\n"
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_models_and_their_completions(client):
     assert "".join(event.choices[0].text for event in events) == "<one "
 
 
-def test_a_chat_and_its_parts(client):
+def test_a_chat_its_parts_and_what_it_may_say_that_it_wants_nothing_of(client, server):
     messages = [
         {"role": "system", "content": "s"},
         {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
@@ -66,6 +66,12 @@ def test_a_chat_and_its_parts(client):
     assert (reply.model, choice.message.content, choice.finish_reason) == ("poems", "<s|ab>", "stop")
     [choice] = client.chat.completions.create(model="poems", messages=messages, max_completion_tokens=2).choices
     assert (choice.message.content, choice.finish_reason) == ("<s", "length")
+    given = {"role": "assistant", "content": "b", "refusal": None, "annotations": [], "tool_calls": None, "audio": None}
+    messages = [{"role": "user", "content": "a"}, given, {"role": "user", "content": "c"}]
+    nothing = {"response_format": {"type": "text"}, "tools": [], "tool_choice": "auto", "logprobs": False}
+    nothing |= {"parallel_tool_calls": True, "presence_penalty": 0.0, "modalities": ["text"], "safety_identifier": "me"}
+    status, text = server.ask("/v1/chat/completions", {"model": "base", "messages": messages} | nothing)
+    assert status == 200 and json.loads(text)["choices"][0]["message"]["content"] == "<a|b|c>", text
 
 
 def test_a_stream_is_the_same_text_in_whole_characters_and_ends_with_usage(client):
@@ -160,15 +166,6 @@ def test_a_chat_is_not_answered_otherwise_than_asked(server, more, said):
     body = {"model": "base", "messages": [ASKED]} | more
     status, text = server.ask("/v1/chat/completions", body)
     assert status == 400 and said in json.loads(text)["error"]["message"], text
-
-
-def test_a_chat_may_say_that_it_wants_nothing_and_send_back_what_it_was_given(server):
-    given = {"role": "assistant", "content": "b", "refusal": None, "annotations": [], "tool_calls": None, "audio": None}
-    messages = [{"role": "user", "content": "a"}, given, {"role": "user", "content": "c"}]
-    nothing = {"response_format": {"type": "text"}, "tools": [], "tool_choice": "auto", "logprobs": False}
-    nothing |= {"parallel_tool_calls": True, "presence_penalty": 0.0, "modalities": ["text"], "safety_identifier": "me"}
-    status, text = server.ask("/v1/chat/completions", {"model": "base", "messages": messages} | nothing)
-    assert status == 200 and json.loads(text)["choices"][0]["message"]["content"] == "<a|b|c>", text
 
 
 def test_others_are_answered_while_a_long_prompt_is_encoded(server, client, tmp_path):

@@ -93,10 +93,18 @@ def test_what_is_wrong_has_its_status(stub, request_, code, said):
         assert (found.name, said in details) == (code, True), details
 
 
-def test_a_call_without_the_key_is_not_answered(stub):
+def test_a_call_without_the_key_health_and_reflection(stub, channel):
     for metadata in ((), (("authorization", "Bearer wrong"),)):
         code, _ = refused(lambda: stub.Complete(completion("a"), metadata=metadata))
         assert code is grpc.StatusCode.UNAUTHENTICATED
+    check = health_pb2_grpc.HealthStub(channel).Check
+    for name in ("", SERVICE):
+        assert check(health_pb2.HealthCheckRequest(service=name)).status == health_pb2.HealthCheckResponse.SERVING
+    found = ProtoReflectionDescriptorDatabase(channel)
+    assert SERVICE in found.get_services()
+    service = DescriptorPool(found).FindServiceByName(SERVICE)
+    methods = ["Complete", "CompleteStream", "Chat", "ChatStream", "ListModels"]
+    assert [method.name for method in service.methods] == methods
 
 
 def test_a_full_queue_and_a_cancelled_call(stub):
@@ -122,17 +130,6 @@ def until(happens) -> None:
     deadline = time.monotonic() + 20
     while not happens():
         assert time.monotonic() < deadline
-
-
-def test_health_and_reflection(channel):
-    check = health_pb2_grpc.HealthStub(channel).Check
-    for name in ("", SERVICE):
-        assert check(health_pb2.HealthCheckRequest(service=name)).status == health_pb2.HealthCheckResponse.SERVING
-    found = ProtoReflectionDescriptorDatabase(channel)
-    assert SERVICE in found.get_services()
-    service = DescriptorPool(found).FindServiceByName(SERVICE)
-    methods = ["Complete", "CompleteStream", "Chat", "ChatStream", "ListModels"]
-    assert [method.name for method in service.methods] == methods
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

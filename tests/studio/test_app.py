@@ -39,7 +39,7 @@ def client(runs):
     return TestClient(ours, base_url="http://127.0.0.1:8020")
 
 
-def test_nothing_but_the_page_is_answered_without_the_token(client, runs):
+def test_nothing_but_the_page_is_answered_without_the_token_nor_by_other_names(client, runs):
     ours = [(method, route.path) for route in app.api_of(TOKEN, runs, Trial(), None).routes for method in route.methods]
     assert len(ours) == 18
     for method, path in ours:
@@ -49,9 +49,6 @@ def test_nothing_but_the_page_is_answered_without_the_token(client, runs):
     assert "<title>" in client.get("/").text
     assert client.get("/page/main.js").headers["content-security-policy"].startswith("default-src 'self'")
     assert client.get("/page/../app.py").status_code == 404
-
-
-def test_only_names_of_this_machine_are_answered(client, runs):
     assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
     assert client.post("/api/start/rehearse", headers=KEY | {"Host": "evil.example"}, json=CHOICE).status_code == 400
     elsewhere = TestClient(make_app(TOKEN, runs, Trial(), slow=None, local=False), base_url="http://gpu01:8020")

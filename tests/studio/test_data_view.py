@@ -61,7 +61,7 @@ def test_samples_have_the_tokens_that_count_and_lengths_are_whole(model, tmp_pat
     assert (count, last, found["measured"]) == (1, 1, 2)
 
 
-def test_a_pair_is_two_texts(model, tmp_path):
+def test_a_pair_is_two_texts_and_of_a_corpus_documents_all_counts(model, tmp_path):
     row = {"prompt": "why?", "chosen": "so.", "rejected": "no."}
     found = looked("dpo-llama3-8b", "mine.jsonl", lines(row), MODEL=model, ARGS="--chat_template none")
     [[chosen, rejected]] = found["samples"]
@@ -69,6 +69,14 @@ def test_a_pair_is_two_texts(model, tmp_path):
     assert found["files"] == [{"file": "mine.jsonl", "form": "prompt/chosen/rejected", "rows": 1}]
     [(low, high, count)] = found["lengths"]
     assert count == 1 and low <= sum(part["tokens"] for part in chosen) <= high
+    write_corpus(tmp_path / "corpus", documents=5, tokens=40)
+    found = looked("pretrain-llama7b-4d", MODEL=model, DATA=tmp_path)
+    assert found["files"] == [{"file": str(tmp_path / "corpus"), "form": "uint16", "rows": 5}]
+    assert (found["lengths"], found["measured"], found["broken"]) == ([(32, 63, 5)], 5, 0)
+    assert [[(part["tokens"], part["counted"]) for part in text] for [text] in found["samples"]] == [[(40, True)]] * 3
+    assert looked("pretrain-llama7b-4d", MODEL="llama-7b", DATA=tmp_path)["samples"] == []
+    with pytest.raises(UserError, match="a.json: a corpus has two files"):
+        looked("pretrain-llama7b-4d", "a.json", "{}")
 
 
 def test_without_a_tokenizer_the_template_alone_is_shown():
@@ -93,14 +101,3 @@ def test_a_file_that_is_given_is_named_as_it_was_and_not_kept(tmp_path, monkeypa
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match="mine.json: found content that is not base64"):
         data_of(Choice.read({"recipe": "lora-qwen3-8b"}), "mine.json", "%")
-
-
-def test_a_corpus_has_documents_of_which_all_counts(model, tmp_path):
-    write_corpus(tmp_path / "corpus", documents=5, tokens=40)
-    found = looked("pretrain-llama7b-4d", MODEL=model, DATA=tmp_path)
-    assert found["files"] == [{"file": str(tmp_path / "corpus"), "form": "uint16", "rows": 5}]
-    assert (found["lengths"], found["measured"], found["broken"]) == ([(32, 63, 5)], 5, 0)
-    assert [[(part["tokens"], part["counted"]) for part in text] for [text] in found["samples"]] == [[(40, True)]] * 3
-    assert looked("pretrain-llama7b-4d", MODEL="llama-7b", DATA=tmp_path)["samples"] == []
-    with pytest.raises(UserError, match="a.json: a corpus has two files"):
-        looked("pretrain-llama7b-4d", "a.json", "{}")

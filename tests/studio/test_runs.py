@@ -128,7 +128,7 @@ def log_of(folder: Path, *records: dict) -> Path:
     return folder
 
 
-def test_records_are_read_as_they_come(tmp_path, monkeypatch):
+def test_records_are_read_as_they_come_and_another_log_of_as_many_bytes_is_known(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = log_of(
         tmp_path / "build/run", {"global_step": 1, "loss": 2.5, "mfu": 0.1}, {"global_step": 2, "loss": float("nan")}
@@ -148,9 +148,6 @@ def test_records_are_read_as_they_come(tmp_path, monkeypatch):
     log_of(folder, {"global_step": 1, "loss": 3.5})
     again = runs.records("build/run", second["offset"], second["identity"])
     assert (again["records"], again["anew"]) == ([{"global_step": 1, "loss": 3.5}], True)
-
-
-def test_a_log_of_as_many_bytes_is_known_to_be_another(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder, runs = (
         log_of(tmp_path / "build/run", {"global_step": 1, "loss": 2.5}, {"global_step": 2, "loss": 2.0}),
