@@ -142,12 +142,12 @@ def disk_of(monkeypatch, **gib):
 
 def test_disk_and_shared_memory(tmp_path, monkeypatch):
     for check, words, bad, good, said in (
-        (doctor_checks.check_disk, "free", 4.9, 5, "5 GiB free"),
-        (doctor_checks.check_shared_memory, "total", 1 / 16, 1, "0.1 GiB"),  # what docker gives
+        (doctor_checks.check_disk, "free", 4.9, 5, ("5 GiB free", "")),
+        (doctor_checks.check_shared_memory, "total", 1 / 16, 1, ("0.1 GiB", "--shm-size")),  # what docker gives
     ):
         disk_of(monkeypatch, **{words: bad})
         finding = check(tmp_path)
-        assert not finding.ok and said in finding.found and finding.fix
+        assert not finding.ok and said[0] in finding.found and finding.fix and said[1] in finding.fix
         disk_of(monkeypatch, **{words: good})
         assert check(tmp_path).ok
     assert doctor_checks.check_shared_memory(tmp_path / "none").ok
