@@ -104,6 +104,7 @@ def test_texts_are_those_of_windows_and_two_ranks_and_small_batches_give_the_sam
         assert answers == [sample["resps"] for sample in two["samples"][task]] and len(set(map(str, answers))) > 2
 
 
+@pytest.mark.long
 def test_a_killed_evaluation_goes_on_to_the_same_numbers(ranks, material, tmp_path):
     """To the bit, and computes nothing twice."""
     sizes = ("--tokens_per_batch", "256", "--batch_size", "3", "--max_new_tokens", "8", "--num_fewshot", "0")
