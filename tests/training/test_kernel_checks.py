@@ -41,15 +41,26 @@ def verdicts(ranks):
     return dict(zip(cases, ranks(1, f"{RANKS}:verdicts", cases)[0], strict=True))
 
 
+def test_one_that_is_right_and_two_that_are_wrong(ranks):
+    cases = [RIGHT[0], *((name, "bfloat16", GROUPED, "causal") for name in ("not_causal", "scaled_gradient"))]
+    [[right, *wrong]] = ranks(1, f"{RANKS}:verdicts", cases)
+    assert right == ""
+    for (name, *_), told in zip(cases[1:], wrong, strict=True):
+        assert WRONG[name][1] in told
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("case", RIGHT, ids=str)
 def test_what_is_right_passes(verdicts, case):
     assert verdicts[case] == ""
 
 
+@pytest.mark.long
 def test_a_bias_that_is_left_out_is_told(verdicts):
     assert "its result is off by" in verdicts[WITHOUT_BIAS]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_is_told(verdicts, name):
     kind, told = WRONG[name]
@@ -64,9 +75,9 @@ def test_the_check_draws_none_of_paddles_random_numbers(ranks):
     ("kind", "found"),
     [
         ("right", ""),
-        ("another epsilon", "the module fused_ln's result is off by 0.0"),
         ("a wrong gradient", "the module fused_ln's gradient is off by 2, allowed 1e-05"),
-        ("not a number", "the module fused_ln's result is off by nan"),
+        pytest.param("another epsilon", "the module fused_ln's result is off by 0.0", marks=pytest.mark.long),
+        pytest.param("not a number", "the module fused_ln's result is off by nan", marks=pytest.mark.long),
         ("fails", "the module fused_ln fails here: OSError: no kernel image for this card"),
     ],
 )
@@ -75,6 +86,7 @@ def test_a_fused_ln_that_fails_or_is_wrong_is_found_before_it_is_used(ranks, kin
     assert message.startswith(found) and bool(message) == bool(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtypes", [("bfloat16", "bfloat16"), ("float16", "float16"), ("bfloat16", "float32")])
 def test_fused_ln_is_tried_in_the_dtypes_of_the_run(ranks, dtypes):
     assert ranks(1, f"{RANKS}:rms_norm_verdict", "right", *dtypes) == [""]
