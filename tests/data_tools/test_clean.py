@@ -51,12 +51,8 @@ def test_rules_for_a_text_alone(clean, asked, dropped):
     assert kept == [text for text in texts if text not in dropped]
     assert [text for _, text, _ in found] == dropped
     assert {rule for rule, _, _ in found} <= set(asked)
-
-
-def test_shares():
-    assert proportion(LETTER, "ab 中文 12") == pytest.approx(4 / 6)
+    assert proportion(LETTER, "ab 中文 12") == pytest.approx(4 / 6) and proportion(LETTER, " \n") == 0
     assert proportion(DIGIT, "ab 中文 12 ٣") == pytest.approx(3 / 7)
-    assert proportion(LETTER, " \n") == 0
 
 
 def test_exact_duplicates_keep_the_first(clean):

@@ -182,7 +182,7 @@ def test_the_first_that_a_directory_has_is_taken(tmp_path):
     assert named(tmp_path, chat_template_DOT_jinja="\ufeffJ") == ("chat_template.jinja", "J")
 
 
-def test_what_is_no_template_is_named(tmp_path):
+def test_what_a_directory_has_that_is_no_template_and_its_special_tokens(tmp_path):
     for value, reason in [
         ([{"name": "tools", "template": "T"}], "chat_template has tools, expected one named default"),
         (5, "chat_template: found 5, expected a text or a list of named ones"),
@@ -191,14 +191,11 @@ def test_what_is_no_template_is_named(tmp_path):
         with pytest.raises(DataError, match="tokenizer_config.json: ") as refused:
             named(tmp_path, {"chat_template": value})
         assert reason in str(refused.value)
-
-
-def test_special_tokens_are_those_of_the_directory(tmp_path):
     tokens = {"bos_token": "<a>", "eos_token": {"content": "</a>"}}
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(tokens))
     named(tmp_path, {"chat_template": "{{ bos_token }}{{ eos_token }}" + CHATML, "bos_token": {"content": "<b>"}})
     (before, _), *_ = directory_template(tmp_path).render(Dialogue((Turn("Q", "A"),)))
-    assert before.startswith("<b></a><|im_start|>user")
+    assert before.startswith("<b></a><|im_start|>user"), "special tokens are those of the directory"
 
 
 def test_the_order_is_the_flag_then_the_directory_then_the_family(tmp_path):
