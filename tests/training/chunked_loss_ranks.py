@@ -112,9 +112,9 @@ def gradients_of_a_loss_that_is_no_number() -> list[bool]:
 
 
 def auto_chunks(tensor_parallel_degree: int) -> list[int]:
-    """Tokens at once, in training and in evaluation, of a 7B model with 8,192 tokens a batch."""
+    """Tokens at once, in training and in evaluation, of a 7B model with batches of 8,192 and 4,096 tokens."""
     config = SimpleNamespace(vocab_size=32000, hidden_size=4096)
-    batch = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4, "pipeline_parallel_degree": 1}
+    batch = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 2, "pipeline_parallel_degree": 1}
     args = SimpleNamespace(loss_chunk_tokens="auto", tensor_parallel_degree=tensor_parallel_degree, **batch)
     chunks = chunks_of(config, args, length=2048, trained=False)
     return [chunks.training, chunks.evaluation]

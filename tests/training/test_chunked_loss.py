@@ -131,7 +131,7 @@ def test_auto_is_in_chunks_where_they_take_less_than_half(tokens, vocabulary, tr
 
 def test_one_process_has_the_chunks_of_one_tensor_parallel_rank(ranks):
     """PaddleNLP's degree is -1 where a process is alone: a negative vocabulary would make chunks of one token."""
-    assert ranks(1, f"{RANKS}:auto_chunks", -1) == ranks(1, f"{RANKS}:auto_chunks", 1) == [[512, 512]]
+    assert ranks(1, f"{RANKS}:auto_chunks", -1) == ranks(1, f"{RANKS}:auto_chunks", 1) == [[512, 256]]
 
 
 def test_the_flag_says_how_many_tokens():

@@ -99,7 +99,9 @@ def test_there_and_back(tmp_path, base, adapter, rslora, scaling):
         ({"use_dora": True}, "use_dora: found True, allowed: False"),
         ({"bias": "all"}, "bias: found 'all', allowed: 'none'"),
         ({"rank_pattern": {"q_proj": 4}}, "rank_pattern: found"),
-        ({"r": 4}, "rank 4"),
+        ({"fan_in_fan_out": True}, "fan_in_fan_out: found True, allowed: False"),
+        ({"r": 1}, "rank 1"),
+        ({"r": 0}, "r: found 0, allowed: a whole number from 1"),
     ],
     ids=str,
 )
