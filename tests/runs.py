@@ -142,7 +142,7 @@ class Runs:
         """Return the run of a method in a layout. processes: of data parallelism, where flags say the batches.
 
         sgd: that many steps of plain SGD by SGD_RATE times the gradient, with nothing that hides a factor. flags: a
-        list is words that stay whole.
+        list is words that stay whole; observers are functions of ranks, see tests.runs_ranks.train.
         """
         layout = Layout(data=processes) if processes else layout
         return self._trained(method, layout, model, sgd, flags, None)
@@ -163,10 +163,11 @@ class Runs:
         return dict(zip(jobs, said, strict=True))
 
     def _trained(self, method: str, layout: Layout, model: str, sgd: int, flags: dict, whole: Path | None) -> Run:
+        more = (flags := dict(flags)).pop("observers", [])
         words = self.words(method, layout, model, **flags)
         if sgd:
             words |= {"max_steps": sgd, "learning_rate": SGD_RATE, "max_grad_norm": 0, "weight_decay": 0}
-        observers = [*OBSERVERS.get(method, []), *([SGD] if sgd else [])]
+        observers = [*OBSERVERS.get(method, []), *([SGD] if sgd else []), *more]
         key = [method, layout.processes, sorted((name, str(value)) for name, value in words.items()), observers]
         digest = sha256(repr([key, whole and whole.parent.name]).encode()).hexdigest()[:12]
 

@@ -8,15 +8,11 @@ from launch.training import arguments
 from launch.training.resuming import Continuation, scaler_state
 from launch.training.saver import Saver
 from tests.checkpoint import half_arithmetic
-from tests.distributed.training_ranks import pretrain as pretrain_in_float32
 
 
-def pretrain(directory: str, output: str, argv: list[str]) -> dict[str, dict]:
-    """A run in half precision.
-
-    Returns {"restored": digests of what this rank held when it had read a checkpoint, "saved STEP": and when it had
-    written one}.
-    """
+def observe():
+    """Train as if the CPU had half precision; return what gives {"restored": digests of what this rank held when it had
+    read a checkpoint, "saved STEP": and when it had written one}."""
     seen = {}
     restore, save = Continuation.restore, Saver.save
 
@@ -29,16 +25,15 @@ def pretrain(directory: str, output: str, argv: list[str]) -> dict[str, dict]:
         seen[f"saved {saver.trainer.state.global_step}"] = digests(saver.trainer)
 
     Continuation.restore, Saver.save = restored, saved
-    in_half_precision(directory, output, argv)
-    return seen
+    install()
+    return lambda: seen
 
 
-def in_half_precision(directory: str, output: str, argv: list[str]) -> dict:
-    """tests.distributed.training_ranks' run, as if the CPU had half precision."""
+def install() -> None:
+    """Have a CPU with half precision, as far as run_pretrain sees."""
     preflight.run = lambda run, **shown: []  # which refuse half precision on a CPU, as the parser does
     arguments.compute_capability = lambda device: (8, 0)
     half_arithmetic.install()
-    return pretrain_in_float32(directory, output, argv)
 
 
 def digests(trainer) -> dict[str, str]:

@@ -54,7 +54,8 @@ def continued_apart(runs: Runs, cell: Cell) -> list[str]:
     the last checkpoint."""
     whole, continued = runs(**cell.arguments), runs.continued(**cell.arguments)
     left = len(continued.steps)
-    apart = [key for key in NUMBERS if [*whole.column(key)[-left:]] != [*continued.column(key)]]
+    pairs = {key: (whole.column(key)[-left:], continued.column(key)) for key in NUMBERS}
+    apart = [key for key, pair in pairs.items() if not np.array_equal(*pair, equal_nan=True)]
     files, found = (read_manifest(run.output / f"checkpoint-{len(whole.steps)}").files for run in (whole, continued))
     return apart + sorted(name for name in files | found if files.get(name) != found.get(name))
 

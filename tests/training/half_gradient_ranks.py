@@ -3,12 +3,12 @@
 import numpy as np
 
 from launch.checkpoint.local_tensors import innermost
+from launch.run_pretrain import main
 from launch.training import run
 from tests.checkpoint import half_ranks
-from tests.distributed.training_ranks import pretrain
 
 
-def train(directory: str, output: str, argv: list[str], factor: float) -> dict:
+def train(argv: list[str], factor: float) -> dict:
     """Train with all gradients multiplied by `factor`: 1 where they are summed in float32, which bears no hook.
 
     clipped: of each step, by how much the clip has multiplied what this rank has; dtypes: of the gradients that it got.
@@ -37,8 +37,9 @@ def train(directory: str, output: str, argv: list[str], factor: float) -> dict:
         return trainer
 
     run.build_trainer = build_trainer
-    train_here = half_ranks.in_half_precision if "--fp16" in argv or "--bf16" in argv else pretrain
-    train_here(directory, output, argv)
+    if "--fp16" in argv:
+        half_ranks.install()
+    main(argv)
     return seen
 
 
