@@ -35,7 +35,7 @@ from launch.entry import start_paddle
 from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.evaluation.comparison import compare, read_results
-from launch.evaluation.results import Collected, require_none, write_results
+from launch.evaluation.task_results import Collected, require_none, write_results
 from launch.families.arithmetic import require_divisible
 from launch.families.encoding import NONE, encoding_of, template_line
 from launch.families.named_configs import load_config
@@ -86,7 +86,7 @@ def _evaluate(args: argparse.Namespace, benchmarks: list, output: Path) -> dict 
     from launch.adapters.add import base_format
     from launch.adapters.quantized_layers import use_quantized
     from launch.checkpoint.ranks import check_world, rank
-    from launch.evaluation.model import Model
+    from launch.evaluation.language_model import Model
     from launch.prediction.predictor import load_predictor
     from launch.training.device import set_device
 

@@ -83,7 +83,7 @@ def evaluate(argv: list[str], kill_after: int = 0) -> dict:
     kept; 0: does not."""
     from data_tools import progress
     from launch.commands.evaluate import main
-    from launch.evaluation.results import Collected
+    from launch.evaluation.task_results import Collected
     from launch.guard import guarded
 
     progress.SECONDS_BETWEEN_LINES = 0

@@ -136,7 +136,8 @@ def answer(client, question: dict) -> tuple[str, bool]:
 
 def processes() -> list[int]:
     """Servers of this process."""
-    return [child.pid for child in psutil.Process().children() if str(STANDS_FOR_SERVE) in child.cmdline()]
+    running = [child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE]
+    return [child.pid for child in running if str(STANDS_FOR_SERVE) in child.cmdline()]
 
 
 def test_a_server_that_fails_shows_the_end_of_its_log(client):

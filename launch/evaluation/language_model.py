@@ -29,8 +29,8 @@ from data_tools.progress import counted
 from launch.checkpoint.ranks import broadcast, rank
 from launch.errors import UserError
 from launch.evaluation.likelihood import Scorer
-from launch.evaluation.results import Collected
 from launch.evaluation.shared_prefixes import Request
+from launch.evaluation.task_results import Collected
 from launch.generation.generate import Decoding
 from launch.prediction.predictor import Predictor
 
