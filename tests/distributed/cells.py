@@ -36,6 +36,7 @@ EPOCH = {"max_steps": -1, "num_train_epochs": 1, "save_steps": 1}
 KTO = {"loss_type": "kto", "desirable_weight": 2, "undesirable_weight": 0.5}
 # Flags that change no number beyond rounding: one process is trained without them.
 COMPUTED_ALIKE = {
+    "sharding",  # with offload
     *("loss_chunk_tokens", "recompute", "recompute_granularity", "offload", "tensor_parallel_config", "reference"),
     *SCALED,
 }
