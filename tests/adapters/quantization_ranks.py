@@ -15,11 +15,7 @@ from tests.families import family_ranks
 
 def observe(jobs: list, algos: list[str]) -> dict:
     """Return what the functions below find: of [values, format, piece], and of formats under mixed precision."""
-    return {
-        "weights": [_there_and_back(*job) for job in jobs],
-        "random": _random_model(),
-        "amp": _under_amp(algos),
-    }
+    return {"weights": [_there_and_back(*job) for job in jobs], "random": _random_model(), "amp": _under_amp(algos)}
 
 
 def _there_and_back(values: list[list[float]], format: dict, piece: int | None = None) -> dict:

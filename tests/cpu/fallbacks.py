@@ -164,12 +164,7 @@ def family(name: str, **configuration) -> dict:
         made.append((loss, gradients))
     (stock_loss, stock), (fast_loss, fast) = made
     relative = max(((fast[key] - stock[key]).norm() / stock[key].norm()).item() for key in stock if stock[key].norm())
-    return {
-        "line": line,
-        "loss": difference(stock_loss, fast_loss),
-        "gradient": relative,
-        "weights": len(stock),
-    }
+    return {"line": line, "loss": difference(stock_loss, fast_loss), "gradient": relative, "weights": len(stock)}
 
 
 if __name__ == "__main__":

@@ -67,7 +67,4 @@ def train(layout: str, speed: str) -> dict[str, np.ndarray]:
 
 if __name__ == "__main__":
     runs = {layout: train(layout, sys.argv[1]) for layout in sys.argv[3:] or LAYOUTS}
-    np.savez(
-        sys.argv[2],
-        **{f"{layout}/{name}": array for layout, run in runs.items() for name, array in run.items()},
-    )
+    np.savez(sys.argv[2], **{f"{layout}/{name}": array for layout, run in runs.items() for name, array in run.items()})

@@ -7,12 +7,7 @@ import pytest
 
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.models.rotary_scaling import (
-    attention_factor,
-    inverse_frequencies,
-    scaling_of,
-    with_scaling,
-)
+from launch.models.rotary_scaling import attention_factor, inverse_frequencies, scaling_of, with_scaling
 from tests.families.published import DYNAMIC, LINEAR, LLAMA3, YARN, YARN_WITH_ALL
 from tests.families.reference import scaled
 

@@ -13,10 +13,7 @@ from tests.training.finetune_material import argv, write_first
 
 PREDICT = "tests.prediction.predict_ranks:predict_all"
 # What each adapter is trained beside. Blocks of 16 are not cut by tensor parallelism.
-BASES = {
-    "nf4": {"weight_quantize_algo": "nf4", "weight_blocksize": 16},
-    "int8": {"weight_quantize_algo": "llm.int8"},
-}
+BASES = {"nf4": {"weight_quantize_algo": "nf4", "weight_blocksize": 16}, "int8": {"weight_quantize_algo": "llm.int8"}}
 INT8 = {"weight_quantize_algo": "weight_only_int8"}
 
 

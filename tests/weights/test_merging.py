@@ -14,16 +14,7 @@ from launch.checkpoint.stored_tensor import convert
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.weights.merging import check_weights, merge
-from tests.weights.lora_material import (
-    ALPHA,
-    RANK,
-    llama,
-    peak_bytes,
-    rename_float16,
-    save_base,
-    save_lora,
-    write_lora,
-)
+from tests.weights.lora_material import ALPHA, RANK, llama, peak_bytes, rename_float16, save_base, save_lora, write_lora
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARD = 10**9
