@@ -21,6 +21,7 @@ from tests.devices.flash_mask import flashmask_attention
 from tests.devices.pretended_card import pretended_card
 
 LENGTH, PADDING, PREFIX, CACHED = 13, 4, 6, 9
+FAULTY = ("llama", "qwen2", "baichuan")  # upstream's attention of these is looked at
 CARDS = {"CPU": None, "A100": (8, 0), "V100": (7, 0)}  # compute capabilities
 
 
@@ -31,7 +32,9 @@ def observe(families: list[str], corrected: bool) -> dict[str, dict]:
     for family in families:
         for _ in range(2 * corrected):
             correct(FAMILIES[family].corrections)
-        found[family] = {"attention": _differences(family), "masks given": _masks_given(family)}
+        found[family] = {"attention": _differences(family)} if corrected or family in FAULTY else {}
+        if family in ("baichuan", "bloom"):
+            found[family]["masks given"] = _masks_given(family)
         if family in ("llama", "qwen2", "qwen2_moe"):
             found[family]["masks made"] = _masks_made(family)
         if FAMILIES[family].row_ends and corrected:
