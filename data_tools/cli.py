@@ -8,7 +8,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from data_tools.formats.errors import DataError
@@ -54,12 +54,11 @@ class Help(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Flags are not abbreviated; an unknown one is an error that names the nearest.
 
-    prog: the command as a user starts it. doc: the help text. removed: {"--flag": what to take instead}.
+    prog: the command as a user starts it. doc: the help text.
     """
 
-    def __init__(self, prog: str, doc: str | None, removed: Mapping[str, str] | None = None):
+    def __init__(self, prog: str, doc: str | None):
         super().__init__(prog=prog, description=doc, formatter_class=Help, allow_abbrev=False)
-        self._removed = removed or {}
 
     def parse_args(self, args=None, namespace=None) -> argparse.Namespace:
         words = sys.argv[1:] if args is None else args
@@ -76,8 +75,6 @@ class Parser(argparse.ArgumentParser):
         return [flag for flag in flags if flag not in self._option_string_actions]
 
     def _refuse(self, unknown: list[str]) -> None:
-        if unknown and unknown[0] in self._removed:
-            self.error(f"{unknown[0]} was removed: {self._removed[unknown[0]]}")
         if unknown:
             near = difflib.get_close_matches(unknown[0], self._option_string_actions, n=1)
             self.error(f"unknown argument {unknown[0]}" + (f", did you mean {near[0]}?" if near else ""))

@@ -1,4 +1,4 @@
-"""Names that were removed, each with what to take instead: targets and variables of make, flags of commands.
+"""Names that were removed, each with what to take instead: targets and variables of make.
 
 A row answers in one sentence, "NAME was removed: INSTEAD.", with exit code 2.
 """
@@ -11,7 +11,6 @@ VARIABLES = {
     "scheduler starts it by itself (docs/multi-node.md)",
     "KIND": "`make k8s-X` prints a Kubernetes Job, which needs no operator",
 }
-# Those of a command are given to its Parser: {"--flag": what to take instead}.
 
 
 def answer(name: str, instead: str) -> str:

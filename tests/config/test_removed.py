@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from data_tools.cli import Parser
 from launch.config import removed
 from launch.config.variables import KUBERNETES, NODES, PLAN, RECIPE, SETUP, check_variables
 from launch.environment import targets
@@ -30,11 +29,3 @@ def test_a_removed_variable_says_what_to_take(name):
         check_variables({"MAKEFLAGS": f" -- GPUS=2 {name}=x"})
     assert str(refused.value) == f"{name}= was removed: {removed.VARIABLES[name]}."
     check_variables({"MAKEFLAGS": " -- GPUS=2", name: "of another program"})
-
-
-def test_a_removed_flag_says_what_to_take(capsys):
-    parser = Parser("ours", "", removed={"--old": "--new does it"})
-    with pytest.raises(SystemExit) as ended:
-        parser.parse_args(["--old=3"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "error: --old was removed: --new does it (`ours --help` lists all)\n"
