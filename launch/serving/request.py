@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from data_tools.formats.json_files import shown
+
 if TYPE_CHECKING:
     from launch.serving.json_grammar import Grammar  # its package is optional
 
@@ -46,6 +48,9 @@ class Refusal(Exception):
     message: str
     parameter: str | None = None
 
+    def __post_init__(self):
+        self.message = shown(self.message, LONGEST_MESSAGE)  # it has texts of the client
+
     def body(self) -> dict:
         """As the OpenAI API has errors."""
         return {
@@ -58,6 +63,8 @@ class Refusal(Exception):
         }
 
 
+MOST_ITEMS = 2**14  # of a list of texts or messages
+LONGEST_MESSAGE = 1000  # characters
 STOP_WORDS, STOP_LENGTH = 16, 256  # at most, of a request; characters
 MOST_LIKELY = 20  # tokens whose log-probabilities are told, at most
 
@@ -114,7 +121,7 @@ class Options:
             _require(name, getattr(self, name), -2 <= getattr(self, name) <= 2, "-2 to 2")
         for token, bias in self.logit_bias:
             _require("logit_bias", f"{bias} for id {token}", -100 <= bias <= 100, "-100 to 100")
-        _require("seed", self.seed, self.seed is None or self.seed >= 0, "0 or more")
+        _require("seed", self.seed, self.seed is None or 0 <= self.seed < 2**128, "0 or more, below 2^128")
         _require("n", self.n, self.n > 0, "above 0")
         _require("stop", len(self.stop), len(self.stop) <= STOP_WORDS, f"at most {STOP_WORDS} texts")
         for word in self.stop:

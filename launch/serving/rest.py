@@ -25,6 +25,7 @@ from launch.serving.rest_requests import (
     BodyLimit,
     ChatRequest,
     CompletionRequest,
+    first_error,
     require_key,
 )
 from launch.serving.service import Service
@@ -195,9 +196,7 @@ async def _refused(request: Request, refusal: Exception) -> Response:
 
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    deepest = max(error.errors(), key=lambda found: len(found["loc"]))  # in a union: the kind that was meant
-    place = ".".join(str(part) for part in deepest["loc"][1:])
-    found = f"{place}: {deepest['msg']}" if place else str(deepest["msg"])
+    place, found = first_error(error)
     return await _refused(request, Refusal(Reason.INVALID, found, place or None))
 
 

@@ -8,16 +8,19 @@ import asyncio
 import hmac
 import json
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Request
+from fastapi.exceptions import RequestValidationError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from launch.serving.request import MOST_LIKELY, Options, Reason, Refusal
+from data_tools.formats.json_files import shown
+from launch.serving.request import LONGEST_MESSAGE, MOST_ITEMS, MOST_LIKELY, Options, Reason, Refusal
 
 LARGEST_BODY = 4 * 2**20  # bytes
+MOST_KEYS = 1024  # of an object
 LOOPBACK = ["127.0.0.1", "localhost"]
 HEAD_SECONDS = 20.0  # from a connection, or the end of its last answer, to the end of a request's header
 BODY_SECONDS = 60.0  # from there to the end of its body
@@ -144,15 +147,42 @@ def _whole_characters(text: str) -> str:
     return text
 
 
+def _few_keys(found: Any) -> Any:
+    """Raise ValueError for an object of many keys, of which each could become an error of its own."""
+    if isinstance(found, dict) and len(found) > MOST_KEYS:
+        raise ValueError(f"found {len(found):,} keys, expected at most {MOST_KEYS:,}")
+    return found
+
+
 Text = Annotated[str, AfterValidator(_whole_characters)]
+FewKeys = BeforeValidator(_few_keys)
+Items = Field(fail_fast=True, max_length=MOST_ITEMS)  # the first wrong item is the only error
+Ids = Annotated[list[int], Field(fail_fast=True, max_length=2**20)]
 
 
-class StreamOptions(BaseModel):
+class Fields(BaseModel):
+    """Fields of a request."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few(cls, found: Any) -> Any:
+        return _few_keys(found)
+
+
+def first_error(error: RequestValidationError) -> tuple[str, str]:
+    """Return the place of a wrong field, and a message."""
+    # In a union: the kind that was meant.
+    deepest = max(error.errors(), key=lambda found: (found["type"] == "too_long", len(found["loc"])))
+    place = ".".join(str(part) for part in deepest["loc"][1:] if "[" not in str(part))  # pydantic's own: list[int]
+    return shown(place, 100), shown(f"{place}: {deepest['msg']}" if place else deepest["msg"], LONGEST_MESSAGE)
+
+
+class StreamOptions(Fields):
     model_config = ConfigDict(strict=True, extra="forbid")
     include_usage: bool = False
 
 
-class JsonSchema(BaseModel):
+class JsonSchema(Fields):
     model_config = ConfigDict(strict=True, extra="forbid")
     name: str
     description: str | None = None
@@ -160,7 +190,7 @@ class JsonSchema(BaseModel):
     strict: bool | None = None  # an answer always meets its schema
 
 
-class ResponseFormat(BaseModel):
+class ResponseFormat(Fields):
     model_config = ConfigDict(strict=True, extra="forbid")
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
@@ -177,7 +207,7 @@ class ResponseFormat(BaseModel):
         return json.dumps(self.json_schema.json_schema if self.json_schema else {"type": "object"})
 
 
-class GenerationRequest(BaseModel):
+class GenerationRequest(Fields):
     """What completions and chats have in common."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -188,9 +218,9 @@ class GenerationRequest(BaseModel):
     top_k: int | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
-    logit_bias: dict[Annotated[int, Field(strict=False)], float] | None = None
+    logit_bias: Annotated[dict[Annotated[int, Field(strict=False)], float] | None, FewKeys] = None
     seed: int | None = None
-    stop: Annotated[list[Text], BeforeValidator(_as_list)] = []
+    stop: Annotated[list[Text], Items, BeforeValidator(_as_list)] = []
     response_format: ResponseFormat | None = None
     n: int | None = None
     stream: bool | None = False
@@ -221,10 +251,16 @@ class GenerationRequest(BaseModel):
         return Options(**given, stream=bool(self.stream), **more)
 
 
+# From left to right: a form that is not meant fails at its first item.
+Prompt = Annotated[
+    Text | Annotated[list[Text], Items] | Ids | Annotated[list[Ids], Items], Field(union_mode="left_to_right")
+]
+
+
 class CompletionRequest(GenerationRequest):
     """prompt: a text, a list of them, the ids of one, or a list of these. prompt_logprobs: as vLLM has it."""
 
-    prompt: Text | list[Text] | list[int] | list[list[int]]
+    prompt: Prompt
     max_tokens: int | None = 16  # as the API has it
     logprobs: int | None = None
     prompt_logprobs: int | None = None
@@ -246,16 +282,16 @@ class CompletionRequest(GenerationRequest):
         return self.prompt
 
 
-class TextPart(BaseModel):
+class TextPart(Fields):
     model_config = ConfigDict(strict=True, extra="forbid")
     type: Literal["text"]
     text: Text
 
 
-class Message(BaseModel):
+class Message(Fields):
     model_config = ConfigDict(strict=True, extra="allow")
     role: Literal["system", "developer", "user", "assistant"]
-    content: Text | list[TextPart]
+    content: Text | Annotated[list[TextPart], Items]
 
     @model_validator(mode="after")
     def _understood(self):
@@ -269,7 +305,7 @@ class Message(BaseModel):
 
 
 class ChatRequest(GenerationRequest):
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Items, Field(min_length=1)]
     max_completion_tokens: int | None = None
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELY)] | None = None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Depends, FastAPI, Header, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
@@ -18,7 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from data_tools.formats.errors import DataError
 from data_tools.language import translated
 from launch.errors import UserError
-from launch.serving.rest_requests import LOOPBACK, BodyLimit, right_key
+from launch.serving.rest_requests import LOOPBACK, BodyLimit, FewKeys, Text, first_error, right_key
 from launch.studio.data_view import data_of
 from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
 from launch.studio.runs import Runs
@@ -53,7 +54,7 @@ def _language(accept_language: Annotated[str, Header()] = "") -> Callable:
 
 
 Language = Annotated[Callable, Depends(_language)]
-Given = Annotated[dict[str, str], Body()]
+Given = Annotated[dict[Text, Text], FewKeys, Body()]
 
 
 def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool = True) -> FastAPI:
@@ -66,6 +67,7 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool 
     app.add_exception_handler(UserError, _mistake)
     app.add_exception_handler(DataError, _mistake)
     app.add_exception_handler(OSError, _mistake)  # a path that the system refuses, a full disk
+    app.add_exception_handler(RequestValidationError, _invalid)
     app.include_router(api_of(token, runs, trial, slow))
 
     @app.middleware("http")
@@ -109,7 +111,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
 
     @api.post("/data")
     def data(
-        choice: Given, language: Language, name: Annotated[str, Body()] = "", content: Annotated[str, Body()] = ""
+        choice: Given, language: Language, name: Annotated[Text, Body()] = "", content: Annotated[Text, Body()] = ""
     ) -> dict:
         return language(data_of(Choice.read(choice), name, content))
 
@@ -132,11 +134,11 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return runs.start(choice, action)
 
     @api.post("/save")
-    def save(output: Annotated[str, Body(embed=True)]) -> None:
+    def save(output: Annotated[Text, Body(embed=True)]) -> None:
         runs.save(output)
 
     @api.post("/stop")
-    def stop(name: Annotated[str, Body(embed=True)]) -> None:
+    def stop(name: Annotated[Text, Body(embed=True)]) -> None:
         runs.stop(name)
 
     return api
@@ -155,6 +157,11 @@ def _require(token: str) -> Callable:
             raise HTTPException(401, "the token that the studio printed must be sent: Authorization: Bearer TOKEN")
 
     return check
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return JSONResponse({"detail": first_error(error)[1]}, 422)
 
 
 async def _mistake(request: Request, error: Exception) -> Response:

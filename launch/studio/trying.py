@@ -23,6 +23,7 @@ from data_tools.children import end_process
 from launch.errors import UserError
 from launch.processes.logs import last_lines
 from launch.processes.orphans import signal_at_parents_end
+from launch.serving.rest_requests import FewKeys, Text
 from launch.studio.run_result import COMMANDS, Result
 from launch.studio.runs import NOT_HANDED_ON, STARTED, Runs, new_log
 
@@ -37,9 +38,9 @@ BASE, RESULT = "base", "result"  # names of the models that are served
 class Question(BaseModel):
     """model: BASE or RESULT. The server checks the values."""
 
-    model: str
+    model: Text
     chat: bool
-    prompt: str
+    prompt: Text
     temperature: float
     max_tokens: int
 
@@ -126,7 +127,7 @@ class Trial:
         return found[0] if found else None
 
 
-Given = Annotated[dict[str, str], Body()]
+Given = Annotated[dict[Text, Text], FewKeys, Body()]
 
 
 def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:

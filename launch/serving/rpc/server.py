@@ -3,14 +3,17 @@
 # pyright: reportAttributeAccessIssue=false
 # generation_pb2 makes its classes when it is imported, and grpc_health.v1.health has its aio behind a condition.
 
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from launch.serving.answer import Answer
-from launch.serving.request import Finish, Options, Reason, Refusal
+from launch.serving.request import MOST_ITEMS, Finish, Options, Reason, Refusal
 from launch.serving.rest_requests import LARGEST_BODY, right_key
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
@@ -31,49 +34,62 @@ class Servicer(stubs.GenerationServicer):
         self.key = key
 
     async def Complete(self, request, context):
-        async with self._admitted(context):
+        async with self._admitted(request, context):
             return await _reply(await self._complete(request, stream=False))
 
     async def CompleteStream(self, request, context):
-        async with self._admitted(context):
+        async with self._admitted(request, context):
             async for chunk in _chunks(await self._complete(request, stream=True)):
                 yield chunk
 
     async def Chat(self, request, context):
-        async with self._admitted(context):
+        async with self._admitted(request, context):
             return await _reply(await self._chat(request, stream=False))
 
     async def ChatStream(self, request, context):
-        async with self._admitted(context):
+        async with self._admitted(request, context):
             async for chunk in _chunks(await self._chat(request, stream=True)):
                 yield chunk
 
     async def ListModels(self, request, context):
-        async with self._admitted(context):
+        async with self._admitted(request, context):
             return messages.ListModelsReply(names=list(self.service.models))
 
     @asynccontextmanager
-    async def _admitted(self, context):
+    async def _admitted(self, request, context):
         """Refusals become the status of the call."""
         try:
             if self.key and not right_key(dict(context.invocation_metadata()).get("authorization", ""), self.key):
                 raise Refusal(Reason.NO_KEY, "the metadata must have authorization: Bearer KEY")
+            if request is None:
+                raise Refusal(Reason.INVALID, "the bytes are no message of this method (generation.proto)")
             yield
         except Refusal as refusal:
             await context.abort(grpc.StatusCode[refusal.reason.grpc], refusal.message)
 
     async def _complete(self, request, stream: bool) -> Answer:
-        return await self.service.complete(request.model, list(request.prompts), _options(request.options, stream))
+        prompts = list(_few("prompts", request.prompts))
+        return await self.service.complete(request.model, prompts, _options(request.options, stream))
 
     async def _chat(self, request, stream: bool) -> Answer:
-        turns = [{"role": message.role, "content": message.content} for message in request.messages]
+        messages = _few("messages", request.messages)
+        turns = [{"role": message.role, "content": message.content} for message in messages]
         return await self.service.chat(request.model, turns, _options(request.options, stream))
+
+
+def _few(name: str, items):
+    """Return them. Raise Refusal for too many, before the first is taken out of its message."""
+    if len(items) > MOST_ITEMS:
+        raise Refusal(Reason.INVALID, f"{name}: found {len(items):,}, expected at most {MOST_ITEMS:,}", name)
+    return items
 
 
 def _options(options, stream: bool) -> Options:
     optional = ("max_tokens", "temperature", "top_p", "seed")
     given = {name: getattr(options, name) for name in optional if options.HasField(name)}
-    return Options(**given, top_k=options.top_k, n=options.n or 1, stop=tuple(options.stop), stream=stream)
+    return Options(
+        **given, top_k=options.top_k, n=options.n or 1, stop=tuple(_few("stop", options.stop)), stream=stream
+    )
 
 
 async def _reply(answer: Answer):
@@ -108,14 +124,33 @@ LIMITS = {
     "grpc.max_connection_age_ms": 60 * MINUTE,
     "grpc.max_connection_age_grace_ms": 60 * MINUTE,
 }
-OPTIONS = {"grpc.max_receive_message_length": LARGEST_BODY, "grpc.so_reuseport": 0}
+OPTIONS = {
+    "grpc.max_receive_message_length": LARGEST_BODY,
+    "grpc.so_reuseport": 0,
+    "grpc.compression_enabled_algorithms_bitset": 1,  # none: a message is unpacked before its size and the key are seen
+}
+
+
+class UnreadableAsNone(grpc.aio.ServerInterceptor):
+    """What gives our methods None for bytes that are no message: gRPC itself would end the call with UNKNOWN."""
+
+    async def intercept_service(self, continuation, handler_call_details):
+        handler = await continuation(handler_call_details)
+        if handler is None or not handler_call_details.method.startswith(f"/{NAME}/"):
+            return handler
+        return handler._replace(request_deserializer=partial(_message_or_none, handler.request_deserializer))
+
+
+def _message_or_none(read: Callable, content: bytes):
+    with suppress(DecodeError):
+        return read(content)
 
 
 class RpcServer:
     """Binds its port at once, answers from start() on. key: see Servicer. Raises RuntimeError where it gets no port."""
 
     def __init__(self, service: Service, address: str, key: str | None):
-        self.server = grpc.aio.server(options=list((OPTIONS | LIMITS).items()))
+        self.server = grpc.aio.server(interceptors=[UnreadableAsNone()], options=list((OPTIONS | LIMITS).items()))
         self.health = health.aio.HealthServicer()
         stubs.add_GenerationServicer_to_server(Servicer(service, key), self.server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.server)
