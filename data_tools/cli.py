@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from data_tools.formats.errors import DataError
+from data_tools.formats.json_files import shown
 from data_tools.language import localized
 from data_tools.terminal import prepare_streams, width, wrapped
 
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
+DIGITS = 15  # of a number, at most
+MOST_CARDS, MOST_NODES = 1024, 16_384  # cards of a node
 # What is said after Ctrl-C: of work that is recorded, and of results that are whole or absent.
 GOES_ON = "the same command goes on"
 BEGINS_ANEW = "nothing unfinished was left behind; the same command begins anew"
@@ -84,23 +87,37 @@ class Parser(argparse.ArgumentParser):
         sys.exit(EXIT_USER_ERROR)
 
 
+def whole_number(text: str, least: int, most: int) -> int | None:
+    """Return the number that a text is, None for another text and for one out of its range, however long it is."""
+    return int(text) if text.isdecimal() and len(text) <= DIGITS and least <= int(text) <= most else None
+
+
 def above_zero(text: str) -> int:
     """A type of flags, as those below."""
-    if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number above 0")
-    return int(text)
+    return _whole(text, 1, 10**DIGITS, "a whole number above 0")
 
 
 def not_negative(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a whole number, 0 or more")
-    return int(text)
+    return _whole(text, 0, 10**DIGITS, "a whole number, 0 or more")
 
 
 def port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"found {text!r}, expected a port, 0 to 65535")
-    return int(text)
+    return _whole(text, 0, 65535, "a port, 0 to 65535")
+
+
+def cards(text: str) -> int:
+    return _whole(text, 1, MOST_CARDS, f"a number of cards, 1 to {MOST_CARDS:,}")
+
+
+def nodes(text: str) -> int:
+    return _whole(text, 1, MOST_NODES, f"a number of nodes, 1 to {MOST_NODES:,}")
+
+
+def _whole(text: str, least: int, most: int, expected: str) -> int:
+    found = whole_number(text, least, most)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"found {shown(text)!r}, expected {expected}")
+    return found
 
 
 def amount(text: str) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
-from data_tools.cli import Parser, above_zero
+from data_tools.cli import Parser, cards
 from data_tools.language import localized
 from data_tools.terminal import wrapped
 from launch import preflight
@@ -56,7 +56,7 @@ def main(argv: list[str]) -> None:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/config_from.py", __doc__)
-    parser.add_argument("--gpus", type=above_zero, help="number of cards, all in one machine")
+    parser.add_argument("--gpus", type=cards, help="number of cards, all in one machine")
     parser.add_argument("file", help="the file of arguments: JSON or YAML")
     return parser.parse_args(argv)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
-from data_tools.cli import Parser, above_zero
+from data_tools.cli import Parser, above_zero, cards, nodes
 from data_tools.terminal import wrapped
 from launch import preflight
 from launch.config.recipe_file import Recipe
@@ -86,8 +86,8 @@ def main(argv: list[str]) -> None:
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/fit.py", __doc__)
     parser.add_argument("--model", default="facebook/llama-7b", help="model: a name, a directory or a config.json")
-    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards of a node")
-    parser.add_argument("--nnodes", type=above_zero, default=1, help="number of nodes; default %(default)s")
+    parser.add_argument("--gpus", type=cards, default=1, help="number of cards of a node")
+    parser.add_argument("--nnodes", type=nodes, default=1, help="number of nodes; default %(default)s")
     parser.add_argument("--network", default="", metavar="NETWORK", help=NETWORK_HELP)
     parser.add_argument(
         "--gpu_memory_gb", type=above_zero, help="memory of each card in GB; default: that of the cards here"

@@ -14,7 +14,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
-from data_tools.cli import Parser, above_zero
+from data_tools.cli import Parser, above_zero, cards
 from launch.families.published_names import named_size
 from launch.guard import guarded
 from launch.plan.hardware import CARDS, PCIE, card_named, card_of_memory
@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser("python launch/commands/guide.py", __doc__)
     parser.add_argument("table", choices=TABLES, help="which table")
     parser.add_argument("model", help="model: a name, a directory or a config.json")
-    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards, all in one machine")
+    parser.add_argument("--gpus", type=cards, default=1, help="number of cards, all in one machine")
     parser.add_argument(
         "--gpu_memory_gb",
         type=above_zero,

@@ -19,7 +19,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
-from data_tools.cli import Parser, above_zero
+from data_tools.cli import Parser, above_zero, cards, nodes
 from data_tools.language import localized
 from launch.config.recipe_file import SCRIPTS
 from launch.config.run_config import Nodes, RunConfig
@@ -52,8 +52,8 @@ def main(argv: list[str]) -> None:
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/plan_run.py", __doc__)
-    parser.add_argument("--gpus", type=above_zero, default=1, help="number of cards of a node; on a CPU: of processes")
-    parser.add_argument("--nnodes", type=above_zero, default=1, help="number of nodes; default %(default)s")
+    parser.add_argument("--gpus", type=cards, default=1, help="number of cards of a node; on a CPU: of processes")
+    parser.add_argument("--nnodes", type=nodes, default=1, help="number of nodes; default %(default)s")
     parser.add_argument("--network", default="", metavar="NETWORK", help=NETWORK_HELP)
     parser.add_argument(
         "--gpu_memory_gb",

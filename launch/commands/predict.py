@@ -21,7 +21,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
-from data_tools.cli import Parser, above_zero, not_negative, share
+from data_tools.cli import MOST_CARDS, Parser, above_zero, not_negative, share, whole_number
 from data_tools.formats.dialogues.questions import read_questions
 from launch.entry import start_paddle
 from launch.errors import UserError
@@ -131,9 +131,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 def _cards(text: str) -> tuple[int, int]:
     """(cards, GB of each)"""
     cards, _, memory = text.partition("x")
-    if not (cards.isdecimal() and memory.isdecimal() and int(cards) > 0):
+    count, size = whole_number(cards, 1, MOST_CARDS), whole_number(memory, 0, 10_000)
+    if count is None or size is None:
         raise argparse.ArgumentTypeError(f"found {text}, expected cards x GB of each, such as 2x24")
-    return int(cards), int(memory)
+    return count, size
 
 
 def temperature(text: str) -> float:

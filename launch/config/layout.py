@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from launch.config.flag_values import Flags
+from launch.config.numbers import read_count
 from launch.errors import UserError
 
 ACCUMULATION = "gradient_accumulation_steps"
@@ -151,9 +152,7 @@ def keep_global_batch(
 
 def _count_of(flags: Flags, name: str) -> int:
     [word] = (flags.get(name) or ["1"])[:1]
-    if not word.isdecimal() or int(word) == 0:
-        raise UserError(f"--{name}: found {word!r}, expected a whole number above 0.")
-    return int(word)
+    return read_count(f"--{name}", word)
 
 
 def data_ranks_of(flags: Flags, processes: int) -> int:

@@ -18,6 +18,7 @@ from launch.config.layout import (
     data_ranks_of,
     keep_global_batch,
 )
+from launch.config.numbers import read_count
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.errors import UserError
@@ -196,16 +197,9 @@ def _listed(value: str | None) -> tuple[str, ...]:
 def number(name: str, variables: Mapping[str, str]) -> int | None:
     """The value of a variable that counts something; None where it is not given."""
     value = variables.get(name)
-    if not value:
-        return None
-    if not value.isdecimal() or int(value) == 0:
-        raise UserError(f"{name}: found {value!r}, expected a whole number above 0.")
-    return int(value)
+    return read_count(name, value) if value else None
 
 
 def exit_code_of_stopped(variables: Mapping[str, str]) -> int:
     """STOPPED_EXIT_CODE: of a run that was stopped before its last step and saved; 0 where it is not given."""
-    code = number("STOPPED_EXIT_CODE", variables) or 0
-    if code > 255:
-        raise UserError(f"STOPPED_EXIT_CODE: found {code}, expected a whole number from 1 to 255.")
-    return code
+    return number("STOPPED_EXIT_CODE", variables) or 0

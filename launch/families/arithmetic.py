@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from data_tools.cli import DIGITS, whole_number
 from launch.errors import UserError
 from launch.families.parameters import (
     HEAD,
@@ -137,8 +138,8 @@ def loss_chunk(flag: str, tokens: int, vocabulary: int, inputs: int, trained: bo
     """
     if flag == "off":
         return 0
-    if flag.isdecimal() and int(flag) > 0:
-        return min(int(flag), tokens)
+    if chunk := whole_number(flag, 1, 10**DIGITS):
+        return min(chunk, tokens)
     if flag != "auto":
         raise UserError(f"--loss_chunk_tokens: found {flag!r}, allowed: auto, off or a whole number above 0.")
     chunk = max(-(-tokens // CHUNK_SHARE), CHUNK_TOKENS, inputs // CHUNK_INPUTS)

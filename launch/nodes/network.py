@@ -17,13 +17,14 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from data_tools.cli import whole_number
 from launch.errors import UserError
 
 
 def split_address(address: str) -> tuple[str, int]:
     """("10.0.0.1", 8090) for "10.0.0.1:8090". Raises UserError for anything else."""
     host, _, port = address.rpartition(":")
-    if not host or set("/:") & set(host) or not port.isdecimal() or not 0 < int(port) < 65536:
+    if not host or set("/:") & set(host) or whole_number(port, 1, 65535) is None:
         raise UserError(f"MASTER: found {address!r}, expected HOST:PORT such as 10.0.0.1:8090.")
     return host, int(port)
 

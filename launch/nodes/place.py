@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
+from data_tools.cli import whole_number
+from launch.config.numbers import MOST, MOST_OF_OTHERS, read_count
 from launch.config.run_config import ONE_NODE, Nodes
 from launch.errors import UserError
 
@@ -52,9 +54,10 @@ def _expand_ranges(ranges: str, name: str) -> list[str]:
     for part in ranges.split(","):
         first, dash, last = part.partition("-")
         last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        least, most = (whole_number(end, 0, MOST_OF_OTHERS) for end in (first, last))
+        if least is None or most is None or not 0 <= most - least < MOST["NNODES"]:
             raise UserError(f"list of hosts: found [{ranges}] in {name!r}, expected such as [01-03,07].")
-        numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+        numbers += [str(number).zfill(len(first)) for number in range(least, most + 1)]
     return numbers
 
 
@@ -205,9 +208,7 @@ def _first(variables: Mapping[str, str], names: tuple[str, ...]) -> str | None:
 def _number_or_none(variables: Mapping[str, str], name: str | None) -> int | None:
     if name is None:
         return None
-    if not variables[name].isdecimal():
-        raise UserError(f"{name}: found {variables[name]!r}, expected a whole number.")
-    return int(variables[name])
+    return read_count(name, variables[name], 0)
 
 
 VARIABLES = {"NNODES": "count", "RANK": "rank", "MASTER": "master"}  # the user's -> the field of a scheduler's
@@ -225,8 +226,8 @@ def read_nodes(variables: Mapping[str, str]) -> Nodes:
     sources = {
         name: name if name in given else from_scheduler.variables.get(field) for name, field in VARIABLES.items()
     }
-    count = _number(variables, "NNODES", 1) if "NNODES" in given else from_scheduler.count
-    rank = _number(variables, "RANK", 0) if "RANK" in given else from_scheduler.rank
+    count = read_count("NNODES", variables["NNODES"]) if "NNODES" in given else from_scheduler.count
+    rank = read_count("RANK", variables["RANK"], 0) if "RANK" in given else from_scheduler.rank
     if count is None:
         _refuse_without_count(variables)
         return ONE_NODE
@@ -270,10 +271,3 @@ def _refuse_missing(count: int, sources: Mapping[str, str | None]) -> None:
     missing = [f"{name}= ({meanings[name]})" for name, source in sources.items() if source is None]
     if missing:
         raise UserError(f"{sources['NNODES']}: {count} nodes need {' and '.join(missing)}, too; one node: NNODES=1.")
-
-
-def _number(variables: Mapping[str, str], name: str, least: int) -> int:
-    value = variables[name]
-    if not value.isdecimal() or int(value) < least:
-        raise UserError(f"{name}: found {value!r}, expected a whole number from {least}.")
-    return int(value)

@@ -133,8 +133,8 @@ def test_all_explicit_variables_win_over_contradictions():
         ({"RANK": "1"}, "NNODES: RANK=1 without the number of nodes."),
         ({"MASTER": "10.0.0.1:8090"}, "NNODES: MASTER=10.0.0.1:8090 without the number of nodes."),
         (EXPLICIT | {"RANK": "2"}, "RANK: found 2, but NNODES=2: nodes are numbered from 0 to 1."),
-        (EXPLICIT | {"NNODES": "two"}, "NNODES: found 'two', expected a whole number from 1."),
-        (EXPLICIT | {"RANK": "-1"}, "RANK: found '-1', expected a whole number from 0."),
+        (EXPLICIT | {"NNODES": "two"}, "NNODES: found 'two', expected a whole number from 1 to 16,384."),
+        (EXPLICIT | {"RANK": "-1"}, "RANK: found '-1', expected a whole number from 0 to 1,000,000,000,000."),
         (OPEN_MPI, "OMPI_COMM_WORLD_SIZE: 2 nodes need MASTER= "),
         (
             OPEN_MPI | {"OMPI_COMM_WORLD_LOCAL_SIZE": "8"},
@@ -148,7 +148,10 @@ def test_all_explicit_variables_win_over_contradictions():
         ({"SLURM_NNODES": "2", "SLURM_NODEID": "0"}, "SLURM_NNODES: 2 nodes need MASTER= "),
         (AI_STUDIO | {"PADDLE_TRAINER_ID": "0"}, "PADDLE_TRAINER_ID=0, but POD_IP=10.0.0.2 is number 1 of PADDLE_TRAI"),
         (AI_STUDIO | {"TRAINER_INSTANCES_NUM": "3"}, "TRAINER_INSTANCES_NUM=3 does not agree with the 2 nodes of"),
-        (AI_STUDIO | {"PADDLE_PORT": "http"}, "PADDLE_PORT: found 'http', expected a whole number."),
+        (
+            AI_STUDIO | {"PADDLE_PORT": "http"},
+            "PADDLE_PORT: found 'http', expected a whole number from 0 to 1,000,000,000,000.",
+        ),
     ],
 )
 def test_half_set_and_contradictory(variables, message):

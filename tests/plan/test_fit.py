@@ -111,7 +111,7 @@ def test_what_cannot_fit_is_refused_with_what_helps(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--gpus 0", "--gpus: found '0', expected a whole number above 0"),
+        ("--gpus 0", "--gpus: found '0', expected a number of cards, 1 to 1,024"),
         ("--method dora", "invalid choice: 'dora'"),
         ("--model nothing --gpu_memory_gb 24", "'nothing' is no directory"),
         ("--card P100", "CARD: found 'P100', known: A100-80G"),

@@ -114,7 +114,7 @@ def test_what_is_printed_and_told(machine, recipe, flags, variables, printed, to
     [
         ({"GPUS": "3"}, "cannot be dealt to 3 cards. Possible: 1, 2, 4, 8, 16,"),
         ({"GPUS": "512"}, "cannot be dealt to 512 cards. Possible: 1, 2, 4, 8, 16,"),
-        ({"GPUS": "two"}, "GPUS: found 'two', expected a whole number above 0."),
+        ({"GPUS": "two"}, "GPUS: found 'two', expected a whole number from 1 to 1,024."),
         ({"GPUS": "2", "DEVICES": "0,1,2"}, "GPUS=2 does not agree with DEVICES=0,1,2."),
         ({"DEVICES": "0,1,0"}, "DEVICES=0,1,0 names a card twice"),
         ({"CARD": "3090", "GPU_MEMORY_GB": "80"}, "CARD=3090 has 24 GB, not 80: leave one out."),

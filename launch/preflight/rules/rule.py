@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from data_tools.cli import DIGITS, whole_number
 from launch.config.flag_values import METRICS, FlagValues
 from launch.config.layout import Layout
 from launch.config.preference_flags import KTO, NONE, reference_of
@@ -105,7 +106,7 @@ class Request:
     def has_loss_chunk(self) -> bool:
         """Whether --loss_chunk_tokens has one of its values."""
         value = self.flags.loss_chunk_tokens
-        return value in ("auto", "off") or (value.isdecimal() and int(value) > 0)
+        return value in ("auto", "off") or whole_number(value, 1, 10**DIGITS) is not None
 
     @property
     def starts_below_its_floor(self) -> bool:
