@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from data_tools.formats.json_files import shown
 from launch.checkpoint.stored_tensor import StoredTensor, bytes_of
 from launch.errors import UserError
 
@@ -66,13 +67,15 @@ def read_header(path: str | Path) -> tuple[dict[str, StoredTensor], dict[str, st
         try:
             first, last = entry["data_offsets"]
             shape = tuple(entry["shape"])
-            agrees = all(type(number) is int and number >= 0 for number in (first, last, *shape))
+            agrees = len(shape) < 64 and all(
+                type(number) is int and 0 <= number < 2**63 for number in (first, last, *shape)
+            )
             tensor = StoredTensor(path, DTYPES[entry["dtype"]], shape, data_start + first if agrees else 0)
             agrees = agrees and last == first + tensor.nbytes
         except (KeyError, TypeError, ValueError):
             agrees = False
         if not agrees:
-            raise UserError(f"{path}: the header's entry for {name!r} makes no sense: {str(entry)[:200]}. {AGAIN}")
+            raise UserError(f"{path}: the header's entry for {name!r} makes no sense: {shown(entry, 200)}. {AGAIN}")
         tensors[name] = tensor
         places.append((tensor.offset, tensor.offset + tensor.nbytes))
     places.sort()

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from data_tools.formats.json_files import shown
 from launch.errors import UserError
-from launch.families.parameters import EXPERTS, HEAD_SIZE, HEADS, KEY_VALUE_HEADS, stated
+from launch.families.parameters import EXPERTS, HEAD_SIZE, HEADS, KEY_VALUE_HEADS, LAYERS, stated
 from launch.families.registry import FAMILIES
 from launch.models.rotary_scaling import require_plain_positions, with_scaling
 
@@ -110,6 +111,8 @@ def read_config(path: Path, place: str) -> dict:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}. Copy the file again.") from None
     except RecursionError:
         raise UserError(f"{path}: lists or objects are nested too deeply for a configuration.") from None
+    except ValueError:
+        raise UserError(f"{path}: found a number of thousands of digits. Copy the file again.") from None
     if not isinstance(config, dict):
         raise UserError(f"{path}: not the configuration of {place}.")
     return config
@@ -118,7 +121,9 @@ def read_config(path: Path, place: str) -> dict:
 INT32_MAX = 2**31 - 1
 FIX = "Correct the value, or copy config.json from the published model again"
 
+COUNTS = [*LAYERS, *EXPERTS]  # of which each has parameters of its own
 SIZES = [
+    *COUNTS,
     "ffn_dim",
     "ffn_hidden_size",
     "head_dim",
@@ -133,14 +138,9 @@ SIZES = [
     "multi_query_group_num",
     "n_embed",
     "n_head",
-    "n_layer",
     "num_attention_heads",
-    "num_experts",
     "num_experts_per_tok",
-    "num_hidden_layers",
     "num_key_value_heads",
-    "num_layers",
-    "num_local_experts",
     "original_max_position_embeddings",
     "padded_vocab_size",
     "seq_length",
@@ -148,6 +148,7 @@ SIZES = [
     "vocab_size",
     "word_embed_proj_dim",
 ]
+MOST = 4096
 EPSILONS = ["layer_norm_epsilon", "layer_norm_eps", "layernorm_epsilon", "rms_norm_eps"]
 POSITIVE = [
     "attention_factor",
@@ -198,11 +199,11 @@ DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
 
 
-def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= INT32_MAX
+def _is_integer(value: Any, least: int, most: int = INT32_MAX) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
 def _is_token(value: Any) -> bool:
@@ -214,6 +215,7 @@ def _is_token(value: Any) -> bool:
 # key -> (the values allowed in words, whether a value is one of them)
 _ALLOWED: dict[str, tuple[str, Callable[[Any], bool]]] = {
     **dict.fromkeys(SIZES, ("a whole number, 1 or more", lambda value: _is_integer(value, 1))),
+    **dict.fromkeys(COUNTS, (f"a whole number from 1 to {MOST:,}", lambda value: _is_integer(value, 1, MOST))),
     **dict.fromkeys(EPSILONS, ("a number above 0, at most 1", lambda value: _is_number(value) and 0 < value <= 1)),
     **dict.fromkeys(POSITIVE, ("a number above 0", lambda value: _is_number(value) and value > 0)),
     **dict.fromkeys(NOT_NEGATIVE, ("a number, 0 or more", lambda value: _is_number(value) and value >= 0)),
@@ -272,4 +274,4 @@ def check_config(config: dict, path: str) -> None:
 
 
 def _fault(path: str, key: str, value: Any, allowed: str) -> UserError:
-    return UserError(f"{path}: {key}: found {value!r}, allowed: {allowed}. {FIX}.")
+    return UserError(f"{path}: {key}: found {shown(repr(value), 100)}, allowed: {allowed}. {FIX}.")

@@ -6,6 +6,7 @@ family.lacking.get("sequence_parallel")  # why not, and what works instead; None
 
 import json
 from functools import lru_cache
+from itertools import islice
 
 from launch.errors import UserError
 from launch.families.baichuan import BAICHUAN
@@ -22,6 +23,8 @@ from launch.families.parameters import HEAD, SCORE, Parameter, gives_scores
 from launch.families.qwen2 import QWEN2
 from launch.families.qwen2_moe import QWEN2_MOE
 from launch.families.qwen3 import QWEN3
+
+MOST_PARAMETERS = 2**19  # tensors; the largest published models have a tenth of that
 
 FAMILIES = {
     family.name: family
@@ -43,7 +46,9 @@ def family_of(model_type: str) -> Family:
 def _parameters(name: str, config: str) -> tuple[Parameter, ...]:
     """A fit asks for those of one model hundreds of times, and experts have thousands."""
     values = json.loads(config)
-    found = tuple(FAMILIES[name].parameters(values))
+    found = tuple(islice(FAMILIES[name].parameters(values), MOST_PARAMETERS + 1))
+    if len(found) > MOST_PARAMETERS:
+        raise UserError(f"config.json: found more than {MOST_PARAMETERS:,} parameters. Copy the published one again.")
     if not gives_scores(values):
         return found
     score = Parameter(SCORE, (values["hidden_size"], 1), HEAD)

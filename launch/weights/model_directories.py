@@ -156,7 +156,7 @@ def _padding(source: Path) -> int | None:
 
 def _generation_config(source: Path, theirs: dict) -> dict:
     path = source / GENERATION
-    ours = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    ours = read_config(path, "a model") if path.is_file() else {}
     tokens = {key: value for key, value in theirs.items() if key.endswith("_token_id")}
     return tokens | {key: ours[key] for key in GENERATION_KEYS if ours.get(key) is not None}
 

@@ -82,7 +82,7 @@ def test_a_file_of_another_kind_is_named(tmp_path, content):
     assert refusal(path).startswith(f"{path}: not a safetensors file, or cut off in its header")
 
 
-def u8(size: int, start: int, stop: int, dtype: str = "U8") -> str:
+def u8(size: int | str, start: int, stop: int, dtype: str = "U8") -> str:
     return f'{{"dtype": "{dtype}", "shape": [{size}], "data_offsets": [{start}, {stop}]}}'
 
 
@@ -95,6 +95,9 @@ HEADERS = {
     "shape alone": ('{"a": {"shape": [1]}}', NO_SENSE),
     "number": ('{"a": 7}', NO_SENSE),
     "overflow": ('{"a": {"dtype": "U8", "shape": [4294967296, 4294967296], "data_offsets": [0, 0]}}', NO_SENSE),
+    "thousands of digits": (f'{{"a": {u8(int("9" * 4000), 0, int("9" * 4000))}}}', NO_SENSE),
+    "4,300 digits of an offset": (f'{{"a": {u8(10**2200, 10**4299, 10**4299 + 10**2200)}}}', NO_SENSE),
+    "a hundred sizes": (f'{{"a": {u8("1, " * 99 + "1", 0, 1)}}}', NO_SENSE),
     "no whole number": ('{"a": {"dtype": "U8", "shape": [4.0], "data_offsets": [0, 4]}}', NO_SENSE),
     "overlap": (f'{{"a": {u8(4, 0, 4)}, "b": {u8(3, 1, 4)}}}', "tensors overlap"),
     "hole": (f'{{"a": {u8(1, 3, 4)}}}', "leave bytes between them"),

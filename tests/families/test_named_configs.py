@@ -5,8 +5,9 @@ import json
 import pytest
 
 from launch.errors import UserError
-from launch.families.named_configs import CONFIGS, check_config, check_values, load_config
-from launch.families.registry import parameters
+from launch.families import registry
+from launch.families.named_configs import CONFIGS, COUNTS, SIZES, check_config, check_values, load_config
+from launch.families.registry import FAMILIES, parameters
 from launch.plan.job import Job
 from launch.preflight.model_files import check_model
 
@@ -18,8 +19,11 @@ FAULTS = [
     ({"vocab_size": "1000"}, "vocab_size: found '1000', allowed: a whole number, 1 or more"),
     ({"vocab_size": 0}, "vocab_size: found 0, allowed: a whole number, 1 or more"),
     ({"hidden_size": True}, "hidden_size: found True, allowed: a whole number, 1 or more"),
-    ({"num_hidden_layers": 2.5}, "num_hidden_layers: found 2.5, allowed: a whole number, 1 or more"),
-    ({"num_hidden_layers": 2**40}, "num_hidden_layers: found 1099511627776, allowed: a whole number"),
+    ({"num_hidden_layers": 2.5}, "num_hidden_layers: found 2.5, allowed: a whole number from 1 to 4,096"),
+    ({"num_hidden_layers": 10**7}, "num_hidden_layers: found 10000000, allowed: a whole number from 1 to 4,096"),
+    ({"num_experts": 4097}, "num_experts: found 4097, allowed: a whole number from 1 to 4,096"),
+    ({"intermediate_size": 2**40}, "intermediate_size: found 1099511627776, allowed: a whole number"),
+    ({"rope_theta": -(10**4000)}, "rope_theta: found -1000000000"),
     ({"rope_theta": "x"}, "rope_theta: found 'x', allowed: a number above 0"),
     ({"rope_scaling": {"factor": 0}}, "rope_scaling: factor: found 0, allowed: a number above 0"),
     ({"rope_scaling": "linear"}, "rope_scaling: found 'linear', allowed: an object"),
@@ -44,6 +48,21 @@ def test_a_wrong_value_is_refused(tmp_path, wrong, message):
     assert str(refused.value).startswith(f"{path}: ")
     assert message in str(refused.value)
     assert str(refused.value).endswith("Correct the value, or copy config.json from the published model again.")
+
+
+def test_a_number_of_thousands_of_digits_is_no_traceback(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "llama", "of_its_own": ' + "9" * 5000 + "}")
+    with pytest.raises(UserError, match="config.json: found a number of thousands of digits. Copy the file again."):
+        load_config(str(tmp_path))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_configuration_lists_parameters_without_end(family, monkeypatch):
+    """Also where nobody looked at its sizes."""
+    monkeypatch.setattr(registry, "MOST_PARAMETERS", 2000)
+    config = dict.fromkeys(SIZES, 64) | {"model_type": family} | dict.fromkeys(COUNTS, 10**9)
+    with pytest.raises(UserError, match="found more than 2,000 parameters. Copy the published one again."):
+        parameters(config)
 
 
 def test_the_configurations_here_are_right():

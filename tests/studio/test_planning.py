@@ -53,8 +53,8 @@ def test_the_command_the_duration_and_what_empty_controls_mean():
 @pytest.mark.parametrize(
     ("variables", "control", "said"),
     [
-        ({"GPUS": "x"}, "GPUS", "expected a whole number above 0"),
-        ({"NNODES": "0"}, "NNODES", "expected a whole number above 0"),
+        ({"GPUS": "x"}, "GPUS", "expected a whole number from 1 to"),
+        ({"NNODES": "0"}, "NNODES", "expected a whole number from 1 to"),
         ({"NNODES": "2", "NETWORK": "x"}, "NETWORK", "known: ib-ndr"),
         ({"GPUS": "3"}, "GPUS", "cannot be dealt to 3"),
         ({"CARD": "5090"}, "CARD", "known: A100-80G"),
