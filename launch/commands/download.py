@@ -137,7 +137,7 @@ def _listed(args: argparse.Namespace, record: originals.Record | None) -> tuple[
     """
     hub = _open(record.hub if record else args.hub or HuggingFace.key, args.hub is not None)
     try:
-        snapshot = hub.snapshot(args.repository, (record and record.commit) or args.revision)
+        snapshot = hub.asked(hub.snapshot, args.repository, (record and record.commit) or args.revision)
     except Unreachable as error:
         if record or args.hub:
             raise

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from data_tools.progress import progress
 from launch.errors import UserError
-from launch.hubs.hub import Hub
+from launch.hubs.hub import LONGER, Busy, Hub
 from launch.hubs.repository import WEIGHTS, RemoteFile, Snapshot, own_files
 from launch.weights.model_directories import LICENCE
 
@@ -69,12 +69,17 @@ class AIStudio(Hub):
                 with requests.get(address, headers=headers, timeout=SECONDS, stream=True) as answer:
                     if answer.status_code == 416:  # what is there is of another file
                         part.unlink(missing_ok=True)
+                    if answer.status_code == 429:
+                        raise Busy(answer.headers.get("Retry-After"))
                     if not answer.ok:
                         raise _Refused(answer.status_code, answer.reason)
                     goes_on = answer.status_code == 206
                     with open(part, "ab" if goes_on else "wb") as target:
                         with progress("fetching", file.size, done if goes_on else 0) as advance:
                             for piece in answer.iter_content(PIECE):
+                                if target.tell() + len(piece) > file.size:
+                                    part.unlink()
+                                    raise self.damaged(snapshot, file, LONGER)
                                 target.write(piece)
                                 advance(len(piece))
         part.replace(directory / file.name)
@@ -126,6 +131,8 @@ class AIStudio(Hub):
             raise self.no_answer("no connection, or one that was cut") from None
 
     def _refusal(self, repository: str, revision: str, status: int, reason: str) -> UserError:
+        if status == 429:
+            raise Busy(None)  # the client keeps no header
         if status in (401, 403):
             return self.forbidden(repository)
         if status == 404:

@@ -1,14 +1,24 @@
 """What the hubs share: how they are asked, and how their refusals are told."""
 
+import itertools
 import logging
 import re
+import sys
+import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from data_tools.cli import whole_number
 from data_tools.formats.json_files import shown
+from data_tools.language import localized
 from launch.errors import UserError
 from launch.hubs.repository import RemoteFile, Snapshot
 
+TRIES = 5  # of a request that the hub asks to make later
+PAUSE, LONGEST_PAUSE = 10, 300  # seconds
+LONGER = "longer than the hub states"
 CREDENTIALS = re.compile(r"://\S*@")  # user and password of an address
 
 
@@ -25,6 +35,14 @@ def log_without_credentials() -> None:
         return made
 
     logging.setLogRecordFactory(record)
+
+
+class Busy(Exception):
+    """HTTP 429. seconds: that the hub asks to wait, by its Retry-After."""
+
+    def __init__(self, retry_after: str | None):
+        self.seconds = whole_number(retry_after or "", 0, 10**9) or PAUSE
+        super().__init__(f"HTTP 429: it asks to wait {self.seconds} s")
 
 
 class Unreachable(UserError):
@@ -62,6 +80,23 @@ class Hub(ABC):
     @abstractmethod
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
         """Put a file into the directory, going on where an earlier call was cut off. Raises UserError."""
+
+    def asked(self, method: Callable, *arguments) -> Any:
+        """Return what snapshot or fetch returns, asked again where the hub is busy.
+
+        Raises Unreachable for an answer that the client cannot read: that of another server, such as the page of a
+        network that asks to log in, or a redirect to itself.
+        """
+        for tries_left in itertools.count(TRIES - 1, -1):
+            try:
+                return method(*arguments)
+            except Busy as busy:
+                if not tries_left or busy.seconds > LONGEST_PAUSE:
+                    raise self.no_answer(str(busy)) from None
+                print(localized(f"{self.title} is busy: asked again in {busy.seconds} s"), file=sys.stderr, flush=True)
+                time.sleep(busy.seconds)
+            except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
+                raise self.no_answer("what it sends is no answer of this hub") from None
 
     def no_answer(self, reason: str) -> Unreachable:
         return Unreachable(

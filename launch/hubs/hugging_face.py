@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from launch.errors import UserError
-from launch.hubs.hub import Hub
-from launch.hubs.repository import RemoteFile, Snapshot, own_files
+from launch.hubs.hub import LONGER, Busy, Hub
+from launch.hubs.repository import LARGEST_FIRST, RemoteFile, Snapshot, own_files
 
 SECONDS = 10  # to wait for an answer
 
@@ -20,9 +20,31 @@ class HuggingFace(Hub):
     def __init__(self) -> None:
         # Its own protocol (Xet) begins a file that was cut off anew; HTTP goes on. Read when the client is imported.
         os.environ.setdefault("HF_HUB_DISABLE_XET", "1")
-        from huggingface_hub import constants
+        from huggingface_hub import configure_http_backend, constants
 
+        configure_http_backend(self._session)
         self.endpoint = constants.ENDPOINT
+
+    def _session(self):
+        """Return a session of the client, whose answers end at `largest`: the client compares sizes at the end."""
+        from huggingface_hub.utils._http import _default_backend_factory
+
+        def limit(answer, **_) -> None:
+            pieces = answer.iter_content
+
+            def counted(*arguments, **more):
+                seen = 0
+                for piece in pieces(*arguments, **more):
+                    seen += len(piece)
+                    if seen > self.largest:
+                        raise _OtherSize(LONGER)
+                    yield piece
+
+            answer.iter_content = counted
+
+        session = _default_backend_factory()
+        session.hooks["response"].append(limit)
+        return session
 
     def page(self, repository: str) -> str:
         return f"{self.address}/{repository}"
@@ -31,6 +53,7 @@ class HuggingFace(Hub):
         from huggingface_hub import HfApi
 
         with self._refusals(repository, revision):
+            self.largest = LARGEST_FIRST  # bytes of an answer
             info = HfApi().model_info(repository, revision=revision or None, timeout=SECONDS, files_metadata=True)
         files = []
         for one in info.siblings or []:
@@ -52,6 +75,7 @@ class HuggingFace(Hub):
             )
         try:
             with self._refusals(snapshot.repository, snapshot.revision):
+                self.largest = max(file.size, 2**20)  # or of a refusal
                 hf_hub_download(snapshot.repository, file.name, revision=snapshot.commit or None, local_dir=directory)
         except _OtherSize as error:
             # Kept, it would be taken for the beginning of the file for ever.
@@ -75,7 +99,10 @@ class HuggingFace(Hub):
             raise self.no_revision(repository, revision) from None
         except errors.OfflineModeIsEnabled:
             raise UserError("HF_HUB_OFFLINE: is set, so no hub is asked. Unset it.") from None
-        except (errors.LocalEntryNotFoundError, requests.ConnectionError):
+        except (errors.LocalEntryNotFoundError, requests.ConnectionError) as error:
+            cause = getattr(error.__cause__, "response", None)  # of the question before a file
+            if cause is not None and cause.status_code == 429:
+                raise Busy(cause.headers.get("Retry-After")) from None
             raise self.no_answer("no connection") from None
         except requests.Timeout:
             raise self.no_answer(f"nothing within {SECONDS} s") from None
@@ -83,6 +110,8 @@ class HuggingFace(Hub):
             raise self.no_answer("what it sends is no JSON") from None
         except errors.HfHubHTTPError as error:
             status = error.response.status_code if error.response is not None else 0
+            if status == 429:
+                raise Busy(error.response.headers.get("Retry-After")) from None
             if status in (401, 403):
                 raise self.forbidden(repository) from None
             if status == 416:

@@ -116,7 +116,7 @@ def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path
         if not found:
             continue
         path.unlink(missing_ok=True)
-        hub.fetch(snapshot, file, directory)
+        hub.asked(hub.fetch, snapshot, file, directory)
         if found := fault(path, file):
             path.unlink(missing_ok=True)
             raise hub.damaged(snapshot, file, found)

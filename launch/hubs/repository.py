@@ -39,6 +39,12 @@ class RemoteFile:
     sha256: str = ""
     git_sha1: str = ""
 
+    def __post_init__(self):
+        """Raise ValueError for what is no answer of a hub."""
+        texts = (self.name, self.sha256, self.git_sha1)
+        if not all(isinstance(text, str) for text in texts) or type(self.size) is not int or self.size < 0:
+            raise ValueError("not a file")
+
 
 @dataclass(frozen=True)
 class Snapshot:
