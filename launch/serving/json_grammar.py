@@ -6,12 +6,17 @@ grammar.exclude(logits)
 grammar.take(token)
 """
 
+import json
+import sys
 from collections.abc import Callable
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper  # pyright: ignore[reportMissingImports]
 
+from data_tools.formats.json_files import shown
 from launch.serving.request import Reason, Refusal, TokenName
+
+OPTIONS_KEY = "x-guidance"  # of a schema: llguidance prefers its values to ours
 
 
 class Vocabulary:
@@ -38,15 +43,30 @@ class Grammars:
 
     def of_schema(self, schema: str) -> "Grammar":
         """Raises Refusal for a schema that is wrong, or has what llguidance does not know."""
+        if OPTIONS_KEY in json.loads(schema):
+            raise _refusal(f"{OPTIONS_KEY}: found, expected a schema without options of the server")
         # As json.dumps writes it. With any space allowed, a model can go on with spaces for ever.
-        grammar = LLMatcher.grammar_from_json_schema(
-            schema, overrides={"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-        )
+        overrides = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+        try:
+            grammar = LLMatcher.grammar_from_json_schema(schema, overrides=overrides)
+        except ValueError as error:  # too deep, NaN, half a surrogate pair
+            raise _refusal(str(error)) from None
         matcher = LLMatcher(self.tokenizer, grammar)
-        if matcher.is_error():
-            found = matcher.get_error().partition("\n")[0][:200]
-            raise Refusal(Reason.INVALID, f"response_format: {found}", "response_format")
+        first = matcher.deep_copy()
+        if not matcher.is_error():
+            first.compute_bitmask()  # a schema that leads to itself alone is found out here
+        if first.is_error():
+            raise _refusal(_first_line(first))
         return Grammar(matcher)
+
+
+def _refusal(found: str) -> Refusal:
+    return Refusal(Reason.INVALID, f"response_format: {found}", "response_format")
+
+
+def _first_line(matcher: LLMatcher) -> str:
+    """Return what is wrong, without the state: that has the whole schema, and the answer so far."""
+    return shown(matcher.get_error().partition("\n")[0], 200)
 
 
 class Grammar:
@@ -58,13 +78,18 @@ class Grammar:
     def copy(self) -> "Grammar":
         return Grammar(self.matcher.deep_copy())
 
-    def exclude(self, logits: np.ndarray) -> None:
-        """Make those infinitely small that cannot come next; the end can where the JSON is complete. logits: [ids]"""
+    def exclude(self, logits: np.ndarray) -> bool:
+        """Make those infinitely small that cannot come next; the end can where the JSON is complete. logits: [ids]
+
+        Returns False, and prints why, where llguidance fails.
+        """
         mask = self.matcher.compute_bitmask()
         if self.matcher.is_error():
-            raise RuntimeError(f"llguidance: {self.matcher.get_error()}")
+            print(f"an answer in JSON fails: llguidance: {_first_line(self.matcher)}", file=sys.stderr, flush=True)
+            return False
         bits = np.unpackbits(np.frombuffer(mask, dtype=np.uint8), count=len(logits), bitorder="little")
         logits[bits == 0] = -np.inf
+        return True
 
     def take(self, token: int) -> None:
         self.matcher.consume_token(token)

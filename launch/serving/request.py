@@ -223,10 +223,13 @@ class Row:
             self.finish(Finish.LATE)
 
     def choose(self, logits: np.ndarray) -> int:
-        """The next token, by the row's own random numbers where it is drawn. logits: [vocabulary]"""
+        """The next token, by the row's own random numbers where it is drawn. logits: [vocabulary]
+
+        Where the row's grammar fails the row is ended, it alone, and the token means nothing.
+        """
         logits = adjusted(logits, self.options, self.tokens)
-        if self.grammar:
-            self.grammar.exclude(logits)
+        if self.grammar and not self.grammar.exclude(logits):
+            self.finish(Finish.FAILED)
         if not self.options.temperature:
             return int(logits.argmax())
         return draw(logits, self.options, random_of(self.options, self.number, len(self.tokens)))
