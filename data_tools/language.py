@@ -19,6 +19,8 @@ from pathlib import Path
 
 CATALOG = Path(__file__).resolve().parent / "locale" / "zh.po"
 VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # as gettext reads them: the first that is set decides
+# All but tab and newline, and those that turn the direction of what follows.
+CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 PLACE = re.compile(r"\{(\d+)\}")
 LONGEST_JOINED = 400  # letters of a line that is looked through for several messages
 SHORTEST_LITERAL = 4  # letters: a template of fewer says nothing, "{0}: {1}" would match almost every line
@@ -32,7 +34,11 @@ def is_chinese(environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def localized(text: str) -> str:
-    """The message in the user's language; as it is where the language is English or the catalog does not have it."""
+    """The message in the user's language; as it is where the language is English or the catalog does not have it.
+
+    A message may hold texts of foreign files: their control characters are for the terminal, and come as \\x1b.
+    """
+    text = CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     return translated(text) if is_chinese() else text
 
 

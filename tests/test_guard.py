@@ -27,6 +27,7 @@ def ending_with(error: BaseException):
         (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), 2, "error: Is a directory: a\n"),
         (PermissionError(errno.EACCES, "Permission denied", "a"), 2, "error: Permission denied: a\n"),
         (OSError(errno.ENAMETOOLONG, "File name too long", "a"), 2, "error: File name too long: a\n"),
+        (UserError("a\x1b]0;b\x07\r\x9b2J\u202e字\td"), 2, "error: a\\x1b]0;b\\x07\\r\\x9b2J\\u202e字\td\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )
