@@ -91,7 +91,7 @@ class FlagValues:
     makes it.
 
     A flag that only another shared module has is None here; a name that none has raises AttributeError. A word that
-    cannot be read, or a number out of its range, counts as not stated: the check of the flags reports it. A switch that
+    cannot be read, or a number out of its range, count as not stated: the check of the flags reports it. A switch that
     is off is False, else it is its word.
     """
 
@@ -160,6 +160,8 @@ def _read(expected: dict, words: list[str]) -> Any:
     if kind in ("int", "float"):
         numbers = [read_number(expected, word) for word in words]
         return numbers if expected.get("many") else numbers[0]
+    if expected.get("choices") and not set(words) <= {*map(str, expected["choices"])}:
+        raise ValueError("not one of its choices")
     return words if expected.get("many") else " ".join(words)
 
 
