@@ -59,7 +59,8 @@ def differences(before: dict, now: dict) -> list[str]:
                 found.append(f"{key} {is_now}, was {was}")
     if before and before["base"] != now["base"]:
         found.append("the base below the adapter has other weights")
-    if None not in (was := before.get("reference"), now := now.get("reference")) and was != now:
+    references = (before.get("reference"), now.get("reference"))
+    if None not in references and references[0] != references[1]:
         found.append("the reference, which is the model before training, has other weights")
     return found
 

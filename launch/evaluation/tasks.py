@@ -274,9 +274,9 @@ def _benchmark(name: str, configs: list[dict], group: dict | None, rows: _Rows) 
         benchmark.notes.append(f"{name}: its definition takes no examples, whatever --num_fewshot says")
     if group is not None:
         kept = {key: group[key] for key in ("aggregate_metric_list", "metadata") if key in group}
-        benchmark.group = Group.from_config({"group": name, **kept})
+        benchmark.group = named = Group.from_config({"group": name, **kept})
         for task in benchmark.tasks.values():
-            benchmark.group.add(task)
+            named.add(task)
     return benchmark
 
 
