@@ -109,9 +109,10 @@ class HuggingFace(Hub):
         except requests.JSONDecodeError:
             raise self.no_answer("what it sends is no JSON") from None
         except errors.HfHubHTTPError as error:
-            status = error.response.status_code if error.response is not None else 0
-            if status == 429:
-                raise Busy(error.response.headers.get("Retry-After")) from None
+            response = error.response
+            status = response.status_code if response is not None else 0
+            if response is not None and status == 429:
+                raise Busy(response.headers.get("Retry-After")) from None
             if status in (401, 403):
                 raise self.forbidden(repository) from None
             if status == 416:
