@@ -53,7 +53,7 @@ def test_a_test_that_hangs_is_named_with_all_stacks_and_the_others_run(toys):
     done = toys("-n", "1")
     assert "2 failed, 1 passed" in done.stdout
     failures = done.stdout.partition("Failed: test_toys.py::test_waits has not ended within 1 s\n")[2]
-    waits, computes = failures.split("crashed while running")
+    waits, _, computes = failures.partition("crashed while running")
     assert "in helper\n" in waits and "in test_waits\n" in waits
     assert computes.startswith(" 'test_toys.py::test_computes'")
     assert "Timeout (0:00:02)!" in computes and "in helper\n" in computes and "in test_computes\n" in computes

@@ -22,7 +22,7 @@ HUBS = ["huggingface", "aistudio"]
 @contextmanager
 def odd_hub(monkeypatch, tmp_path, odd):
     """odd: answers a request of the handler that it is given; False where the usual answer is to be given."""
-    from huggingface_hub import constants, file_download
+    from huggingface_hub import configure_http_backend, constants, file_download
 
     class Odd(Handler):
         def do_GET(self) -> None:
@@ -33,6 +33,8 @@ def odd_hub(monkeypatch, tmp_path, odd):
     with serving({"some/qwen": REPOSITORY}) as server:
         server.RequestHandlerClass = Odd
         monkeypatch.setattr(constants, "ENDPOINT", server.address)
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # launch/evaluation/harness.py sets it in its process
+        configure_http_backend()  # gives up connections made before
         template = f"{server.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
         monkeypatch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", template)
         monkeypatch.setenv("STUDIO_GIT_HOST", server.address)

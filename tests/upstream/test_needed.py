@@ -41,7 +41,7 @@ ELSEWHERE = {  # file of launch/upstream: the test, below tests/, that fails wit
     "half_precision_norm": (
         f"{TRAINING}test_norm_of_small_gradients_is_that_of_float32_and_they_are_clipped_to_it[stage3-2]"
     ),
-    "llama_fused_rms_norm_flag": "custom_ops/test_op.py::test_llama_asks_for_it",
+    "llama_fused_rms_norm_flag": "custom_ops/test_op.py::test_llama_asks_for_it_as_upstreams_does_not",
     "lora_of_fused_weights": f"{BOTH}[lora-some]",
     "master_gradients_stay_scaled": (
         f"{TRAINING}test_gradients_that_are_summed_in_float32_are_unscaled_and_clipped[single]"
