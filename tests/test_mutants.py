@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.mutants import Finder, draw
 
 SCRIPT = Path(__file__).resolve().parents[1] / "benchmarks" / "mutants.py"
@@ -47,6 +49,7 @@ def test_files_have_their_share_and_the_seed_decides():
     assert draw(sources, 12, 1) == drawn != draw(sources, 12, 2)
 
 
+@pytest.mark.long
 def test_a_mutant_is_killed_by_a_process_of_its_own_tree_and_another_survives(tmp_path):
     def git(*arguments: str) -> str:
         return subprocess.check_output(["git", *USER, *arguments], cwd=tmp_path, text=True)

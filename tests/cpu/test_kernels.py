@@ -43,6 +43,7 @@ def arrays_of_runs(
     return [dict(np.load(file)) for file in files]
 
 
+@pytest.mark.long
 def test_losses_and_gradients_equal_stock_and_recomputing_changes_no_bit(tmp_path):
     stock, fast = arrays_of_runs(tmp_path, "off", "auto", layouts=("heads", "full"))
     for layout in ("heads", "full"):

@@ -116,8 +116,8 @@ CELLS = [
     Cell(REWARDS, TP2, EPOCH, "qwen2"),
     Cell(REWARDS, STAGE3, LORA),
 ]
-# `make test` has these: a pipeline, tensor parallelism, sharding; pretraining, LoRA on a quantized base, preferences.
-ESSENTIAL = [CELLS[0], CELLS[2], CELLS[16], CELLS[20]]
+# `make test` has these: a pipeline, tensor parallelism, sharding; pretraining and LoRA on a quantized base.
+ESSENTIAL = [CELLS[0], CELLS[2], CELLS[16]]
 
 # Whole products of methods and layouts, for `make test-nightly` and benchmarks/resuming.py.
 RESUMED = [

@@ -96,6 +96,7 @@ def stalled(ranks, runs, tmp_path):
     return run
 
 
+@pytest.mark.long
 def test_every_rank_of_a_hung_run_shows_where_it_is(stalled, tmp_path, capsys):
     outcome = stalled("sleeps", save_steps=1000, hang_factor=3, hang_seconds=2)
     assert outcome.exit_code == HUNG
