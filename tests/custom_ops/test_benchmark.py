@@ -14,7 +14,7 @@ from benchmarks.rms_norm_cpu import runs_here
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_all_rows_train_the_same(site, tmp_path):
     python = cpu_training.default_torch_python()
     found = subprocess.run([python, "-c", "import torch, transformers"], capture_output=True, text=True)
@@ -31,7 +31,7 @@ def test_all_rows_train_the_same(site, tmp_path):
         assert row.name in done.stdout
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("benchmark", "flags", "shown"),
     [

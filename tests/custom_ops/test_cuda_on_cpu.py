@@ -10,7 +10,7 @@ import pytest
 
 from custom_ops.fused_rms_norm.harness.cuda_on_cpu import compile_check, gcc_version
 
-pytestmark = pytest.mark.long
+pytestmark = pytest.mark.nightly
 
 
 def run(program: Path, *words: object, environment: dict[str, str] | None = None) -> tuple[int, str]:

@@ -13,7 +13,7 @@ from tests.golden.curves import Curve, read_golden
 from tests.recipes.rehearsing import rehearse_well
 from tests.runs import Runs, load_weights
 
-pytestmark = pytest.mark.long  # the operator is built first
+pytestmark = pytest.mark.nightly  # the operator is built first
 
 FUSED, PLAIN = {"use_fused_rms_norm": "required"}, {"use_fused_rms_norm": "off"}
 LAYOUTS = [SINGLE, TP2, TP2_SP, PP2, Layout(stage=1, sharding=2), STAGE2, STAGE3]

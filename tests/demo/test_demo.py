@@ -38,13 +38,13 @@ def demo(tmp_path_factory):
     return directory, result.stdout
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)  # the demo itself
 def test_corpus_is_real_text_of_at_least_five_megabytes(demo):
     assert (demo[0] / "text" / "train.jsonl").stat().st_size >= 5e6
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_first_loss_is_the_closed_form_and_text_never_seen_is_predicted(demo):
     directory, stdout = demo
     assert re.search(r"^ +1 ✓ first loss", stdout, re.MULTILINE)
@@ -53,7 +53,7 @@ def test_first_loss_is_the_closed_form_and_text_never_seen_is_predicted(demo):
     assert read_summary(directory / "evaluation")["evaluation"]["eval_loss"] < HELD_OUT
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
     _, stdout = demo
     assert re.search(rf"^step +\d+/{STEPS} .* ETA \d+", stdout, re.MULTILINE)
@@ -66,7 +66,7 @@ def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
     assert "WARNING" not in stdout, "a library says what tells a user nothing: see launch/reporting/quiet.py"
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_dashboard_serves_the_demos_scalars_on_this_machine_only(demo):
     directory, _ = demo
     with socket.socket() as probe:

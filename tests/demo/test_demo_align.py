@@ -75,7 +75,7 @@ def test_it_replaces_no_model_that_it_has_not_made(tmp_path, monkeypatch, model,
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_short_run_prefers_what_the_rule_says(runs, tmp_path):
     """On a small model with random weights."""
     command = [sys.executable, COMMAND, "--model", runs.material / "wide", "--directory", tmp_path / "out"]

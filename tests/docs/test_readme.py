@@ -74,7 +74,7 @@ def test_the_refusal_is_what_is_printed(tmp_path):
     assert masked[0] == masked[1]
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.timeout(1200)
 def test_a_model_of_ones_own_is_trained_killed_and_continued(tmp_path):
     """Steps 15 and 20, which the kill undid, are made again to the bit."""
