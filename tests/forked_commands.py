@@ -74,7 +74,7 @@ def _be_command(
     try:
         for descriptor in (1, 2):
             os.dup2(os.open(f"{output}.{descriptor}", os.O_WRONLY | os.O_CREAT, 0o600), descriptor)
-        sys.stdout, sys.stderr = open(1, "w"), open(2, "w", buffering=1)
+        sys.stdout, sys.stderr = open(1, "w"), open(2, "w", buffering=1, errors="backslashreplace")
         if environment is not None:
             os.environ.clear()
             os.environ.update(environment)

@@ -9,6 +9,7 @@ grammar.take(token)
 import json
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper  # pyright: ignore[reportMissingImports]
@@ -46,7 +47,7 @@ class Grammars:
         if OPTIONS_KEY in json.loads(schema):
             raise _refusal(f"{OPTIONS_KEY}: found, expected a schema without options of the server")
         # As json.dumps writes it. With any space allowed, a model can go on with spaces for ever.
-        overrides = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+        overrides: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
         try:
             grammar = LLMatcher.grammar_from_json_schema(schema, overrides=overrides)
         except ValueError as error:  # too deep, NaN, half a surrogate pair

@@ -180,6 +180,7 @@ def test_others_are_answered_while_a_long_prompt_is_encoded(server, client, tmp_
         assert heavy.result().choices[0].text == f"<{prompt}>"
 
 
+@pytest.mark.long
 def test_headers_and_bodies_that_do_not_end_are_ended():
     server = start_fake(client_seconds=0.5)
     cases = [
