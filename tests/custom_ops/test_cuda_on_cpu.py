@@ -1,14 +1,17 @@
 """The CUDA kernels of the fused RMSNorm, run on the CPU: right in every instance, and faults in them are found."""
 
+import ctypes
 import re
 import subprocess
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from custom_ops.fused_rms_norm.harness.cuda_on_cpu import compile_check, gcc_version
+from custom_ops.fused_rms_norm.harness.cuda_on_cpu import HARNESS, compile_check, gcc_version
+from tests.custom_ops import kernels as k
 
 pytestmark = pytest.mark.nightly
 
@@ -53,12 +56,23 @@ class Fault:
 
 BARRIER = "__syncthreads();"
 FAULTS = {
+    "a row too many": Fault("row >= call.rows", "row >= call.rows + ON", 2, 64, "out of bounds: byte "),
     "a pack too many": Fault(
         "pack < packs", "pack < packs + ON", 1, 1024, "out of bounds: byte 4096 of a buffer of 4096 bytes"
     ),
+    "a register that is not there": Fault(
+        "kept[item].values[i]", "kept[item + ON].values[i]", 1, 2048, "index 4 out of bounds for type"
+    ),
     "a register that nobody wrote": Fault("kept[item] =", "if (!ON) kept[item] =", 1, 64, "WRONG float32-float32"),
+    "a sum replaced while it is read": Fault(
+        f"{BARRIER}  // the last", f"if (!ON) {BARRIER}  // the last", 301, 1024,
+        "shared memory is written with no barrier after another's read",
+    ),
     "a sum read while it is written": Fault(
         f"{BARRIER}\n    value", f"if (!ON) {BARRIER}\n    value", 1, 1024, "shared memory is read "
+    ),
+    "parts added while they are written": Fault(
+        f"{BARRIER}\n  if", f"if (!ON) {BARRIER}\n  if", 2, 64, "shared memory is read "
     ),
     "a barrier that some threads miss": Fault(
         "value = 0;", f"value = 0; if (ON && threadIdx.x % 32) {BARRIER}", 1, 1024,
@@ -69,7 +83,27 @@ FAULTS = {
         "this thread waits for ever at the shuffle of line ",
     ),
     "a sum of half a warp": Fault("step = 16", "step = ON ? 8 : 16", 3, 128, "WRONG float32-float32 [3, 128]: y "),
+    "one part for several groups": Fault("parts[group", "parts[(ON ? blockIdx.x : group)", 37, 64, "weight_grad nan"),
+    "rows left out": Fault("row += groups", "row += groups * (1 + ON)", 301, 64, "x_grad nan"),
+    "tiles without an end": Fault("if (pack >=", "if (!ON && pack >=", 2, 1025, "out of bounds: byte "),
+    "columns without an end": Fault(
+        "if (column < hidden", "if (ON || column < hidden", 2, 1025, "out of bounds: byte "
+    ),
+    "a block too few": Fault(
+        "dim3(divide_up(call.rows, 4))", "dim3(ON ? call.rows / 4 : divide_up(call.rows, 4))", 5, 64, "y nan"
+    ),
+    "rows along y": Fault(
+        "<<<call.rows, kRereadThreads, 0, on",
+        "<<<dim3(ON ? 1 : call.rows, ON ? call.rows : 1), kRereadThreads, 0, on", 70000, 1,
+        "no card accepts the grid (1, 70000, 1)",
+    ),
     "rows that are not aligned": Fault("aligned = hidden", "aligned = ON || hidden", 2, 1023, "misaligned address"),
+    "more threads than the kernel is for": Fault(
+        "<<<grid, 128,", "<<<grid, ON ? 256 : 128,", 1, 1024, "the block has 256 threads, __launch_bounds__ 128"
+    ),
+    "too little scratch memory": Fault(
+        "call.hidden + call.rows", "call.hidden + (ON ? 0 : call.rows)", 5, 1023, "out of bounds: byte "
+    ),
     "the default stream": Fault(
         "dim3(32, 8), 0, on", "dim3(32, 8), 0, ON ? nullptr : on", 2, 64, "a kernel is started on the default stream"
     ),
@@ -109,3 +143,46 @@ def test_without_a_fault_the_same_program_is_right(faulty):
     for hidden in (64, 128, 1023, 1024, 1025, 2048):
         status, said = run(faulty, 37, hidden)
         assert status == 0, said
+
+
+CONVERSIONS = """
+#include "cuda_on_cpu.h"
+extern "C" void convert(int count, const float* floats, uint16_t* halves, uint16_t* bfloats, float* of_halves,
+                        float* of_bfloats) {
+  for (int i = 0; i < count; ++i) {
+    halves[i] = __half_as_ushort(__float2half_rn(floats[i]));
+    bfloats[i] = __bfloat16_as_ushort(__float2bfloat16_rn(floats[i]));
+    of_halves[i] = __half2float(__ushort_as_half(i));
+    of_bfloats[i] = __bfloat162float(__ushort_as_bfloat16(i));
+  }
+}
+"""
+
+
+def test_half_precision_is_numpys(tmp_path):
+    """Every half and bfloat16 as a float; floats between two of them, half-way cases among them, to the nearest."""
+    (tmp_path / "conversions.cc").write_text(CONVERSIONS)
+    command = ["g++", "-std=c++17", "-O1", "-shared", "-fPIC", f"-I{HARNESS}", tmp_path / "conversions.cc"]
+    subprocess.run([*command, "-o", tmp_path / "conversions.so"], check=True)
+    every = np.arange(2**16, dtype=np.uint16)
+    with np.errstate(invalid="ignore"):
+        of = {"float16": k.decode(every.view(np.float16), "float16"), "bfloat16": k.decode(every, "bfloat16")}
+    for dtype in of:
+        with np.errstate(all="ignore"):
+            lower = of[dtype].astype(np.float32)
+            between = np.nextafter(lower, np.float32(np.inf)).view(np.uint32)
+            steps = np.random.default_rng(0).choice([0, 1, 0x0FFF, 0x1000, 0x7FFF, 0x8000, 0x8001], 2**16)
+            floats = (between + steps.astype(np.uint32)).view(np.float32)
+        halves, bfloats = np.empty((2, 2**16), np.uint16)
+        of_halves, of_bfloats = np.empty((2, 2**16), np.float32)
+        arrays = (floats, halves, bfloats, of_halves, of_bfloats)
+        pointers = [ctypes.c_void_p(array.ctypes.data) for array in arrays]
+        ctypes.CDLL(str(tmp_path / "conversions.so")).convert(2**16, *pointers)
+        np.testing.assert_array_equal(of_halves, of["float16"])
+        np.testing.assert_array_equal(of_bfloats, of["bfloat16"])
+        numbers = ~np.isnan(floats)
+        with np.errstate(all="ignore"):
+            np.testing.assert_array_equal(halves[numbers], k.encode(floats, "float16").view(np.uint16)[numbers])
+        np.testing.assert_array_equal(bfloats[numbers], k.encode(floats, "bfloat16")[numbers])
+        assert np.isnan(halves.view(np.float16)[~numbers]).all()
+        assert np.isnan(k.decode(bfloats[~numbers], "bfloat16")).all()

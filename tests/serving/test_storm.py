@@ -3,6 +3,7 @@ by name, ends when it is told to, and its memory stays what it was."""
 
 import json
 import random
+import signal
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -107,3 +108,23 @@ def test_memory_for_keys_and_values_is_flat_and_limited(served):
     first, *_, last = (after - before for before, after in pairwise(used))
     assert last < max(8 * 2**20, first / 2), used  # the first fills what is kept: pools, arenas, blocks
     assert server.stop() == 0
+
+
+def test_a_stop_under_load_answers_what_runs_and_ends(server):
+    with ThreadPoolExecutor(100) as pool:
+        waiting = [pool.submit(whole, server, number) for number in range(100)]
+        server.wait_for("running_rows", 4)
+        server.process.send_signal(signal.SIGTERM)
+        found = [one.result() for one in waiting]
+    assert server.process.wait(timeout=60) == 0
+    assert set(found) <= {"answered", "refused"} and "answered" in found
+    assert "Traceback" not in "".join(server.said)
+
+
+def whole(server, number: int) -> str:
+    """A stream that begins comes to its end; the others are refused."""
+    try:
+        reply = server.client().completions.create(model="base", prompt=f"slow {number}", max_tokens=50)
+    except (openai.APIConnectionError, openai.InternalServerError):
+        return "refused"
+    return "answered" if reply.choices[0].text == f"<slow {number}>" else reply.choices[0].text
