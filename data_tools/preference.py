@@ -30,9 +30,9 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser, not_negative, percent, run
+from data_tools.dialogues.encoding import Encoding
+from data_tools.dialogues.rows import FAULTS_SHOWN, Fault, Rows, check_faults, unused_line
 from data_tools.formats.atomic import check_not_input, written_aside
-from data_tools.formats.dialogues.encoding import Encoding
-from data_tools.formats.dialogues.rows import FAULTS_SHOWN, Fault, Rows, check_faults, unused_line
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.preferences.datasets import encode_preference_rows

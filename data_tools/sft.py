@@ -26,18 +26,18 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser, above_zero, not_negative, percent, run
-from data_tools.formats.atomic import check_not_input, written_aside
-from data_tools.formats.dialogues.chat_template import (
+from data_tools.dialogues.chat_template import (
     ChatTemplate,
     directory_template,
     load_template,
     special_tokens,
 )
-from data_tools.formats.dialogues.datasets import files_inside, files_named
-from data_tools.formats.dialogues.dialogue import Dialogue
-from data_tools.formats.dialogues.encoding import Encoding, check_lengths, encode_dialogues
-from data_tools.formats.dialogues.rows import check_faults, read_rows, unused_line
-from data_tools.formats.dialogues.samples import DialogueDataset
+from data_tools.dialogues.datasets import files_inside, files_named
+from data_tools.dialogues.dialogue import Dialogue
+from data_tools.dialogues.encoding import Encoding, check_lengths, encode_dialogues
+from data_tools.dialogues.rows import check_faults, read_rows, unused_line
+from data_tools.dialogues.samples import DialogueDataset
+from data_tools.formats.atomic import check_not_input, written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.inspect import length_histogram

@@ -78,7 +78,7 @@ OTHERS = [
 PARTS = {
     "launch.environment.pins",
     "launch.environment.targets",
-    "data_tools.formats.dialogues.template_worker",
+    "data_tools.dialogues.template_worker",
 }
 UNUSABLE = {
     "missing": "nowhere",

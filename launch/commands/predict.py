@@ -22,7 +22,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import MOST_CARDS, Parser, above_zero, not_negative, share, whole_number
-from data_tools.formats.dialogues.questions import read_questions
+from data_tools.dialogues.questions import read_questions
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.families.named_configs import load_config

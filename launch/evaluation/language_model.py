@@ -18,10 +18,10 @@ from typing import Any
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
+from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.encoding import Encoding
+from data_tools.dialogues.questions import SOME_ANSWER
 from data_tools.formats.benchmarks.files import PLACE
-from data_tools.formats.dialogues.dialogue import Dialogue, Turn
-from data_tools.formats.dialogues.encoding import Encoding
-from data_tools.formats.dialogues.questions import SOME_ANSWER
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import shown
 from data_tools.formats.plural import plural

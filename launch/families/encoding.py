@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.formats.dialogues.chat_template import (
+from data_tools.dialogues.chat_template import (
     TOKENIZER_CONFIG,
     ChatTemplate,
     directory_template,
@@ -24,7 +24,7 @@ from data_tools.formats.dialogues.chat_template import (
     special_tokens,
     trained_with,
 )
-from data_tools.formats.dialogues.encoding import Encoding
+from data_tools.dialogues.encoding import Encoding
 from launch.errors import UserError
 from launch.families.registry import Family, family_of_config
 

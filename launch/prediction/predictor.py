@@ -17,9 +17,9 @@ import paddle
 import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
+from data_tools.dialogues.encoding import Encoding
+from data_tools.dialogues.questions import Question, encode_question, text_question
 from data_tools.formats.atomic import written_aside
-from data_tools.formats.dialogues.encoding import Encoding
-from data_tools.formats.dialogues.questions import Question, encode_question, text_question
 from data_tools.formats.plural import plural
 from data_tools.progress import counted
 from launch.adapters.adapter_files import load_adapter

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate
-from data_tools.formats.dialogues.datasets import Columns, Reader, Survey, encode_rows, survey
-from data_tools.formats.dialogues.encoding import Encoding
-from data_tools.formats.dialogues.rows import Fault, Rows, check_faults, unused_line
-from data_tools.formats.dialogues.samples import SHOWN_OF, DialogueDataset, sample_lines
+from data_tools.dialogues.chat_template import ChatTemplate
+from data_tools.dialogues.datasets import Columns, Reader, Survey, encode_rows, survey
+from data_tools.dialogues.encoding import Encoding
+from data_tools.dialogues.rows import Fault, Rows, check_faults, unused_line
+from data_tools.dialogues.samples import SHOWN_OF, DialogueDataset, sample_lines
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.preferences.datasets import encode_preference_rows, pair_lines, unpaired

@@ -19,8 +19,8 @@ from types import SimpleNamespace
 import paddle
 from paddlenlp.generation import LogitsProcessor
 
-from data_tools.formats.dialogues.dialogue import RowError
-from data_tools.formats.dialogues.questions import NO_LIMIT, Question, encode_question, row_question, text_question
+from data_tools.dialogues.dialogue import RowError
+from data_tools.dialogues.questions import NO_LIMIT, Question, encode_question, row_question, text_question
 from data_tools.formats.errors import DataError
 from launch.adapters.adapter_files import load_adapter
 from launch.adapters.quantization import Format

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from data_tools.formats.dialogues.datasets import Columns, Reader, encode_rows, find_sources
-from data_tools.formats.dialogues.encoding import IGNORED, Encoded, Encoding, rendered
-from data_tools.formats.dialogues.rows import Fault, Rows, unused_line
+from data_tools.dialogues.datasets import Columns, Reader, encode_rows, find_sources
+from data_tools.dialogues.encoding import IGNORED, Encoded, Encoding, rendered
+from data_tools.dialogues.rows import Fault, Rows, unused_line
 from data_tools.formats.errors import DataError
 from data_tools.formats.preferences.datasets import encode_preference_rows
 from data_tools.formats.preferences.forms import Preference, PreferenceColumns

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.encoding import IGNORED
 from launch.checkpoint.data_ledger import shuffled
 from launch.families.encoding import mask_position, prefix_lm_mask, prefix_lm_positions
 from launch.families.registry import Family, family_of_config
@@ -214,7 +214,7 @@ class PrefixCollator(Collator):
     Prompts end with the marks of the family (answer_marks), as in launch/generation: the last one begins the answer.
 
     Adds "attention_mask" [batch, 1, length, length], of GLM float32, of ChatGLM bool, and "position_ids" int64
-    [batch, 2, length]. Samples have one answer each (data_tools.formats.dialogues.encoding)."""
+    [batch, 2, length]. Samples have one answer each (data_tools.dialogues.encoding)."""
 
     def __init__(self, family: Family, pad: int, multiple: int = 1):
         super().__init__(pad, length=None, multiple=multiple)

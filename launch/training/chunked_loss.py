@@ -18,7 +18,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import GatherOp
 from paddlenlp.transformers import PretrainedConfig
 from paddlenlp.transformers.model_outputs import ModelOutput
 
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.encoding import IGNORED
 from launch.families.arithmetic import loss_chunk
 from launch.families.family import Family, Head
 from launch.upstream.token_loss import token_entropies

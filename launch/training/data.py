@@ -10,8 +10,8 @@ from typing import Any
 
 import paddle
 
-from data_tools.formats.dialogues.datasets import Columns, Datasets, Survey, encode_survey, survey
-from data_tools.formats.dialogues.samples import sample_lines
+from data_tools.dialogues.datasets import Columns, Datasets, Survey, encode_survey, survey
+from data_tools.dialogues.samples import sample_lines
 from data_tools.formats.tokens.blend import find_corpora, open_splits
 from launch.checkpoint.data_ledger import Ledger
 from launch.checkpoint.manifest import read_manifest

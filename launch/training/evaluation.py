@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import paddle
 
+from data_tools.dialogues.questions import last_answer
 from data_tools.formats.atomic import written_aside
-from data_tools.formats.dialogues.questions import last_answer
 from launch.checkpoint.ranks import barrier, broadcast, gather, rank
 from launch.families.encoding import end_id
 from launch.families.registry import family_of_config

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import paddle
 from paddlenlp.peft import LoRAModel
 
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.encoding import IGNORED
 from launch.training.chunked_loss import ChunkedHead, CorrectTokens, chunked_head
 from launch.upstream.token_loss import token_entropies
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.encoding import IGNORED
 from data_tools.progress import counted
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank
 from launch.errors import UserError

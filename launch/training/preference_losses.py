@@ -11,7 +11,7 @@ import paddle
 import paddle.nn.functional as F
 from paddlenlp.peft import LoRAModel
 
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.encoding import IGNORED
 from launch.config.preference_flags import OF_MEANS, weights_of
 from launch.training.data import TrainingData
 from launch.training.losses import Loss

@@ -5,8 +5,8 @@ from functools import cache, partial
 
 import numpy as np
 
-from data_tools.formats.dialogues.datasets import survey
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.datasets import survey
+from data_tools.dialogues.encoding import IGNORED
 from data_tools.formats.preferences.datasets import PreferenceSets, encode_preference_survey, pair_lines
 from data_tools.formats.preferences.forms import PreferenceColumns
 from data_tools.formats.preferences.samples import Desired, Pair

@@ -5,7 +5,7 @@ the tokenizer is loaded, without the tags that transformers knows ({% break %}, 
 of named templates nor transformers' form of chat_template.json, and renders without limits of time and memory. It
 saves a chat_template.json only where it has compiled one, and never a chat_template.jinja.
 Corrected: a tokenizer keeps what its files say and remembers their directory; our own templates
-(data_tools/formats/dialogues/chat_template.py) read it from there. These files are saved with it as they are.
+(data_tools/dialogues/chat_template.py) read it from there. These files are saved with it as they are.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paddlenlp.transformers.tokenizer_utils import ChatTemplateMixin
 
-from data_tools.formats.dialogues.chat_template import JINJA_FILE, JSON_FILE, TRAINED
+from data_tools.dialogues.chat_template import JINJA_FILE, JSON_FILE, TRAINED
 
 
 def correct() -> None:

@@ -11,7 +11,7 @@ import paddle
 from paddle.distributed.fleet.meta_parallel import ParallelCrossEntropy
 from paddlenlp.transformers.model_outputs import ModelOutput
 
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.encoding import IGNORED
 
 
 def with_token_loss(stock_forward: Callable) -> Callable:

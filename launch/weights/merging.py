@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.formats.dialogues.chat_template import (
+from data_tools.dialogues.chat_template import (
     JINJA_FILE,
     JSON_FILE,
     TOKENIZER_CONFIG,

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import sentencepiece
 
-from data_tools.formats.dialogues.chat_template import JINJA_FILE, JSON_FILE, directory_template
+from data_tools.dialogues.chat_template import JINJA_FILE, JSON_FILE, directory_template
 from data_tools.formats.json_files import read_object
 from data_tools.text.encoders import JsonEncoder
 from launch.errors import UserError

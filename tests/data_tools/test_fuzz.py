@@ -13,12 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from data_tools.dialogues.chat_template import ChatTemplate, directory_template
+from data_tools.dialogues.datasets import Columns, survey
+from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.questions import read_questions
 from data_tools.formats.benchmarks.files import find_form, read_benchmark
 from data_tools.formats.benchmarks.published import FORMS as BENCHMARKS
-from data_tools.formats.dialogues.chat_template import ChatTemplate, directory_template
-from data_tools.formats.dialogues.datasets import Columns, survey
-from data_tools.formats.dialogues.dialogue import Dialogue, Turn
-from data_tools.formats.dialogues.questions import read_questions
 from data_tools.formats.errors import DataError
 from data_tools.formats.preferences.forms import FORMS, PreferenceColumns
 from data_tools.formats.tokens.indexed import HEADER, MAGIC, IndexedDataset, IndexedWriter

@@ -7,11 +7,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data_tools.formats.dialogues.dialogue import Turn
+from data_tools.dialogues.dialogue import Turn
 from data_tools.formats.preferences.forms import Preference, PreferenceColumns
 from data_tools.preference import row_of
-from tests.data_tools.formats.dialogues.test_dialogue import said
-from tests.data_tools.formats.dialogues.test_encoding import encoding
+from tests.data_tools.dialogues.test_dialogue import said
+from tests.data_tools.dialogues.test_encoding import encoding
 from tests.data_tools.formats.preferences.test_forms import FORMS, ULTRAFEEDBACK
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate
-from data_tools.formats.dialogues.dialogue import Dialogue, Turn
-from data_tools.formats.dialogues.rows import read_rows
+from data_tools.dialogues.chat_template import ChatTemplate
+from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.rows import read_rows
 from data_tools.formats.errors import DataError
 from data_tools.sft import read_dialogues, report_lengths
 from tests.data_tools.conftest import ROOT
-from tests.data_tools.formats.dialogues.test_dialogue import SHAREGPT, said
+from tests.data_tools.dialogues.test_dialogue import SHAREGPT, said
 
 PAIR, SCENE = {"src": "q", "tgt": "a"}, {"messages": said("system", "be kind", "user", "q", "assistant", "a")}
 TURNS = {"src": ["q", "r"], "tgt": ["a", "b"]}

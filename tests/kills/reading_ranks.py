@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.encoding import IGNORED
 
 
 def train(script: str, argv: list[str], notes: str) -> None:

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate
-from data_tools.formats.dialogues.rows import Rows
+from data_tools.dialogues.chat_template import ChatTemplate
+from data_tools.dialogues.rows import Rows
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config

@@ -3,8 +3,8 @@
 import numpy as np
 import paddle
 
-from data_tools.formats.dialogues.encoding import IGNORED, Encoded
-from data_tools.formats.dialogues.samples import DialogueDataset, PackedDialogues
+from data_tools.dialogues.encoding import IGNORED, Encoded
+from data_tools.dialogues.samples import DialogueDataset, PackedDialogues
 from launch.training.batches import Collator
 from tests.families.family_ranks import VOCABULARY, build, tiny
 

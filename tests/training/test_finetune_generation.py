@@ -6,8 +6,8 @@ import shutil
 import pytest
 from safetensors.numpy import load_file
 
-from data_tools.formats.dialogues.chat_template import directory_template
-from data_tools.formats.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.chat_template import directory_template
+from data_tools.dialogues.dialogue import Dialogue, Turn
 from launch.families.arithmetic import lora_parameters, prefix_parameters
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config

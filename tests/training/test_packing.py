@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.encoding import IGNORED
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.families.registry import FAMILIES

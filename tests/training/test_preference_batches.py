@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from data_tools.formats.dialogues.encoding import IGNORED
+from data_tools.dialogues.encoding import IGNORED
 from data_tools.formats.errors import DataError
 from data_tools.formats.preferences.samples import Desired, Pair
 from data_tools.tokenizer import save_tokenizer, train_tokenizer

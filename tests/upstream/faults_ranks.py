@@ -28,7 +28,7 @@ from paddlenlp.transformers.qwen2.modeling import Qwen2RotaryEmbedding
 from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeRotaryEmbedding
 from paddlenlp.transformers.tokenizer_utils import PretrainedTokenizer
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate, trained_with
+from data_tools.dialogues.chat_template import ChatTemplate, trained_with
 from launch.evaluation.likelihood import shares_prefixes
 from launch.families.named_configs import load_config
 from launch.families.parameters import head_size

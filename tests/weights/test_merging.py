@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate, directory_template, trained_with
+from data_tools.dialogues.chat_template import ChatTemplate, directory_template, trained_with
 from launch.adapters.lora_files import read_lora
 from launch.checkpoint.stored_tensor import convert
 from launch.checkpoint.weight_files import find_weights

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from data_tools.formats.dialogues.datasets import Survey, left_out_lines
-from data_tools.formats.dialogues.dialogue import Schema
-from data_tools.formats.dialogues.encoding import Encoding, check_lengths
-from data_tools.formats.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults
-from data_tools.formats.dialogues.samples import SHOWN_OF, BlendedDialogues
+from data_tools.dialogues.datasets import Survey, left_out_lines
+from data_tools.dialogues.dialogue import Schema
+from data_tools.dialogues.encoding import Encoding, check_lengths
+from data_tools.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults
+from data_tools.dialogues.samples import SHOWN_OF, BlendedDialogues
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.preferences.forms import Preference

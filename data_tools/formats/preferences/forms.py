@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any
 
-from data_tools.formats.dialogues.dialogue import (
+from data_tools.dialogues.dialogue import (
     MESSAGE_ROLES,
     SHAREGPT_ROLES,
     Dialogue,
@@ -45,7 +45,7 @@ from data_tools.formats.dialogues.dialogue import (
     texts_at,
     value_at,
 )
-from data_tools.formats.dialogues.rows import Rows, read_entries
+from data_tools.dialogues.rows import Rows, read_entries
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import shown
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from data_tools.formats.dialogues.encoding import Encoding, rendered
-from data_tools.formats.dialogues.samples import flat, pack
+from data_tools.dialogues.encoding import Encoding, rendered
+from data_tools.dialogues.samples import flat, pack
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.preferences.forms import Preference

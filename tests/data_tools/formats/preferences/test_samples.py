@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate
-from data_tools.formats.dialogues.datasets import survey
+from data_tools.dialogues.chat_template import ChatTemplate
+from data_tools.dialogues.datasets import survey
 from data_tools.formats.errors import DataError
 from data_tools.formats.preferences.datasets import encode_preference_survey, pair_lines
 from data_tools.formats.preferences.forms import Preference, PreferenceColumns
 from data_tools.formats.preferences.samples import DesiredDataset, PackedPairs, PairDataset, encode_preferences
-from tests.data_tools.formats.dialogues.test_encoding import GREETING, LLAMA, decode, encoding
+from tests.data_tools.dialogues.test_encoding import GREETING, LLAMA, decode, encoding
 from tests.data_tools.formats.preferences.test_forms import BAD, ONE, TWO
 
 LONG = Preference((), "prompt", "", "AB", "C")

@@ -26,8 +26,8 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from data_tools.children import close_in_children, end_process
-from data_tools.formats.dialogues.dialogue import Dialogue
-from data_tools.formats.dialogues.template_worker import NO_MEMORY, TOO_MUCH
+from data_tools.dialogues.dialogue import Dialogue
+from data_tools.dialogues.template_worker import NO_MEMORY, TOO_MUCH
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import read_object, shown
 

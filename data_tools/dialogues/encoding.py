@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate
-from data_tools.formats.dialogues.dialogue import Dialogue
+from data_tools.dialogues.chat_template import ChatTemplate
+from data_tools.dialogues.dialogue import Dialogue
 from data_tools.formats.errors import DataError
 
 IGNORED = -100  # the label of a position that counts for nothing

@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate, as_jinja, load_template
-from data_tools.formats.dialogues.dialogue import Dialogue, Turn
-from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
-from data_tools.formats.dialogues.samples import DialogueDataset
+from data_tools.dialogues.chat_template import ChatTemplate, as_jinja, load_template
+from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.encoding import IGNORED, Encoding, encode_dialogue
+from data_tools.dialogues.samples import DialogueDataset
 from launch.families.encoding import TEMPLATES
 from tests.families.chat_templates import COUNTED
 

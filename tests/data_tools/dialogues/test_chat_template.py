@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from data_tools.formats.dialogues.chat_template import load_template
-from data_tools.formats.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.chat_template import load_template
+from data_tools.dialogues.dialogue import Dialogue, Turn
 from data_tools.formats.errors import DataError
 from tests.data_tools.conftest import ROOT
 

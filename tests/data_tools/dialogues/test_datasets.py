@@ -7,11 +7,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data_tools.formats.dialogues.chat_template import ChatTemplate
-from data_tools.formats.dialogues.datasets import Columns, encode_survey, find_sources, survey
-from data_tools.formats.dialogues.samples import pack
+from data_tools.dialogues.chat_template import ChatTemplate
+from data_tools.dialogues.datasets import Columns, encode_survey, find_sources, survey
+from data_tools.dialogues.samples import pack
 from data_tools.formats.errors import DataError
-from tests.data_tools.formats.dialogues.test_encoding import decode, encoding
+from tests.data_tools.dialogues.test_encoding import decode, encoding
 
 
 @pytest.fixture

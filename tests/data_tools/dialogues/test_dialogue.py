@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_tools.formats.dialogues.dialogue import Dialogue, RowError, Turn, find_schema
+from data_tools.dialogues.dialogue import Dialogue, RowError, Turn, find_schema
 from data_tools.formats.errors import DataError
 
 ONE = Dialogue((Turn("Q", "A"),))

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from data_tools.formats.dialogues.dialogue import Dialogue, Turn
-from data_tools.formats.dialogues.rows import Fault, check_faults, read_rows, unused_line
+from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.rows import Fault, check_faults, read_rows, unused_line
 from data_tools.formats.errors import DataError
 
 GOOD = {"src": "Q", "tgt": "A"}

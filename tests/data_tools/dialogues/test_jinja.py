@@ -6,11 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from data_tools.formats.dialogues import chat_template
-from data_tools.formats.dialogues.chat_template import ChatTemplate, as_jinja, directory_template, load_template
-from data_tools.formats.dialogues.dialogue import Dialogue, Turn
-from data_tools.formats.dialogues.encoding import Encoding, encode_dialogue
-from data_tools.formats.dialogues.template_worker import Renderer
+from data_tools.dialogues import chat_template
+from data_tools.dialogues.chat_template import ChatTemplate, as_jinja, directory_template, load_template
+from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.encoding import Encoding, encode_dialogue
+from data_tools.dialogues.template_worker import Renderer
 from data_tools.formats.errors import DataError
 from data_tools.text.workers import Workers
 from launch.families.encoding import find_template, template_names

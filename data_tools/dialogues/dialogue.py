@@ -60,7 +60,7 @@ class Schema(Generic[Entry]):
 
 
 class RowError(Exception):
-    """Why a row is no dialogue. Becomes a fault with file and line (data_tools.formats.dialogues.rows)."""
+    """Why a row is no dialogue. Becomes a fault with file and line (data_tools.dialogues.rows)."""
 
 
 def pairs(prompt: str, response: str) -> Schema[Dialogue]:

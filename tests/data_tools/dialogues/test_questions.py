@@ -2,9 +2,9 @@
 
 import pytest
 
-from data_tools.formats.dialogues.dialogue import RowError, find_schema
-from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
-from data_tools.formats.dialogues.questions import (
+from data_tools.dialogues.dialogue import RowError, find_schema
+from data_tools.dialogues.encoding import IGNORED, Encoding, encode_dialogue
+from data_tools.dialogues.questions import (
     encode_question,
     last_answer,
     read_questions,
@@ -13,7 +13,7 @@ from data_tools.formats.dialogues.questions import (
 )
 from data_tools.formats.errors import DataError
 from launch.families.encoding import find_template
-from tests.data_tools.formats.dialogues.test_dialogue import SHAREGPT, said
+from tests.data_tools.dialogues.test_dialogue import SHAREGPT, said
 
 ROWS = [  # (with the answer, without)
     ({"src": "a b", "tgt": "c"}, {"src": "a b"}),

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol
 
+from data_tools.dialogues.dialogue import Dialogue, Entry
+from data_tools.dialogues.encoding import Encoded, Encoding, check_lengths, encode_dialogues
+from data_tools.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults, read_rows, unused_line
+from data_tools.dialogues.samples import BlendedDialogues, DialogueDataset, PackedDialogues
 from data_tools.formats.blended import weighted_paths
-from data_tools.formats.dialogues.dialogue import Dialogue, Entry
-from data_tools.formats.dialogues.encoding import Encoded, Encoding, check_lengths, encode_dialogues
-from data_tools.formats.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults, read_rows, unused_line
-from data_tools.formats.dialogues.samples import BlendedDialogues, DialogueDataset, PackedDialogues
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 

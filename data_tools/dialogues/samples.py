@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from data_tools.dialogues.encoding import IGNORED, Encoded
 from data_tools.formats.blended import BlendedDataset
-from data_tools.formats.dialogues.encoding import IGNORED, Encoded
 from data_tools.formats.plural import plural
 
 SHOWN_OF = 100  # of so many first samples the shortest is shown

@@ -6,9 +6,9 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_tools.formats.dialogues.dialogue import Dialogue, RowError, Turn, find_schema
-from data_tools.formats.dialogues.encoding import IGNORED, Encoding, encode_dialogue
-from data_tools.formats.dialogues.rows import FAULTS_SHOWN, Fault, records
+from data_tools.dialogues.dialogue import Dialogue, RowError, Turn, find_schema
+from data_tools.dialogues.encoding import IGNORED, Encoding, encode_dialogue
+from data_tools.dialogues.rows import FAULTS_SHOWN, Fault, records
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import shown
 
