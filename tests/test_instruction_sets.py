@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.cpu.settings import AVX512, Processor
-from tests.instruction_sets import AMD, COMPATIBLE, HERE, INTEL, NUMERIC, sets_of
+from tests.instruction_sets import HERE, NUMERIC
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCTS = """
@@ -26,20 +25,6 @@ print(found.hexdigest())
 def run(words: list[str], name: str) -> subprocess.CompletedProcess:
     environment = os.environ | {"OMP_NUM_THREADS": "1"} | HERE[name]
     return subprocess.run([sys.executable, *words], cwd=ROOT, env=environment, capture_output=True, text=True)
-
-
-@pytest.mark.parametrize(
-    ("vendor", "flags", "expected"),
-    [
-        ("AuthenticAMD", {"avx2"} | AVX512, COMPATIBLE | AMD),
-        ("AuthenticAMD", {"avx2"}, COMPATIBLE | {"AVX2": AMD["AVX2"]}),
-        ("GenuineIntel", {"avx2"} | AVX512, COMPATIBLE | INTEL),
-        ("GenuineIntel", {"avx2", "avx512f"}, COMPATIBLE | {"AVX2": INTEL["AVX2"]}),
-        ("GenuineIntel", set(), COMPATIBLE),
-    ],
-)
-def test_sets_are_those_of_the_processor(vendor, flags, expected):
-    assert sets_of(Processor(vendor, "any", frozenset(flags))) == expected
 
 
 def test_all_numeric_tests_exist():

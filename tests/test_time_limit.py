@@ -59,12 +59,6 @@ def test_a_test_that_hangs_is_named_with_all_stacks_and_the_others_run(toys):
     assert "Timeout (0:00:02)!" in computes and "in helper\n" in computes and "in test_computes\n" in computes
 
 
-def test_without_workers_the_stacks_are_on_stderr(toys):
-    done = toys("-n", "0", "-k", "computes")
-    assert done.returncode == 1
-    assert done.stderr.startswith("Timeout (0:00:02)!") and "in test_computes\n" in done.stderr
-
-
 def test_an_answer_that_nobody_has_waited_for_is_not_the_next_ones(monkeypatch):
     def interrupted():
         raise KeyboardInterrupt

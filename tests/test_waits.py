@@ -2,7 +2,6 @@
 
 import ast
 import re
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -127,25 +126,3 @@ def test_a_wait_without_a_limit_is_found(code):
             code = code.replace(call, call[:-2] + limited)
     if "(timeout=9)" in code:
         assert not [*unlimited(ast.parse(code))]
-
-
-def test_a_wait_elsewhere_is_left_alone():
-    code = """
-        def work():
-            thread.join()
-            with lock:
-                return queue.get()
-
-        def close():
-            ", ".join(names)
-            known.get(name)
-            pool.shutdown(wait=False)
-            socket.shutdown(socket.SHUT_WR)
-            process.wait(5)
-    """
-    assert not [*unlimited(ast.parse(textwrap.dedent(code)))]
-
-
-def test_contexts_that_wait_are_found():
-    [found] = waiting_contexts(ast.parse("with open(file), futures.ThreadPoolExecutor(2) as pool:\n    pass"))
-    assert ast.unparse(found) == "futures.ThreadPoolExecutor(2)"

@@ -35,22 +35,6 @@ def test_what_a_plan_advises_fits_as_it_says(wishes, tmp_path):
     assert re.search(rf"^fits: {size:.1f} GiB", again.stdout, re.M), again.stdout
 
 
-@pytest.mark.long
-def test_advised_arguments_keep_the_samples_of_a_step_on_another_number_of_cards(tmp_path):
-    """8 ranks x 8 samples x 1, as the recipe has them with ASKED, on 4 cards."""
-    machine = Machine(tmp_path)
-    wishes = {"GPUS": "4", "GPU_MEMORY_GB": "40"}
-    changes = advised(machine.run("llama-7b/pretrain", ACTION="plan", ARGS=ASKED, **wishes).stdout)
-    smaller = [arguments for _, arguments in changes if "--per_device_train_batch_size" in arguments][:2]
-    assert smaller
-    for arguments in smaller:
-        words = machine.print("llama-7b/pretrain", ARGS=arguments, **wishes)
-        flags = dict(zip(words, words[1:], strict=False))
-        ranks = 4 // int(flags.get("--tensor_parallel_degree", 1)) // int(flags.get("--pipeline_parallel_degree", 1))
-        sizes = int(flags["--per_device_train_batch_size"]) * int(flags["--gradient_accumulation_steps"])
-        assert ranks * sizes == 8 * 8, arguments
-
-
 def test_preflight_refuses_with_the_changes_that_help(tmp_path):
     machine = Machine(tmp_path, cards=1, kind="A100-40G")
     done = machine.run("llama-7b/finetune", GPUS="1", GPU_MEMORY_GB="40", ARGS="--tensor_parallel_degree 1")

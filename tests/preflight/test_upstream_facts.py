@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from launch.config.aliases import refusal
 from launch.config.flag_values import load_schema, parse_flags
 from launch.config.run_config import RunConfig
-from launch.devices.flash_attention import Case, obstacle
-from launch.devices.switches import flash_attention
 from launch.errors import UserError
 from launch.preflight.rules import check_compatibility
 
@@ -41,14 +38,6 @@ def test_files_of_arguments_drop_and_add_flags(upstream):
         assert not {getattr(node, "attr", getattr(node, "id", "")) for node in nodes} & dropping, path
 
 
-def test_upstreams_own_saving_is_not_used():
-    """Unified checkpoints are switched off under stage 3, whose save gathers all parameters on every rank."""
-    tree = ast.parse((LAUNCH / "training" / "trainer.py").read_text())
-    methods = {node.name: ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    for name in ("_save_checkpoint", "save_model", "_load_optimizer_and_scheduler"):
-        assert "super()" not in methods[name]
-
-
 PIPELINE = "--pipeline_parallel_degree 2 --gradient_accumulation_steps 2"
 OVERLAP = "--sharding stage1 --sharding_parallel_config enable_stage1_overlap --save_strategy no"
 
@@ -75,12 +64,3 @@ def test_what_fine_tuning_refuses_and_announces(processes, flags, findings):
     told = [(one.ok, one.subject[2:]) for one in check_compatibility(run) if one.subject.startswith("--")]
     assert told == findings
     assert {"lora_alpha", "lora_dropout", "lora_target_modules"} <= load_schema("finetune_generation").keys()
-
-
-def test_no_check_of_the_card_for_flash_attention_and_other_names_of_ranks():
-    reason = obstacle(Case(compute_capability=(6, 1), dtype="float16", head_size=128, build="12.6"))
-    assert "6.1" in reason and not flash_attention("auto", reason).enabled
-    with pytest.raises(UserError):
-        flash_attention("required", reason)
-    for name in ("tp", "pp"):
-        assert "the model that a run leaves is whole" in refusal(name)

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from launch import preflight
-from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.preflight import gpus, host, memory
 from launch.preflight.report import Finding
@@ -15,7 +14,7 @@ from launch.preflight.rules import RULES, Rule, adapters, model_limits
 from launch.recipe import parse_recipe
 from tests.corpora import write_corpus, write_dialogues
 from tests.devices.fake_nvml import GIB, FakeNvml
-from tests.preflight.variants import A100S, FOUR_D, PAIRS, PRETRAIN, VARIANTS
+from tests.preflight.variants import A100S, PAIRS, VARIANTS
 from tests.recipes.machine import ROOT
 from tests.recipes.test_rendered import PREFERENCE_TUNING, RECIPES, name
 from tests.weights.lora_material import save_base
@@ -119,25 +118,3 @@ def test_every_rule_is_met_by_a_variant(tmp_path, monkeypatch):
     elsewhere = [*model_limits.FAMILY_RULES, *adapters.RULES, *(rule for rule in RULES if "lora" in rule.found)]
     missing = [(rule.flag, rule.found) for rule in RULES if rule not in met and rule not in elsewhere]
     assert not missing, "\n".join(map(str, missing))
-
-
-def test_wishes_that_cannot_be_met_are_refused_before(machine):
-    machine(A100S)
-    for recipe, wishes, message in [
-        (PRETRAIN, {"DEVICES": "0,0"}, "names a card twice"),
-        (PRETRAIN, {"GPUS": "3"}, "cannot be dealt to 3 cards"),
-        (FOUR_D, {"GPUS": "6"}, "4 for each copy of the model. Possible: 4, 8, 16"),
-    ]:
-        with pytest.raises(UserError, match=message):
-            findings_of(recipe, **wishes)
-
-
-def test_two_nodes_worth_of_cards_keep_the_samples_of_a_step(machine):
-    machine(A100S)
-    findings = findings_of(FOUR_D, GPUS="16", ARGS="--tensor_parallel_degree 4")
-    assert split(findings) == ([], [])
-    [layout] = [finding.found for finding in findings if finding.subject == "layout"]
-    assert layout == (
-        "16 processes: sharding stage1 2 x tensor parallel 4 x pipeline parallel 2; 256 samples a step "
-        "(data ranks 2 x micro batch 2 x accumulation 64)"
-    )
