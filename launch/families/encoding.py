@@ -147,6 +147,14 @@ def end_id(tokenizer, family: Family) -> int:
     return _id_of(tokenizer, family, family.answer_end) if family.answer_end else tokenizer.eos_token_id
 
 
+def end_ids(tokenizer, family: Family, stated: int | list[int] | None) -> tuple[int, ...]:
+    """Return the ids that end an answer, the one that training learns first. stated: eos_token_id of the model's
+    configuration; if the tokenizer's id is not among these, they are another tokenizer's."""
+    end = end_id(tokenizer, family)
+    several = stated if isinstance(stated, list) else []
+    return (end, *(other for other in several if other != end)) if end in several else (end,)
+
+
 def _marks(tokenizer, family: Family, config: dict) -> tuple[int, ...]:
     """The ids of the family's answer_marks, of which the model's configuration must know the mask by the same id."""
     marks = tuple(_id_of(tokenizer, family, token) for token in family.answer_marks)

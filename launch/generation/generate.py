@@ -1,12 +1,13 @@
 """Answers to prompts of different lengths, in batches, by paddlenlp's generate(): the same tokens as one by one.
 
-    answers = generate(model, family, [[5, 9, 2], [7]], Decoding(max_new_tokens=20), eos=2)
+    answers = generate(model, family, [[5, 9, 2], [7]], Decoding(max_new_tokens=20), ends=(2,))
 
 Prompts are padded on the left, so that all answers begin in the same column; no token sees the padding.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 
 import numpy as np
 import paddle
@@ -29,9 +30,9 @@ class Decoding:
     top_k: int = 0
     top_p: float = 1.0
 
-    def config(self, eos: int) -> GenerationConfig:
+    def config(self, ends: tuple[int, ...]) -> GenerationConfig:
         """As paddlenlp has it, whole: nothing is taken from a model's generation_config.json."""
-        limits = {"max_new_tokens": self.max_new_tokens, "eos_token_id": eos, "pad_token_id": eos}
+        limits = {"max_new_tokens": self.max_new_tokens, "eos_token_id": list(ends), "pad_token_id": ends[0]}
         if not self.temperature:  # paddlenlp warns about values that greedy search does not use
             return GenerationConfig(decode_strategy="greedy_search", top_k=0, **limits)
         return GenerationConfig(
@@ -44,28 +45,28 @@ def generate(
     family: Family,
     prompts: list[list[int]],
     decoding: Decoding,
-    eos: int,
+    ends: tuple[int, ...],
     known_ids: int | None = None,
     processors: Iterable[LogitsProcessor] = (),
     over: Callable[[list[int]], bool] | None = None,
     **more,
 ) -> list[list[int]]:
-    """The ids of each answer, eos and what follows it left out. All ranks of a model call it together.
+    """The ids of each answer, its end and what follows it left out. All ranks of a model call it together.
 
-    eos: the id that ends an answer. known_ids: only ids below it are taken, those of the tokenizer; None: all of the
-    model's. processors: of the logits, after that. over: whether an answer is at its end, by its ids so far; None: eos
-    alone ends it. more: for generate(), as `streamer`.
+    ends: the ids that end an answer. known_ids: only ids below it are taken, those of the tokenizer; None: all of the
+    model's. processors: of the logits, after that. over: whether an answer is at its end, by its ids so far; None: the
+    ends alone. more: for generate(), as `streamer`.
     Raises UserError where the model's logits are no numbers.
     """
     correct(["logits_processor_list"])
     more |= {"over": over, "processors": [KnownIds(known_ids), *processors]}
     if not hasattr(model, "prefix_config"):
-        return _generate(model, family, prompts, decoding, eos, **more)
+        return _generate(model, family, prompts, decoding, ends, **more)
     # A prefix has its keys at fixed positions: padding between it and a prompt would move the prompt away from it.
     answers: dict[int, list[int]] = {}
     for length in sorted({len(prompt) for prompt in prompts}):
         indices = [index for index, prompt in enumerate(prompts) if len(prompt) == length]
-        found = _generate(model, family, [prompts[index] for index in indices], decoding, eos, **more)
+        found = _generate(model, family, [prompts[index] for index in indices], decoding, ends, **more)
         answers |= zip(indices, found, strict=True)
     return [answers[index] for index in range(len(prompts))]
 
@@ -97,10 +98,10 @@ class KnownIds(LogitsProcessor):
 
 
 class End(LogitsProcessor):
-    """Ends answers that are over: eos alone can follow. length: of the prompts, with their padding."""
+    """Ends answers that are over: the end alone can follow. length: of the prompts, with their padding."""
 
-    def __init__(self, over: Callable[[list[int]], bool], length: int, eos: int):
-        self.over, self.length, self.eos = over, length, eos
+    def __init__(self, over: Callable[[list[int]], bool], length: int, end: int):
+        self.over, self.length, self.end = over, length, end
 
     def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
         """logits: [rows, vocabulary]"""
@@ -109,7 +110,7 @@ class End(LogitsProcessor):
         if not any(over):
             return logits
         ended = paddle.full([1, logits.shape[-1]], paddle.finfo(logits.dtype).min, logits.dtype)
-        ended[:, self.eos] = 0
+        ended[:, self.end] = 0
         return paddle.where(paddle.to_tensor(over).unsqueeze(1), ended, logits)
 
 
@@ -136,18 +137,25 @@ def known_ids_of(tokenizer) -> int:
 
 
 def _generate(
-    model, family: Family, prompts: list, decoding: Decoding, eos: int, processors: list, over: Callable | None, **more
+    model,
+    family: Family,
+    prompts: list,
+    decoding: Decoding,
+    ends: tuple[int, ...],
+    processors: list,
+    over: Callable | None,
+    **more,
 ) -> list[list[int]]:
     if over:
-        processors = [*processors, End(over, max(map(len, prompts)), eos)]
+        processors = [*processors, End(over, max(map(len, prompts)), ends[0])]
     with paddle.no_grad():
         ids, _ = model.generate(
             **_inputs(family, prompts, decoding.max_new_tokens),
-            generation_config=decoding.config(eos),
+            generation_config=decoding.config(ends),
             logits_processors=LogitsProcessorList(processors),
             **more,
         )
-    return [row[: row.index(eos)] if eos in row else row for row in ids.tolist()]
+    return [list(takewhile(lambda token: token not in ends, row)) for row in ids.tolist()]
 
 
 def _inputs(family: Family, prompts: list[list[int]], new_tokens: int) -> dict[str, paddle.Tensor]:

@@ -12,16 +12,16 @@ UNFINISHED = "\ufffd"  # what a decoder gives for the first bytes of a character
 class TextStream:
     """Takes the ids of one answer from paddlenlp's generate() as its `streamer`, and prints the text they make."""
 
-    def __init__(self, tokenizer, eos: int):
+    def __init__(self, tokenizer, ends: tuple[int, ...]):
         self.tokenizer = tokenizer
-        self.eos = eos
+        self.ends = ends
         self.ids: list[int] = []
         self.shown = 0  # characters
 
     def put(self, ids) -> None:
         """ids: int64 [1, 1] or [1]"""
         token = int(ids.reshape([-1])[0])
-        if token == self.eos:
+        if token in self.ends:
             return
         self.ids.append(token)
         text = decode(self.tokenizer, self.ids)

@@ -20,18 +20,19 @@ from paddle.distributed import fleet
 from data_tools.dialogues.encoding import Encoding
 from data_tools.dialogues.questions import Question, encode_question, text_question
 from data_tools.formats.atomic import written_aside
+from data_tools.formats.json_files import read_object
 from data_tools.formats.plural import plural
 from data_tools.progress import counted
 from launch.adapters.adapter_files import load_adapter
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import quantize_filled
-from launch.checkpoint.model_loader import load_model
+from launch.checkpoint.model_loader import GENERATION_CONFIG, load_model
 from launch.checkpoint.ranks import broadcast, rank, world_size
 from launch.checkpoint.stored_tensor import FLOATS
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
 from launch.families.arithmetic import require_divisible
-from launch.families.encoding import encoding_of, end_id, template_line
+from launch.families.encoding import encoding_of, end_ids, template_line
 from launch.families.named_configs import load_config
 from launch.families.parameters import POSITIONS
 from launch.families.registry import Family, family_of_config
@@ -50,9 +51,9 @@ class Predictor:
     tokenizer: Any
     config: Any
 
-    @property
-    def eos(self) -> int:
-        return end_id(self.tokenizer, self.family)
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        return end_ids(self.tokenizer, self.family, self.config.eos_token_id)
 
     @cached_property
     def known_ids(self) -> int:
@@ -77,7 +78,7 @@ class Predictor:
             indices = order[start : start + batch_size]
             batch = [prompts[index] for index in indices]
             answers = generate(
-                self.model, self.family, batch, decoding, self.eos, self.known_ids, over=over if until else None
+                self.model, self.family, batch, decoding, self.ends, self.known_ids, over=over if until else None
             )
             texts = (before_first(decode(self.tokenizer, ids), until) for ids in answers)
             yield list(zip(indices, texts, strict=True))
@@ -85,8 +86,8 @@ class Predictor:
     def stream(self, prompt: list[int], decoding: Decoding) -> None:
         """Print the answer to one prompt while it is made."""
         self.require_room(len(prompt), decoding)
-        streamer = TextStream(self.tokenizer, self.eos)
-        generate(self.model, self.family, [prompt], decoding, self.eos, self.known_ids, streamer=streamer)
+        streamer = TextStream(self.tokenizer, self.ends)
+        generate(self.model, self.family, [prompt], decoding, self.ends, self.known_ids, streamer=streamer)
 
     @property
     def positions(self) -> float:
@@ -124,6 +125,7 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
     tokenizer = load_tokenizer(adapter, directory, name)
     filled = quantize_filled(family, base) if base else None
     model = load_model(model_class, config, dtype or _dtype(directory), directory, filled)
+    config.eos_token_id = read_object(directory / GENERATION_CONFIG).get("eos_token_id") or config.eos_token_id
     if adapter:
         model = load_adapter(model, adapter)
     model.eval()

@@ -39,7 +39,7 @@ from launch.serving.token_names import TokenNames
 def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf) -> None:
     """Answer rows together until all are done; a row that has tokens already continues after them. Rows of a model with
     a prefix must have one length. longest: see prompt_likelihoods()."""
-    choose = Chooser(predictor.eos, predictor.known_ids)
+    choose = Chooser(predictor.ends, predictor.known_ids)
     _score_prompts(predictor, choose, [row for row in rows if row.wants_scores], longest)
     rows = [row for row in rows if not row.done]
     if not rows:
@@ -47,7 +47,7 @@ def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf
     decoding = Decoding(max_new_tokens=max(row.max_tokens - len(row.tokens) for row in rows))
     prompts = [row.prompt + row.tokens for row in rows]
     processors = [Choice(rows, choose)]
-    generate(predictor.model, predictor.family, prompts, decoding, predictor.eos, processors=processors)
+    generate(predictor.model, predictor.family, prompts, decoding, predictor.ends, processors=processors)
 
 
 def _score_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], longest: float) -> None:
@@ -68,12 +68,12 @@ def _score_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], lon
 class Chooser:
     """Chooses the next tokens of rows of a model and reports them to the rows. known_ids: see KnownIds."""
 
-    def __init__(self, eos: int, known_ids: int | None):
-        self.eos = eos
+    def __init__(self, ends: tuple[int, ...], known_ids: int | None):
+        self.ends = ends
         self.known = KnownIds(known_ids)
 
     def __call__(self, rows: list[Row], logits: paddle.Tensor) -> list[int]:
-        """A token for each row; a row that is done gets eos. logits: [rows, vocabulary], as the model gives them"""
+        """A token for each row; a row that is done gets an end. logits: [rows, vocabulary], as the model gives them"""
         allowed = self.known.masked(logits)
         most_likely: list[int] = paddle.argmax(allowed, axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
         both = enumerate(zip(rows, most_likely, strict=True))
@@ -81,12 +81,12 @@ class Chooser:
         self._tell_likelihoods(rows, tokens, logits)
         for row, token in zip(rows, tokens, strict=True):
             if not row.done:
-                row.put(token, self.eos)
+                row.put(token, self.ends)
         return tokens
 
     def _next(self, row: Row, most_likely: int, logits: paddle.Tensor, number: int) -> int:
         if row.done:
-            return self.eos
+            return self.ends[0]
         return most_likely if row.options.most_likely else row.choose(logits[number].astype("float32").numpy())
 
     def _tell_likelihoods(self, rows: list[Row], tokens: list[int], logits: paddle.Tensor) -> None:
@@ -239,7 +239,7 @@ class Served:
 
     @cached_property
     def choose(self) -> Chooser:
-        return Chooser(self.predictor.eos, self.predictor.known_ids)
+        return Chooser(self.predictor.ends, self.predictor.known_ids)
 
     @cached_property
     def token_name(self) -> TokenNames:
@@ -251,7 +251,7 @@ class Served:
 
         tokenizer, ids = self.predictor.tokenizer, min(self.predictor.config.vocab_size, self.predictor.known_ids)
         encode = lambda text: tokenizer.encode(text, add_special_tokens=False)["input_ids"]  # noqa: E731
-        return Grammars(self.token_name, ids, self.predictor.eos, encode)
+        return Grammars(self.token_name, ids, self.predictor.ends[0], encode)
 
     def grammars(self, schema: str, answers: int) -> list:
         """A grammar for each answer. Raises Refusal for a schema that is wrong, or where the server has none."""

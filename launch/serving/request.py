@@ -179,7 +179,7 @@ Event = int | Finish | Likelihood | list[Likelihood]
 class Row:
     """One prompt on its way through the engine, which calls emit(id) for each token and emit(Finish) once. As far as
     the options want them, emit(list) comes before the first token, with the likelihoods of the prompt's tokens, and
-    emit(Likelihood) before each token, also before the eos that makes a Finish.
+    emit(Likelihood) before each token, also before the end that makes a Finish.
 
     group: rows of the same group can be in one batch. number: index among the answers to its request. deadline: as
     time.monotonic(). positions: the model's, for prompt and answer. grammar: of an answer in JSON. tokens: the
@@ -209,9 +209,9 @@ class Row:
         self.scored = True
         self.emit(likelihoods)
 
-    def put(self, token: int, eos: int) -> None:
-        """Take the next token; the answer ends with eos, at its largest length or when it is late."""
-        if token == eos:
+    def put(self, token: int, ends: tuple[int, ...]) -> None:
+        """Take the next token; the answer ends with one of the ends, at its largest length or when it is late."""
+        if token in ends:
             return self.finish(Finish.STOP)
         self.tokens.append(token)
         if self.grammar:

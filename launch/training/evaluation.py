@@ -12,7 +12,7 @@ import paddle
 from data_tools.dialogues.questions import last_answer
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.ranks import barrier, broadcast, gather, rank
-from launch.families.encoding import end_id
+from launch.families.encoding import end_ids
 from launch.families.registry import family_of_config
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.text import decode, scores
@@ -81,7 +81,7 @@ class Answers:
     def __init__(self, tokenizer, model_config: dict, max_new_tokens: int):
         self.tokenizer = tokenizer
         self.family = family_of_config(model_config)
-        self.end = end_id(tokenizer, self.family)
+        self.ends = end_ids(tokenizer, self.family, model_config.get("eos_token_id"))
         self.known_ids = known_ids_of(tokenizer)
         self.decoding = Decoding(max_new_tokens)
 
@@ -97,7 +97,7 @@ class Answers:
                 self.family,
                 [_question(sample) for sample in samples],
                 self.decoding,
-                self.end,
+                self.ends,
                 self.known_ids,
                 synced_gpus="stage3" in args.sharding and args.sharding_parallel_degree > 1,
             )
@@ -116,7 +116,7 @@ class Answers:
         reference = sample["labels"][start:end].tolist()
         return {
             "question": decode(self.tokenizer, _question(sample)),
-            "reference": decode(self.tokenizer, [token for token in reference if token != self.end]),
+            "reference": decode(self.tokenizer, [token for token in reference if token not in self.ends]),
             "prediction": decode(self.tokenizer, answer),
         }
 

@@ -152,9 +152,9 @@ class Alone:
         from launch.generation.text import decode
 
         ids, start = self.ids(text), len(self.ids(text))
-        while len(ids) < start + longest and ids[-1:] != [self.predictor.eos]:
+        while len(ids) < start + longest and ids[-1] not in self.predictor.ends:
             ids.append(int(self.logits(ids)[-1, : self.predictor.known_ids].argmax()))
-        said = decode(self.predictor.tokenizer, [token for token in ids[start:] if token != self.predictor.eos])
+        said = decode(self.predictor.tokenizer, [token for token in ids[start:] if token not in self.predictor.ends])
         return min((said.split(end)[0] for end in ends), key=len, default=said)
 
 

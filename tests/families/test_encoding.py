@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch.errors import UserError
-from launch.families.encoding import encoding_of, end_id
+from launch.families.encoding import encoding_of, end_ids
 from launch.families.registry import FAMILIES
 
 BEGIN, EOS = 1, 2
@@ -49,7 +49,14 @@ def test_marks_and_ends_are_those_of_the_family(family):
     expected = {"chatglm": ((3, 4), EOS), "glm": ((3, 5, 6), 7)}.get(family, ((), EOS))
     found = encoding_of(FLAGS, Letters(MARKS), config(family), chat=False)
     assert (found.marks, found.eos) == expected
-    assert end_id(Letters(MARKS), FAMILIES[family]) == expected[1]
+    end = expected[1]
+    for stated, ends in (
+        (None, (end,)),
+        ([9, end, 8], (end, 9, 8)),
+        ([9, 8], (end,)),
+        (9, (end,)),
+    ):  # 9, 8: not its own
+        assert end_ids(Letters(MARKS), FAMILIES[family], stated) == ends
 
 
 def test_a_tokenizer_of_another_model_is_refused():

@@ -9,7 +9,7 @@ from tests.families import family_ranks
 from tests.families.family_ranks import ANSWER_TOKEN, MASK_TOKEN, VOCABULARY, start_fleet
 
 LENGTHS, NEW_TOKENS = (9, 4, 12), 6
-NEVER = VOCABULARY + 1  # an end that no answer has
+NEVER = (VOCABULARY + 1,)  # an end that no answer has
 
 
 def prompts(name: str) -> list[list[int]]:
@@ -81,10 +81,10 @@ def ends(directory: str) -> dict:
     start_fleet()
     model, family, prompt = load("llama", directory), FAMILIES["llama"], prompts("llama")[0]
     [whole] = generate(model, family, [prompt], Decoding(NEW_TOKENS), NEVER)
-    shown = io.StringIO()
+    shown, ends = io.StringIO(), (*NEVER, whole[2])
     with contextlib.redirect_stdout(shown):
-        stream = TextStream(Numbers(), whole[2])
-        [cut] = generate(model, family, [prompt], Decoding(NEW_TOKENS), whole[2], streamer=stream)
+        stream = TextStream(Numbers(), ends)
+        [cut] = generate(model, family, [prompt], Decoding(NEW_TOKENS), ends, streamer=stream)
     model.generation_config.max_length = 1  # as a model's generation_config.json may have it; 20 is paddlenlp's default
     [long] = generate(model, family, [prompt], Decoding(20), NEVER)
     return {"whole": whole, "cut": cut, "shown": shown.getvalue(), "long": len(long)}

@@ -57,7 +57,7 @@ class Bytes:
 def test_half_a_character_is_not_shown(capsys):
     import numpy as np
 
-    stream, shown = TextStream(Bytes(), eos=0), []
+    stream, shown = TextStream(Bytes(), ends=(0,)), []
     for byte in "aé字".encode():
         stream.put(np.array([[byte]]))
         shown.append(capsys.readouterr().out)

@@ -152,7 +152,7 @@ def _served(family: str, models: dict) -> dict:
     from launch.serving.models import Served
     from tests.generation.generate_ranks import NEVER
 
-    parts = {"family": FAMILIES[family], "eos": NEVER, "known_ids": None, "config": models["model"].config}
+    parts = {"family": FAMILIES[family], "ends": NEVER, "known_ids": None, "config": models["model"].config}
     for model in models.values():
         model.eval()
     return {name: Served(name, SimpleNamespace(model=model, **parts), None, "") for name, model in models.items()}

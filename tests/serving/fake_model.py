@@ -89,7 +89,7 @@ class FakeModel:
                     token = next(answers[id(row)])
                     if row.options.logprobs is not None:
                         row.emit(likelihood(token))
-                    row.put(token, EOS)
+                    row.put(token, (EOS,))
 
 
 def likelihood(token: int) -> Likelihood:

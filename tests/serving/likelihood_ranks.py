@@ -24,7 +24,7 @@ def of_a_step(logits: list[list[float]], options: list[dict], known_ids: int, eo
     rows = [
         Row(("m",), [1], Options(**one), 9, number, late, told[number].append) for number, one in enumerate(options)
     ]
-    Chooser(eos, known_ids)(rows, paddle.to_tensor(logits, dtype="float32"))
+    Chooser((eos,), known_ids)(rows, paddle.to_tensor(logits, dtype="float32"))
     return [[plain(event) if not isinstance(event, (int, Finish)) else event for event in one] for one in told]
 
 
@@ -143,7 +143,7 @@ def chosen() -> dict:
         for number in range(4)
     ]
     rows[0].cancel()
-    choice = Choice(rows, Chooser(EOS, None))
+    choice = Choice(rows, Chooser((EOS,), None))
     steps = []
     for step, likely in enumerate(([5, 6, EOS, 7], [5, 6, 5, 4], [5, 6, 5, 4])):
         logits = paddle.nn.functional.one_hot(paddle.to_tensor(likely), 8)

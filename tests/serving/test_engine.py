@@ -43,7 +43,7 @@ class Held:
         while not all(one.done for one in rows):
             for one in rows:
                 if not one.done:
-                    one.put(7, eos=0)
+                    one.put(7, ends=(0,))
 
     def go(self):
         self.let_go.release()
@@ -121,11 +121,11 @@ def test_rows_of_a_batch_that_fails_go_on_alone(capfd):
     def answer(rows):
         for one in rows:
             if not one.done:
-                one.put(5 + len(one.tokens), eos=0)
+                one.put(5 + len(one.tokens), ends=(0,))
         if bad in rows:
             raise RuntimeError("not with this one")
         while not good.done:
-            good.put(5 + len(good.tokens), eos=0)
+            good.put(5 + len(good.tokens), ends=(0,))
 
     engine = Engine(whole(answer, 3), 4)
     engine.submit([good, bad, done])
