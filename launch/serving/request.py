@@ -82,14 +82,14 @@ class Finish(str, Enum):
 class Options:
     """How answers are made. Raises Refusal for values that cannot be.
 
-    max_tokens: None: as many as there is room for. temperature 0: always the most likely token. top_k 0 and top_p
+    max_tokens: None: as many as there is room for. temperature 0: always the most likely token. top_k 0 or -1 and top_p
     1: among all. frequency_penalty, presence_penalty: taken from the logits of the answer's tokens so far, for each
-    time that one was there, and once. logit_bias: ids, and what is added to their logits. seed: the same seed gives
-    the same answer, in whatever batch; None: another one each time. stop: texts that end an answer and are no part
-    of it. json_schema: of the answer, as JSON; None: it is text. n: answers to each prompt. logprobs:
-    log-probabilities of the answer's tokens are wanted, and of so many of the most likely ones in their places;
-    None: are not. prompt_logprobs: the same of the prompt's tokens. echo: the prompt stands before its answer, with
-    its log-probabilities where those of the answer are wanted. stream: text is wanted as soon as there is some.
+    time that one was there, and once. logit_bias: ids, and what is added to their logits. seed: the same seed gives the
+    same answer, in whatever batch; None: another one each time. stop: texts that end an answer and are no part of it.
+    json_schema: of the answer, as JSON; None: it is text. n: answers to each prompt. logprobs: log-probabilities of the
+    answer's tokens are wanted, and of so many of the most likely ones in their places; None: are not. prompt_logprobs:
+    the same of the prompt's tokens. echo: the prompt stands before its answer, with its log-probabilities where those
+    of the answer are wanted. stream: text is wanted as soon as there is some.
     """
 
     max_tokens: int | None = None
@@ -116,7 +116,7 @@ class Options:
             _require(name, most, most is None or 0 <= most <= MOST_LIKELY, f"0 to {MOST_LIKELY}")
         _require("temperature", self.temperature, 0 <= self.temperature < math.inf, "a number of at least 0")
         _require("top_p", self.top_p, 0 < self.top_p <= 1, "above 0, at most 1")
-        _require("top_k", self.top_k, self.top_k >= 0, "0 (all) or more")
+        _require("top_k", self.top_k, self.top_k >= -1, "0 or -1 (all) or more")
         for name in ("frequency_penalty", "presence_penalty"):
             _require(name, getattr(self, name), -2 <= getattr(self, name) <= 2, "-2 to 2")
         for token, bias in self.logit_bias:

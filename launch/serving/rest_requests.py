@@ -98,17 +98,37 @@ def right_key(authorization: str, key: str) -> bool:
     return hmac.compare_digest(authorization.encode(), f"Bearer {key}".encode())
 
 
-# Values of the API's keys that leave an answer as it is; null does so for every key.
+# Values of keys of the OpenAI API and of vLLM that leave an answer as it is; null does so for every key.
 NEUTRAL_VALUES = {
+    "add_generation_prompt": (True,),
+    "add_special_tokens": (False, True),  # as the tokenizer and the chat template have them
     "audio": ({},),
+    "bad_words": ([],),
     "best_of": (1,),
-    "function_call": ("none",),
+    "continue_final_message": (False,),
+    "documents": ([],),
+    "echo": (False,),
+    "function_call": ("none", "auto"),
     "functions": ([],),
+    "ignore_eos": (False,),
+    "include_stop_str_in_output": (False,),
+    "length_penalty": (1,),
+    "min_p": (0,),
+    "min_tokens": (0,),
     "modalities": (["text"],),
     "parallel_tool_calls": (False, True),  # of tools, and there are none
+    "priority": (0,),
+    "repetition_penalty": (1,),
+    "return_token_ids": (False,),
+    "return_tokens_as_token_ids": (False,),
+    "skip_special_tokens": (True,),
+    "spaces_between_special_tokens": (False, True),
+    "stop_token_ids": ([],),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
+    "use_beam_search": (False,),
+    "verbosity": ("medium",),
 }
 # Keys about the request, not about the answer.
 IGNORED = set(
@@ -178,8 +198,12 @@ def first_error(error: RequestValidationError) -> tuple[str, str]:
 
 
 class StreamOptions(Fields):
+    """include_obfuscation: of the stream's size, which changes no text."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
-    include_usage: bool = False
+    include_usage: bool | None = False
+    include_obfuscation: bool | None = None
+    continuous_usage_stats: Literal[False] | None = None
 
 
 class JsonSchema(Fields):
@@ -232,8 +256,6 @@ class GenerationRequest(Fields):
         if extra.get("best_of") is not None and extra["best_of"] == self.n:  # all that are made are given
             del extra["best_of"]
         _require_nothing(extra, NEUTRAL_VALUES)
-        if self.stream_options and not self.stream:
-            raise ValueError("stream_options: found without stream: true, whose events it is about")
         return self
 
     @property

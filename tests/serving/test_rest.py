@@ -70,6 +70,17 @@ def test_a_chat_its_parts_and_what_it_may_say_that_it_wants_nothing_of(client, s
     messages = [{"role": "user", "content": "a"}, given, {"role": "user", "content": "c"}]
     nothing = {"response_format": {"type": "text"}, "tools": [], "tool_choice": "auto", "logprobs": False}
     nothing |= {"parallel_tool_calls": True, "presence_penalty": 0.0, "modalities": ["text"], "safety_identifier": "me"}
+    nothing |= {
+        "top_k": -1,
+        "repetition_penalty": 1.0,
+        "min_p": 0,
+        "logit_bias": {},
+        "n": 1,
+        "stop": None,
+        "seed": None,
+    }
+    nothing |= {"stream": None, "stream_options": {"include_usage": True, "include_obfuscation": False}}
+    nothing |= {"skip_special_tokens": True, "stop_token_ids": [], "ignore_eos": False, "length_penalty": 1}
     status, text = server.ask("/v1/chat/completions", {"model": "base", "messages": messages} | nothing)
     assert status == 200 and json.loads(text)["choices"][0]["message"]["content"] == "<a|b|c>", text
 
@@ -105,7 +116,7 @@ def test_a_stream_is_the_same_text_in_whole_characters_and_ends_with_usage(clien
         ({"model": "base", "prompt": "a", "temperature": -1}, 400, "temperature: found -1.0, expected"),
         ({"model": "base", "prompt": "a", "temperature": "hot"}, 400, "temperature: Input should be a valid number"),
         ({"model": "base", "prompt": "a", "top_p": 0}, 400, "top_p: found 0.0, expected above 0, at most 1"),
-        ({"model": "base", "prompt": "a", "top_k": -1}, 400, "top_k: found -1"),
+        ({"model": "base", "prompt": "a", "top_k": -2}, 400, "top_k: found -2"),
         ({"model": "base", "prompt": "a", "max_tokens": 0}, 400, "max_tokens: found 0"),
         ({"model": "base", "prompt": "a", "max_tokens": 2001}, 400, "max_tokens: found 2001, at most 2000 (--max"),
         ({"model": "base", "prompt": "a" * 4000, "max_tokens": 97}, 400, "of the prompt there are positions for 96"),
@@ -125,7 +136,8 @@ def test_a_stream_is_the_same_text_in_whole_characters_and_ends_with_usage(clien
         ({"model": "base", "prompt": "a", "presence_penalty": -2.1}, 400, "presence_penalty: found -2.1, expected -2"),
         ({"model": "base", "prompt": "a", "frequency_penalty": 2, "logit_bias": {"97": -1}}, 200, "<a>"),
         ({"model": "base", "prompt": "a", "tomorrow": 0}, 400, "not understood by this server: tomorrow"),
-        ({"model": "base", "prompt": "a", "stream_options": {"include_usage": True}}, 400, "without stream: true"),
+        ({"model": "base", "prompt": "a", "repetition_penalty": 1.1}, 400, "not understood by this server: repetition"),
+        ({"model": "base", "prompt": "a", "min_p": False}, 400, "not understood by this server: min_p"),
         ({"model": "base", "prompt": "a", "stream": True, "stream_options": {"all": 1}}, 400, "stream_options.all"),
         ({"model": "base", "prompt": "a", "n": 2, "best_of": 2, "logprobs": None, "echo": False}, 200, "<a>"),
         ({"model": "base", "prompt": "x" * 20, "max_tokens": None}, 200, '"completion_tokens":16'),
