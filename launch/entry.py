@@ -7,7 +7,7 @@ from data_tools.language import localized
 from launch import preflight
 from launch.config.run_config import RunConfig
 from launch.cpu.settings import prepare
-from launch.devices.switches import set_switches
+from launch.devices.switches import set_card_flags, set_switches
 from launch.errors import UserError
 from launch.nodes.meeting import compare_flags, meet_ranks
 from launch.preflight.flags import flag_help
@@ -48,6 +48,8 @@ def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
     lines = []
     if on_cpu and "paddle" not in sys.modules:
         lines.append(prepare(cpu_fast, _variable("PADDLE_LOCAL_SIZE", 1)))
+    if not on_cpu:
+        set_card_flags(os.environ)
     import_paddle_quietly()
     correct()
     if on_cpu:

@@ -1,6 +1,8 @@
 """How a shared module shows its checks: by hand on rank 0, not after a recipe has, before Paddle is imported."""
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from launch.config.run_config import HANDED_OVER, Nodes, RunConfig
 from launch.entry import check, prepare_process
 from launch.errors import UserError
 
+ROOT = Path(__file__).resolve().parents[1]
 FLAGS = "--model_name_or_path llama-tiny --continue_training 0 --input_dir corpus --output_dir out --device cpu"
 
 
@@ -103,6 +106,35 @@ def test_every_form_of_cpu_fast_reaches_the_settings_of_paddle(words, chosen, mo
     monkeypatch.setattr(entry, "start_paddle", lambda on_cpu, cpu_fast: seen.append(switch(cpu_fast)) or [])
     prepare_process("run_pretrain", [*FLAGS.split(), *words.split()])
     assert seen == [chosen]
+
+
+def test_cards_have_their_flags_before_paddle_is_imported(monkeypatch):
+    """A value in the environment stays, and a CPU gets none."""
+    wanted = {"FLAGS_use_stride_compute_kernel": "0", "FLAGS_use_auto_growth_pinned_allocator": "1"}
+    seen = []
+    imported = lambda: seen.append({name: os.environ.get(name) for name in wanted})  # noqa: E731
+    monkeypatch.setattr(entry, "import_paddle_quietly", imported)
+    monkeypatch.setattr(entry, "correct", lambda: None)
+    monkeypatch.setattr(os, "environ", {"FLAGS_use_stride_compute_kernel": "1"})
+    entry.start_paddle(on_cpu=False)
+    os.environ.clear()
+    entry.start_paddle(on_cpu=False)
+    assert seen == [wanted | {"FLAGS_use_stride_compute_kernel": "1"}, wanted]
+
+
+TAKEN = """
+from launch.entry import start_paddle
+start_paddle(on_cpu=False)
+import paddle
+from launch.devices.switches import CARD_FLAGS
+print({str(int(value)) == CARD_FLAGS[name] for name, value in paddle.get_flags(list(CARD_FLAGS)).items()})
+"""
+
+
+@pytest.mark.long
+def test_paddle_takes_the_flags_of_cards():
+    done = subprocess.run([sys.executable, "-c", TAKEN], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert done.stdout == "{True}\n", done.stdout + done.stderr
 
 
 def test_a_file_of_arguments_is_read_and_told(monkeypatch):
