@@ -318,6 +318,7 @@ def _disarm() -> None:
 FORWARD, BACKWARD, PIPELINE = "the forward pass", "the backward pass", "forward and backward passes of the pipeline"
 OPTIMIZER, EVALUATION, CHECKPOINT = "the optimizer step", "an evaluation", "saving a checkpoint"
 BUILDING = "building the model"
+PINNED = "page-locking host memory"
 
 # Of Paddle's allocators: paddle/phi/core/memory/allocation/cuda_allocator.cc, cpu_allocator.cc; of CUDA itself, where a
 # stream, a handle of cuBLAS or a communicator finds no memory beside them: an OSError "(External) CUDA error(2)".
@@ -338,7 +339,14 @@ class Phase:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, MemoryError) or any(word in str(error) for word in WORDS)
+    return isinstance(error, MemoryError) or any(word in str(error) for word in WORDS) or _cannot_be_pinned(error)
+
+
+def _cannot_be_pinned(error: BaseException) -> bool:
+    """Return True for what Paddle says where page-locked memory is refused, or is above its cap: a copy to nowhere then
+    fails (paddle/phi/core/memory/allocation/pinned_allocator.cc, system_allocator.cc in the same folder)."""
+    said = str(error)
+    return "pinned_allocator.cc" in said or ("cudaErrorInvalidValue" in said and "cuda_info.cc" in said)
 
 
 @contextlib.contextmanager
@@ -352,7 +360,8 @@ def out_of_memory_explained(phase: Phase, args):
     except (MemoryError, RuntimeError, SystemError, OSError) as error:
         if not is_out_of_memory(error):
             raise
-        raise UserError(_message(error, phase.name, changes(phase.name, args))) from error
+        what = f"{PINNED}, in {phase.name}" if (pinned := _cannot_be_pinned(error)) else phase.name
+        raise UserError(_message(error, what, changes(PINNED if pinned else phase.name, args))) from error
 
 
 def changes(phase: str, args) -> list[str]:
@@ -360,6 +369,8 @@ def changes(phase: str, args) -> list[str]:
     if phase == EVALUATION:
         smaller = ["--per_device_eval_batch_size 1"] if args.per_device_eval_batch_size > 1 else []
         return [*smaller, "shorter samples: --max_seq_length, --max_length"]
+    if phase == PINNED:
+        return ["more host memory, or fewer ranks on this node", "less offload: docs/low-memory.md"]
     if phase == CHECKPOINT:
         return ["more host memory: each rank copies there what it writes", "fewer ranks on this node"]
     if phase in (OPTIMIZER, BUILDING):

@@ -40,6 +40,21 @@ def resolve(bf16: str, fp16: bool, compute_capability: tuple[int, int] | None) -
     raise UserError(f"--bf16: found {bf16}, but {obstacle}. Use {instead_of_bf16(compute_capability)}.")
 
 
+def inference_dtype(requested: str | None, stored: str, compute_capability: tuple[int, int] | None) -> tuple[str, str]:
+    """(dtype of a model that answers, a line where it is not that of its weights on a card, else "").
+
+    requested: by --dtype. stored: of the weights. Raises UserError for bfloat16 on a card without it.
+    """
+    if compute_capability is None:  # a CPU has few operators for others
+        return requested or "float32", ""
+    obstacle = bf16_obstacle(compute_capability)
+    if requested == "bfloat16" and obstacle:
+        raise UserError(f"--dtype: found bfloat16, but {obstacle}. Use --dtype float16, or float32.")
+    if requested or stored != "bfloat16" or not obstacle:
+        return requested or stored, ""
+    return "float16", f"precision: float16, not the weights' bfloat16: {obstacle}"
+
+
 def stated(precision: str | None, bf16: str, fp16: bool) -> tuple[str, bool]:
     """--precision as the switch --bf16 and the flag --fp16, which apply where it is not given."""
     return PRECISIONS[precision] if precision else (bf16, fp16)

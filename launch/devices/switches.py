@@ -29,15 +29,16 @@ VARIABLES = {
     "NCCL_PROTO": "Simple",
     "NCCL_NVLS_ENABLE": "0",
 }
+PINNED_BY_NEED = "FLAGS_use_auto_growth_pinned_allocator"
 # For every process that computes on cards; a value in the environment stays.
 CARD_FLAGS = {
-    # Paddle 3.3's element-wise kernels keep the permutation of a transposed operand: NCCL then refuses to send ChatGLM2's
-    # hidden states ("The tensor must be contiguous"), and paddlenlp 3.0.0b4 never ran with them.
+    # Paddle 3.3's element-wise kernels keep the permutation of a transposed operand: NCCL then refuses to send
+    # ChatGLM2's hidden states ("The tensor must be contiguous"), and paddlenlp 3.0.0b4 never ran with them.
     # paddle/phi/kernels/stride/elementwise_stride_base.cu.h
     "FLAGS_use_stride_compute_kernel": "0",
     # Page-locked memory tensor by tensor, as much as there is: otherwise at most half of the host's, and an "invalid
     # argument" beyond. paddle/phi/backends/cpu/cpu_info.cc, CUDAPinnedMaxAllocSize
-    "FLAGS_use_auto_growth_pinned_allocator": "1",
+    PINNED_BY_NEED: "1",
 }
 
 

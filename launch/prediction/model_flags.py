@@ -28,7 +28,7 @@ def add_weight_flags(add: Callable) -> None:
     add(
         "--dtype",
         choices=["float32", "bfloat16", "float16"],
-        help="precision; default: that of the weights, float32 on a CPU",
+        help="precision; default: that of the weights; float16 for bfloat16 before A100; float32 on a CPU",
     )
     add(
         "--weight_quantize_algo",

@@ -13,7 +13,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import paddle
 import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
@@ -27,9 +26,10 @@ from launch.adapters.adapter_files import load_adapter
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import quantize_filled
 from launch.checkpoint.model_loader import GENERATION_CONFIG, load_model
-from launch.checkpoint.ranks import broadcast, rank, world_size
+from launch.checkpoint.ranks import broadcast, gather, rank, world_size
 from launch.checkpoint.stored_tensor import FLOATS
 from launch.checkpoint.weight_files import find_weights
+from launch.devices.precision import inference_dtype
 from launch.errors import UserError
 from launch.families.arithmetic import require_divisible
 from launch.families.encoding import encoding_of, end_ids, template_line
@@ -39,6 +39,7 @@ from launch.families.registry import Family, family_of_config
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.text import TextStream, before_first, decode
 from launch.reporting.quiet import known_lines_left_out
+from launch.training.device import compute_capability
 from launch.training.model import family_config, open_tokenizer, weights_directory
 
 LONGEST_CHARACTER = 4  # bytes: a token may be one of them
@@ -106,9 +107,10 @@ class Predictor:
 
 
 def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: Format | None = None) -> Predictor:
-    """name: of a model directory, or one that PaddleNLP downloads. dtype: None for the weights' own on a card, float32
-    on a CPU, which has few operators for others. base: codes that the linear layers' weights become as they are read,
-    for use_quantized() once all adapters are in place. All ranks call it together; the model is sharded over them.
+    """name: of a model directory, or one that PaddleNLP downloads. dtype: None for the weights' own on a card that has
+    it, float16 on one without bfloat16, float32 on a CPU. base: codes that the linear layers' weights become as they
+    are read, for use_quantized() once all adapters are in place. All ranks call it together; the model is sharded over
+    them.
 
     Raises UserError where model and adapter do not fit, or there is no tokenizer.
     """
@@ -124,7 +126,7 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
     directory = weights_directory(name, model_class, config)
     tokenizer = load_tokenizer(adapter, directory, name)
     filled = quantize_filled(family, base) if base else None
-    model = load_model(model_class, config, dtype or _dtype(directory), directory, filled)
+    model = load_model(model_class, config, _dtype(dtype, directory), directory, filled)
     config.eos_token_id = read_object(directory / GENERATION_CONFIG).get("eos_token_id") or config.eos_token_id
     if adapter:
         model = load_adapter(model, adapter)
@@ -139,10 +141,13 @@ def _start_tensor_parallel(ranks: int) -> None:
         fleet.init(is_collective=True, strategy=strategy)
 
 
-def _dtype(directory: Path) -> str:
-    if paddle.get_device() == "cpu":
-        return "float32"
-    return next((stored.dtype for stored in find_weights(directory).values() if stored.dtype in FLOATS), "float32")
+def _dtype(requested: str | None, directory: Path) -> str:
+    stored = next((stored.dtype for stored in find_weights(directory).values() if stored.dtype in FLOATS), "float32")
+    capability = compute_capability()
+    dtype, line = inference_dtype(requested, stored, capability and min(gather(capability)))
+    if line and rank() == 0:
+        print(line, file=sys.stderr)
+    return dtype
 
 
 def load_tokenizer(adapter: Path | None, directory: Path, name: str):

@@ -3,8 +3,12 @@
 Nothing that cannot fit starts, unless --force 1 is given. A change is proposed only if it passes the checks of flags.
 """
 
+import os
+import re
 import shlex
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from data_tools.formats.plural import plural
 from launch import preflight
@@ -12,6 +16,7 @@ from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.layout import ACCUMULATION
 from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
+from launch.devices.switches import PINNED_BY_NEED
 from launch.errors import UserError
 from launch.plan.changes import (
     NOT_STATED,
@@ -158,15 +163,41 @@ def card_here(run: RunConfig) -> Card | None:
 
 
 def available_bytes() -> int:
-    """Available memory of this machine."""
+    """Return the memory that processes of this machine, or of this container, can still take."""
     import psutil  # here: a plan needs no packages
 
-    return psutil.virtual_memory().available
+    return min([psutil.virtual_memory().available, *_left_in_container()])
+
+
+# A container's limit, its use, and what of that is cached files: of cgroups 2 and 1.
+# https://docs.kernel.org/admin-guide/cgroup-v2.html#memory
+CGROUP = Path("/sys/fs/cgroup")
+LIMITS = (
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+)
+
+
+def _left_in_container() -> list[int]:
+    for files in LIMITS:
+        with suppress(OSError, ValueError):  # no such file; "max": no limit
+            limit, used, stat = ((CGROUP / file).read_text() for file in files)
+            cached = sum(int(number) for number in re.findall(r"^inactive_file (\d+)", stat, re.MULTILINE))
+            return [int(limit) - int(used) + cached]
+    return []
+
+
+def _can_be_pinned(ranks: int) -> int:
+    """Return what all ranks can page-lock: each half of the host's memory where the environment undoes CARD_FLAGS."""
+    import psutil
+
+    capped = os.environ.get(PINNED_BY_NEED, "1").lower() in ("0", "false", "off")
+    return min(available_bytes(), ranks * psutil.virtual_memory().total // 2) if capped else available_bytes()
 
 
 def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
     """Offload needs so much available memory: it is page-locked, so none of it can be swapped out."""
-    available, needed = available_bytes(), ranks * sum(parts.values())
+    available, needed = _can_be_pinned(ranks), ranks * sum(parts.values())
     found = f"{needed / GIB:.0f} GiB for {plural(ranks, 'rank')} here, {available / GIB:.0f} GiB available"
     if needed <= available or forced:
         return Finding(True, "host memory", found)

@@ -4,7 +4,7 @@ import pytest
 
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
-from launch.devices.precision import attention_dtype, describe, describe_choice, resolve, stated
+from launch.devices.precision import attention_dtype, describe, describe_choice, inference_dtype, resolve, stated
 from launch.errors import UserError
 from launch.plan.hardware import card_of_memory
 from launch.plan.job import Job
@@ -46,6 +46,25 @@ def test_what_the_switches_become(bf16, fp16, card, expected):
 def test_what_precision_becomes(precision, card, expected):
     assert resolve(*stated(precision, "off", False), card) == expected
     assert stated(None, "auto", True) == ("auto", True)  # without it the other flags count
+
+
+@pytest.mark.parametrize(
+    ("requested", "weights", "card", "dtype"),
+    [
+        (None, "bfloat16", CPU, "float32"),
+        ("bfloat16", "float32", CPU, "bfloat16"),
+        (None, "bfloat16", A100, "bfloat16"),
+        (None, "bfloat16", T4, "float16"),
+        (None, "float32", T4, "float32"),
+        ("float32", "bfloat16", T4, "float32"),
+    ],
+)
+def test_a_model_answers_in_the_dtype_that_the_card_has(requested, weights, card, dtype):
+    found, line = inference_dtype(requested, weights, card)
+    reason = "not the weights' bfloat16: compute capability 7.5 has no bfloat16, 8.0 (A100, 3090) has"
+    assert (found, line) == (dtype, f"precision: float16, {reason}" if dtype == "float16" else "")
+    with pytest.raises(UserError, match="--dtype: found bfloat16, but compute capability 7.0 .* --dtype float16"):
+        inference_dtype("bfloat16", weights, V100)
 
 
 @pytest.mark.parametrize("switch", ["on", "required"])

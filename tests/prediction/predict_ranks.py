@@ -57,3 +57,15 @@ def predict_wide(directory: str) -> dict:
     known = [known_ids_of(tokenizer)]
     tokenizer.added_tokens_encoder["<more>"] = 300
     return {"said": said, "known": [*known, known_ids_of(tokenizer)]}
+
+
+def answering_dtype(model: str) -> str:
+    """Of a model of bfloat16 weights on a card without bfloat16."""
+    from types import SimpleNamespace
+    from unittest.mock import patch
+
+    from launch.prediction import predictor
+
+    weights = {"weight": SimpleNamespace(dtype="bfloat16")}
+    with patch.multiple(predictor, compute_capability=lambda: (7, 5), find_weights=lambda _: weights):
+        return str(predictor.load_predictor(model, None, None).model.lm_head.weight.dtype)

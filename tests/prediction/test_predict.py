@@ -122,6 +122,11 @@ def test_without_an_output_file_rows_are_printed(said):
 
 
 @pytest.mark.long
+def test_weights_in_bfloat16_become_float16_on_a_card_without_it(ranks, trained):
+    assert ranks(1, f"{RANKS}:answering_dtype", str(trained / "model")) == ["paddle.float16"]
+
+
+@pytest.mark.long
 def test_two_processes_say_what_one_says(ranks, trained, said, dialogues, tmp_path):
     jobs = [
         [flags(trained, *ROWS[name][:2], data_file=trained / "data" / "dev.json", output_file=tmp_path / name), ""]

@@ -1,5 +1,7 @@
 """Host memory that offload needs, before anything starts."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from launch.config.flag_values import parse_flags
@@ -37,6 +39,21 @@ def test_what_offload_needs_must_be_there(available):
     available(1)
     assert findings("stage2 offload --force 1")["host memory"].ok, "a user may insist"
     assert "host memory" not in findings("stage2")
+
+
+def test_what_a_container_or_the_environment_leaves_counts(monkeypatch, tmp_path):
+    total = SimpleNamespace(available=500 * GIB, total=100 * GIB)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: total)
+    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    assert findings("stage2 offload")["host memory"].found.endswith("500 GiB available")
+    monkeypatch.setenv("FLAGS_use_auto_growth_pinned_allocator", "0")
+    assert findings("stage2 offload")["host memory"].found.endswith("100 GiB available")
+    for name, text in (("max", 60 * GIB), ("current", 50 * GIB), ("stat", f"anon 7\ninactive_file {40 * GIB}\n")):
+        (tmp_path / f"memory.{name}").write_text(str(text))
+    assert findings("stage2 offload")["host memory"].found.endswith("50 GiB available")
+    (tmp_path / "memory.max").write_text("max\n")
+    monkeypatch.delenv("FLAGS_use_auto_growth_pinned_allocator")
+    assert findings("stage2 offload")["host memory"].found.endswith("500 GiB available")
 
 
 def test_on_a_cpu_all_ranks_share_the_memory(available):

@@ -5,8 +5,9 @@ tests/runs.py. launch/devices/switches.py switches those kernels off; a run shou
 
 import paddle
 
-METHODS = "__add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __neg__ __pow__ astype cast".split()
-FUNCTIONS = "silu gelu dropout".split()
+OPERATORS = ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "neg", "pow")
+METHODS = [*(f"__{name}__" for name in OPERATORS), "astype", "cast"]
+FUNCTIONS = ["silu", "gelu", "dropout"]
 
 
 class _Laid(paddle.autograd.PyLayer):

@@ -85,7 +85,26 @@ def test_cudas_own_words_are_known(told):
             raise OSError(told)
 
 
+@pytest.mark.parametrize(
+    "told",
+    [
+        "(External) CUDA error(2), out of memory. [Hint: 'cudaErrorMemoryAllocation'.] (at .../pinned_allocator.cc:41)",
+        "(External) CUDA error(1), invalid argument. \n  [Hint: 'cudaErrorInvalidValue'.] (at .../cuda_info.cc:288)",
+    ],
+)
+def test_host_memory_that_cannot_be_pinned_is_known(told):
+    wanted = (
+        "^out of memory in page-locking host memory, in the optimizer step.*\n  1. more host memory, or fewer ranks"
+    )
+    with pytest.raises(UserError, match=wanted), out_of_memory_explained(Phase(OPTIMIZER), arguments()):
+        raise OSError(told)
+
+
 def test_another_error_is_left_alone():
+    with pytest.raises(OSError, match="invalid argument"), out_of_memory_explained(Phase(FORWARD), arguments()):
+        raise OSError(
+            "(External) CUDA error(1), invalid argument. [Hint: 'cudaErrorInvalidValue'.] (at .../cublas.cc:2)"
+        )
     with pytest.raises(RuntimeError, match="^shapes differ$"), out_of_memory_explained(Phase(FORWARD), arguments()):
         raise RuntimeError("shapes differ")
 
