@@ -11,6 +11,7 @@ variable SERVE_API_KEY, which does not appear in the list of processes) or --ins
 """
 
 import argparse
+import math
 import os
 import sys
 from pathlib import Path
@@ -81,10 +82,10 @@ def _load(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
     start_paddle(on_cpu=args.device == "cpu")
 
     from launch.adapters.add import base_format
-    from launch.checkpoint.ranks import check_world, world_size
+    from launch.checkpoint.ranks import check_world, raise_first, world_size
     from launch.serving.continuous_batch import texts_for
     from launch.serving.models import load_models
-    from launch.training.device import set_device
+    from launch.training.device import free_bytes, set_device
 
     check_world()
     set_device(args.device)
@@ -93,6 +94,7 @@ def _load(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
     models = load_models(
         name, args.model_name_or_path, adapters, args.dtype, args.chat_template, base_format(args), backend, memory
     )
+    raise_first(_lacking(args.kv_cache_gb, free_bytes()))
     texts = texts_for(models, memory)
     if texts is None and world_size() > 1:
         raise UserError(
@@ -100,6 +102,14 @@ def _load(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
             "(docs/serve.md), on one card. launch/commands/predict.py runs it on several."
         )
     return models, texts
+
+
+def _lacking(gib: float, free: int | None) -> str | None:
+    """Return what is wrong where keys and values leave a card less than a tenth of what is free beside the weights."""
+    if free is None or gib <= (most := math.floor(9 * free / 2**30) / 10):
+        return None
+    fix = f"Use --kv_cache_gb {most:g}, more cards or --weight_quantize_algo" if most else "Use more cards"
+    return f"--kv_cache_gb: found {gib:g}, but {free / 2**30:.1f} GiB of a card are free beside the weights. {fix}."
 
 
 def _follow(texts) -> int:

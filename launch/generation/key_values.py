@@ -155,6 +155,7 @@ class Group:
             for layer in range(self.layout.layers):
                 new = self._copied(tensors[layer] if self.places else None, kept, places, capacity)
                 tensors[layer : layer + 1] = [new]
+                release_idle_memory()  # before the next layer: else a card would hold the whole group twice
         for place, text in enumerate(self.texts):
             if text is not None:
                 text.place = place
@@ -172,6 +173,11 @@ class Group:
                 shape = [*rows.shape[:axis], more, *rows.shape[axis + 1 :]]
                 rows = paddle.concat([rows, paddle.zeros(shape, layout.dtype)], axis=axis)
         return rows.reshape([-1, layout.size])
+
+    def by_place(self, layer: int) -> tuple[paddle.Tensor, paddle.Tensor]:
+        """A layer's keys and values, [places, heads, capacity, size]."""
+        shape = [self.places, self.layout.heads, self.capacity, self.layout.size]
+        return self.keys[layer].reshape(shape), self.values[layer].reshape(shape)
 
     def rows(self, text: Text, start: int, end: int) -> np.ndarray:
         """int64 [heads, tokens]: of the tensors, those of a text's tokens."""
@@ -198,6 +204,12 @@ class Group:
         zeros = paddle.zeros([rows.shape[0], self.layout.size], self.layout.dtype)
         for tensor in (*self.keys, *self.values):
             paddle.scatter_(tensor, rows, zeros)
+
+
+def release_idle_memory() -> None:
+    """Give the driver back what Paddle holds for tensors to come: what it keeps of a smaller tensor fits no larger."""
+    if paddle.get_device().startswith("gpu"):
+        paddle.device.cuda.empty_cache()
 
 
 def _power_of_two(count: int) -> int:

@@ -39,11 +39,12 @@ def packs(family: Family, config: dict) -> bool:
 class Step:
     """What layers need to know in one forward pass.
 
-    layer: the next one to attend. rotary: cosines and sines of the row's tokens, once a layer has computed them.
-    spread: these for each head, by the number of heads.
+    length: positions, from 0 to the last. layer: the next one to attend. rotary: cosines and sines of the row's tokens,
+    once a layer has computed them. spread: these for each head, by the number of heads.
     """
 
     positions: paddle.Tensor
+    length: int
     attention: ComposedAttention | CompiledAttention
     layer: int = 0
     rotary: list[paddle.Tensor] | None = None
@@ -64,7 +65,7 @@ class Packed:
         slopes = None
         if family.alibi:
             slopes = slopes_of(attention_heads(config), model.config.tensor_parallel_degree, _rank(model))
-            slopes = np.array(slopes, dtype=np.float32).reshape([keys, queries, 1])
+            slopes = paddle.to_tensor(slopes, "float32").reshape([keys, queries, 1, 1])
         self.heads = Heads(keys, queries, self.layout.size, slopes)
         self.compiled: ModuleType | None = None
         self.head = attrgetter(family.head.path)(model)
@@ -126,13 +127,20 @@ class Packed:
             attention = CompiledAttention(self.heads, members, self.compiled)
         else:
             attention = ComposedAttention(self.heads, members)
-        return Step(paddle.to_tensor(np.array(positions)), attention), np.array(ids, dtype=np.int64)
+        step = Step(paddle.to_tensor(np.array(positions)), max(positions) + 1, attention)
+        return step, np.array(ids, dtype=np.int64)
 
     @property
     def positions(self) -> paddle.Tensor:
         """int64 [tokens]: of each token of the row, in its text."""
         assert self.step is not None, "called outside run()"
         return self.step.positions
+
+    @property
+    def length(self) -> int:
+        """Positions of the row's texts, from 0 to the last."""
+        assert self.step is not None, "called outside run()"
+        return self.step.length
 
     def attend(self, query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
         """query [1, tokens, heads, size], key and value with their own heads or, repeated, with those of the query ->
@@ -152,8 +160,7 @@ class Packed:
         step = self.step
         assert step is not None, "called outside run()"
         if step.rotary is None:
-            length = int(step.positions.max()) + 1
-            both = tables(x, seq_len=length)
+            both = tables(x, seq_len=step.length)
             step.rotary = [paddle.index_select(table, step.positions, axis=int(table.ndim == 4)) for table in both]
         return step.rotary
 

@@ -29,6 +29,11 @@ class Run(Protocol):
         """int64 [tokens]: of each token of the row, in its text."""
         ...
 
+    @property
+    def length(self) -> int:
+        """Positions of the row's texts, from 0 to the last."""
+        ...
+
     def attend(self, query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
         """query [1, tokens, heads, size], key and value with their own heads or, repeated, with those of the query ->
         [1, tokens, heads x size]. Called once in each layer, in their order."""
@@ -117,8 +122,7 @@ def _chatglm_v2(model, run: Run) -> None:
 
     def tables(layer, *_, **__):
         """[tokens, pairs, cosine and sine], of which the model takes those of the row from 0 on."""
-        length = int(run.positions.max()) + 1  # not those of all positions that the model has
-        return type(layer).forward(layer, length).index_select(run.positions)
+        return type(layer).forward(layer, run.length).index_select(run.positions)  # not all that the model has
 
     _replace(model, "SelfAttention", run, forward)
     _replace(model, "RotaryEmbedding", run, tables)

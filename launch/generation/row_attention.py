@@ -26,12 +26,24 @@ Members = Mapping[Group, list[tuple[Text, int, int]]]
 @dataclass(frozen=True)
 class Heads:
     """keys: heads of keys and values on this rank. queries: that share one of them. size: of a head. slopes: of ALiBi
-    [keys, queries, 1]; None without."""
+    [keys, queries, 1, 1]; None without."""
 
     keys: int
     queries: int
     size: int
-    slopes: np.ndarray | None
+    slopes: paddle.Tensor | None
+
+    def bias(self, seen: paddle.Tensor, columns: int) -> paddle.Tensor:
+        """What is added to scores [texts, keys, queries, rows, columns], made on the device from `seen`, how many
+        columns a row sees: int64 [texts, 1, 1, rows, 1]. On cards heads share it where they have no slopes; a CPU is
+        slow where shapes differ."""
+        places = paddle.arange(columns)
+        bias = (places >= seen).astype("float32") * UNSEEN
+        if self.slopes is not None:
+            bias = bias + self.slopes * places.astype("float32")
+        if bias.place.is_cpu_place():
+            bias = bias.expand([seen.shape[0], self.keys, self.queries, seen.shape[3], columns]).contiguous()
+        return bias
 
 
 @dataclass(frozen=True)
@@ -46,8 +58,8 @@ class Written:
 
 @dataclass(frozen=True)
 class Newest:
-    """Texts of a group of which one token is computed. tokens: that of each place, any where there is none. bias: is
-    added to the scores [places, heads, queries a head, capacity]."""
+    """Texts of a group of which one token is computed. tokens: that of each place, any where there is none. bias: see
+    Heads.bias()."""
 
     group: Group
     tokens: paddle.Tensor
@@ -56,13 +68,14 @@ class Newest:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Several tokens of a text: those of the row from start to end. rows: of the group's tensors, what they see, for
-    each head. bias: [heads, queries a head x tokens, seen]."""
+    """Several tokens of a text: those of the row from start to end, which see `seen` tokens of the text's place at
+    most. bias: see Heads.bias()."""
 
     group: Group
+    place: int
     start: int
     end: int
-    rows: paddle.Tensor
+    seen: int
     bias: paddle.Tensor
 
 
@@ -103,15 +116,13 @@ class ComposedAttention:
         for part in self.newest:
             shape = [part.group.places, heads, -1, size]
             rows = query.index_select(part.tokens).reshape(shape)
-            keys, values = (tensors[layer].reshape(shape) for tensors in (part.group.keys, part.group.values))
-            out = _weighted(rows, keys, values, part.bias)
+            out = _weighted(rows, *part.group.by_place(layer), part.bias)
             results.append(out.reshape([part.group.places, -1]))
         for part in self.chunks:
             count = part.end - part.start
             rows = query[part.start : part.end].reshape([count, heads, queries, size])
             rows = rows.transpose([1, 2, 0, 3]).reshape([heads, -1, size])
-            both = (part.group.keys, part.group.values)
-            keys, values = (tensors[layer].index_select(part.rows).reshape([heads, -1, size]) for tensors in both)
+            keys, values = (tensor[part.place, :, : part.seen] for tensor in part.group.by_place(layer))
             out = _weighted(rows, keys, values, part.bias).reshape([heads, queries, count, size])
             results.append(out.transpose([2, 0, 1, 3]).reshape([count, -1]))
         return paddle.concat(results).index_select(self.order).unsqueeze(0)
@@ -122,24 +133,13 @@ class ComposedAttention:
         for text, start in singles:
             tokens[text.place] = start
             seen[text.place] = text.prefix + text.computed + 1
-        columns = np.arange(group.capacity)
-        bias = np.where(columns < seen[:, None], np.float32(0), np.float32(UNSEEN))[:, None, None]
-        if self.heads.slopes is not None:
-            bias = bias + self.heads.slopes * columns.astype(np.float32)
-        bias = np.broadcast_to(bias, [group.places, self.heads.keys, self.heads.queries, group.capacity])
-        return Newest(group, paddle.to_tensor(tokens), paddle.to_tensor(np.ascontiguousarray(bias)))
+        bias = self.heads.bias(paddle.to_tensor(seen.reshape([-1, 1, 1, 1, 1])), group.capacity)
+        return Newest(group, paddle.to_tensor(tokens), bias)
 
     def _chunk(self, group: Group, text: Text, start: int, count: int) -> Chunk:
-        before, heads, queries = text.prefix + text.computed, self.heads.keys, self.heads.queries
-        columns = np.arange(before + count)
-        bias = np.where(columns <= before + np.arange(count)[:, None], np.float32(0), np.float32(UNSEEN))
-        bias = bias[None, None]
-        if self.heads.slopes is not None:
-            bias = bias + (self.heads.slopes * columns.astype(np.float32))[:, :, None]
-        bias = np.broadcast_to(bias, [heads, queries, count, len(columns)])
-        bias = np.ascontiguousarray(bias).reshape([heads, queries * count, len(columns)])
-        rows = paddle.to_tensor(group.rows(text, 0, len(columns)).reshape(-1))
-        return Chunk(group, start, start + count, rows, paddle.to_tensor(bias))
+        seen = text.prefix + text.computed + count
+        bias = self.heads.bias(paddle.arange(seen - count + 1, seen + 1).reshape([1, 1, 1, -1, 1]), seen)
+        return Chunk(group, text.place, start, start + count, seen, bias)
 
 
 class CompiledAttention:
@@ -153,8 +153,7 @@ class CompiledAttention:
             for text, start, count in texts
         ]
         self.texts = paddle.to_tensor(np.array(table, dtype=np.int64))
-        slopes = np.zeros([heads.keys, heads.queries]) if heads.slopes is None else heads.slopes
-        self.slopes = paddle.to_tensor(slopes.reshape(-1).astype(np.float32))
+        self.slopes = paddle.zeros([heads.keys * heads.queries]) if heads.slopes is None else heads.slopes.flatten()
 
     def __call__(self, layer: int, query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
         keys, values = [group.keys[layer] for group in self.groups], [group.values[layer] for group in self.groups]
@@ -171,5 +170,7 @@ def _written(group: Group, members: list[tuple[Text, int, int]]) -> Written:
 
 def _weighted(query, keys, values, bias) -> paddle.Tensor:
     """Values weighted by how well their keys fit: softmax(query x keys + bias) x values, the softmax in float32."""
-    scores = paddle.matmul(query, keys, transpose_y=True).astype("float32") + bias
-    return paddle.matmul(paddle.nn.functional.softmax(scores, axis=-1).astype(values.dtype), values)
+    scores = paddle.matmul(query, keys, transpose_y=True).astype("float32")
+    biased = scores.reshape([bias.shape[0], keys.shape[-3], -1, bias.shape[3], bias.shape[4]]) + bias
+    weights = paddle.nn.functional.softmax(biased, axis=-1).reshape(scores.shape)
+    return paddle.matmul(weights.astype(values.dtype), values)

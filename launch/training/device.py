@@ -8,7 +8,7 @@ import paddle
 from paddle.base import core
 
 from launch.checkpoint.ranks import barrier, world_size
-from launch.devices.cards import peak_flops
+from launch.devices.cards import list_cards, peak_flops, visible_devices
 from launch.devices.switches import check_switches
 from launch.errors import UserError
 
@@ -66,6 +66,15 @@ def peak_memory_bytes() -> int:
     if on_gpu():
         return paddle.device.cuda.max_memory_allocated(_card())
     return core.host_memory_stat_peak_value("Allocated", 0)
+
+
+def free_bytes() -> int | None:
+    """Return what of this process's card is free; None on a CPU, and where the driver does not know the card."""
+    if not on_gpu():
+        return None
+    paddle.device.cuda.empty_cache()
+    device = visible_devices()[_card()]
+    return next((card.free_bytes for card in list_cards() if device in (str(card.index), card.uuid)), None)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,8 @@ def facts(directory: str) -> dict:
     found = {each.__name__: each(directory) for each in (in_company, beside_scored, scored, damaged, limits)}
     found |= {each.__name__: each(directory) for each in (asked_for_room, answering_layers, rotary)}
     found |= {"same_beginning": {tokens: same_beginning(directory, tokens) for tokens in (400, 48)}}
-    return found | {"lora_of_experts": lora_of_experts(), "kept_and_reserved": kept_and_reserved(), "moved": moved(0)}
+    found |= {"lora_of_experts": lora_of_experts(), "sent_and_grown": sent_and_grown()}
+    return found | {"kept_and_reserved": kept_and_reserved(), "moved": moved(0)}
 
 
 def batch_of(models, largest: int, tokens: int) -> tuple[ContinuousBatch, Watched]:
@@ -433,3 +434,42 @@ def moved(seed: int) -> int:
                 read += found.shape[0]
             text.ids += [1] * int(draw.integers(0, 4)) if len(text.ids) < 50 else []
     return read
+
+
+def sent_and_grown() -> dict:
+    """The bytes that 8 newest tokens and a chunk of 64, in texts of 1,000 tokens, send to the device; then, of
+    a group that grows, the bytes held whenever keys or values of a layer are copied, beyond those before."""
+    import numpy as np
+    import paddle
+    from paddle.base import core
+
+    from launch.generation.row_attention import ComposedAttention, Heads
+
+    layout = key_values.Layout(layers=4, heads=2, size=64, dtype="float32")
+    memory = key_values.KeyValues(layout, 10**6)
+    texts = [key_values.Text([1] * 1000, 8000) for _ in range(9)]
+    for text in texts:
+        memory.add(text)
+        text.computed = 936 if text is texts[0] else 999
+    memory.prepare()
+    counts, sent, stock = [64, *[1] * 8], [], paddle.to_tensor
+
+    def counting(data, *args, **kwargs):
+        sent.append(np.asarray(data).nbytes)
+        return stock(data, *args, **kwargs)
+
+    starts = np.cumsum([0, *counts[:-1]]).tolist()
+    paddle.to_tensor = counting
+    members = {texts[0].group: list(zip(texts, starts, counts, strict=True))}
+    ComposedAttention(Heads(2, 3, 64, None), members)
+    paddle.to_tensor = stock
+
+    held, release = [], key_values.release_idle_memory
+    now = lambda: core.host_memory_stat_current_value("Allocated", 0)  # noqa: E731
+    key_values.release_idle_memory = lambda: held.append(now())
+    group = texts[0].group
+    before, tensor = now(), group.keys[0].size * 4
+    texts[0].ids += [1] * 4000
+    memory.prepare()
+    key_values.release_idle_memory = release
+    return {"sent": sum(sent), "held": [bytes - before for bytes in held], "grown": group.keys[0].size * 4 - tensor}

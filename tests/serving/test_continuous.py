@@ -2,6 +2,7 @@
 
 import pytest
 
+from launch.commands import serve
 from launch.families.registry import FAMILIES
 from launch.serving.request import Finish
 
@@ -139,3 +140,17 @@ def test_the_end_of_a_text_is_forgotten_first_and_keys_stay_with_their_texts_whe
     found = facts["kept_and_reserved"]
     assert found == {"reused": 7, "room": 4, "short": 32, "reserved": 8192}
     assert facts["moved"] > 10_000
+
+
+def test_masks_are_made_on_the_device_and_a_group_that_grows_is_there_once(facts):
+    """A mask of the eight newest tokens alone would be 8 x 6 heads x 1,024 columns of 4 bytes."""
+    found = facts["sent_and_grown"]
+    assert found["sent"] <= 8 * (2 * 16 + (1 + 2 + 1) * 72)  # place and length, token and order, rows of two heads
+    assert found["held"] == [(number + 1) * found["grown"] for number in range(8)] and found["grown"] > 0
+
+
+def test_keys_and_values_that_do_not_fit_beside_the_weights_are_refused():
+    assert serve._lacking(4.0, None) is None and serve._lacking(4.0, 5 * 2**30) is None
+    expected = "--kv_cache_gb: found 4, but 2.0 GiB of a card are free beside the weights. Use --kv_cache_gb 1.8, more"
+    assert serve._lacking(4.0, 2**31).startswith(expected)
+    assert serve._lacking(4.0, 2**20).endswith("0.0 GiB of a card are free beside the weights. Use more cards.")
