@@ -7,14 +7,12 @@ from paddle.distributed import fleet
 from paddle.distributed.fleet.meta_parallel.pp_utils import p2p_communication
 from paddle.distributed.fleet.utils.hybrid_parallel_util import broadcast_input_data
 
+from launch.rehearsal import collectives
 from tests.rehearsal.attempts import attempt
 
 
-def _init_fleet(bridged: bool, **degrees: int) -> fleet.base.topology.HybridCommunicateGroup:
-    if bridged:
-        from launch.rehearsal import collectives
-
-        collectives.install()
+def _init_fleet(**degrees: int) -> fleet.base.topology.HybridCommunicateGroup:
+    collectives.install()
     strategy = fleet.DistributedStrategy()
     strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": 1, "pp_degree": 1, **degrees}
     fleet.init(is_collective=True, strategy=strategy)
@@ -23,20 +21,13 @@ def _init_fleet(bridged: bool, **degrees: int) -> fleet.base.topology.HybridComm
 
 
 def device_id() -> str:
-    from launch.rehearsal import collectives
-
     collectives.install()
     return attempt(lambda: print(dist.ParallelEnv().device_id))
 
 
-def broadcast_message() -> str:
-    hcg = _init_fleet(bridged=False, mp_degree=2)
-    return attempt(lambda: broadcast_input_data(hcg, paddle.ones([2])))
-
-
 def broadcast_inputs() -> dict[str, list]:
     """Inputs of all kinds that a model gets; what this rank holds after the broadcast."""
-    hcg = _init_fleet(bridged=True, mp_degree=2)
+    hcg = _init_fleet(mp_degree=2)
     me = dist.get_rank()
     ids = paddle.to_tensor(np.arange(6).reshape(2, 3) + 100 * me)
     positions = paddle.to_tensor(np.arange(3, dtype="float32") + 0.5 + me)
@@ -45,11 +36,9 @@ def broadcast_inputs() -> dict[str, list]:
     return {"ids": ids.tolist(), "positions": positions.tolist(), "mask": mask.tolist()}
 
 
-def both_stages_send(upstreams_order: bool) -> dict:
+def both_stages_send() -> dict:
     """Two stages have something for each other at once, as in the steady state of a pipeline."""
-    hcg = _init_fleet(bridged=True, pp_degree=2)
-    if upstreams_order:
-        p2p_communication._sync_send = False
+    hcg = _init_fleet(pp_degree=2)
     me = dist.get_rank()
     sent, received = paddle.full([70_000], me + 1.0), paddle.zeros([70_000])
     nobody = [None, None]

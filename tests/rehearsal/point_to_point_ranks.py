@@ -3,22 +3,7 @@
 import paddle
 import paddle.distributed as dist
 
-from tests.rehearsal.attempts import attempt, start
-
-
-def relay() -> str:
-    """Pass a tensor along the three ranks of the default group, as pipeline stages do; upstream's way."""
-    start(bridged=False)
-    me = dist.get_rank()
-    x = paddle.ones([2])
-
-    def pass_on():
-        if me > 0:
-            dist.recv(x, src=me - 1)
-        if me < 2:
-            dist.send(x, dst=me + 1)
-
-    return attempt(pass_on)
+from tests.rehearsal.attempts import start
 
 
 def pipeline(in_new_group: bool) -> list[float]:

@@ -11,9 +11,9 @@ from paddle.distributed import collective
 from tests.rehearsal.attempts import attempt, start
 
 
-def published_addresses(bridged: bool) -> list[str]:
+def published_addresses() -> list[str]:
     """Rank 0's entry under the common store's key "0" after the default group, and after each of two more."""
-    start(bridged)
+    start(bridged=True)
     entries = []
 
     def read():
@@ -43,15 +43,13 @@ def sums_in_many_groups() -> list[list[float]]:
     return found
 
 
-def delays_of_stores(bridged: bool) -> list[bool]:
+def delays_of_stores() -> list[bool]:
     """For each connection of this rank to the common store and to that of one more group: may the kernel delay it?"""
-    start(bridged)
+    start(bridged=True)
     dist.new_group([0, 1])
-    ports = {int(os.environ["PADDLE_MASTER"].rpartition(":")[2])}
-    if bridged:
-        name = collective._default_group_name + str(max(collective._get_group_map()))
-        address = bytes(collective._default_store.get(f"rehearsal/{name}/{max(collective._get_group_map())}")).decode()
-        ports.add(int(address.rpartition(":")[2]))
+    name = collective._default_group_name + str(max(collective._get_group_map()))
+    address = bytes(collective._default_store.get(f"rehearsal/{name}/{max(collective._get_group_map())}")).decode()
+    ports = {int(one.rpartition(":")[2]) for one in (os.environ["PADDLE_MASTER"], address)}
     delayed = []
     for descriptor in os.listdir("/proc/self/fd"):
         with suppress(OSError), socket.socket(fileno=os.dup(int(descriptor))) as connection:

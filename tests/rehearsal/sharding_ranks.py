@@ -6,7 +6,7 @@ import paddle.distributed as dist
 from paddle.distributed.sharding import group_sharded
 
 from launch.rehearsal import collectives
-from tests.rehearsal.attempts import attempt, start
+from tests.rehearsal.attempts import start
 
 CLIP_NORM = 0.05  # below every gradient norm of `train`
 
@@ -29,26 +29,6 @@ def shard(model: paddle.nn.Layer, level: str) -> tuple:
         model, make_optimizer(model), level, group=dist.get_group()
     )
     return sharded, optimizer
-
-
-def without_copies() -> dict[str, str]:
-    """Stage 2 made, and parameters of stage 3 gathered, with the CPU accepted and nothing else changed."""
-    start(bridged=False)
-    collectives.accept_the_cpu()
-    collectives.set_stage3_segment_size(20)
-    stage3, _ = shard(make_model(), "p_g_os")
-    return {
-        "stage 2": attempt(lambda: shard(make_model(), "os_g")),
-        "stage 3": attempt(lambda: stage3.get_all_parameters(convert2cpu=True)),
-    }
-
-
-def aliases() -> dict[str, list[float]]:
-    """A tensor of 1, 1, "moved" to the CPU in two ways, then overwritten with 5, 5; what both hold."""
-    x = paddle.ones([2])
-    moved = {"cpu": x.cpu(), "_copy_to": x._copy_to(paddle.CPUPlace(), True)}
-    x.fill_(5.0)
-    return {name: tensor.tolist() for name, tensor in moved.items()}
 
 
 def stage2_parameters() -> dict:

@@ -6,11 +6,6 @@ import pytest
 CASES = "tests.rehearsal.point_to_point_ranks"
 
 
-@pytest.mark.nightly
-def test_upstreams_third_stage_hangs(ranks):
-    assert "hang" in ranks(3, f"{CASES}:relay")
-
-
 @pytest.mark.parametrize(
     ("in_new_group", "nodes"),  # one node: shared memory; two: gloo
     [(False, "1"), *(pytest.param(*case, marks=pytest.mark.long) for case in ((True, "1"), (False, "2"), (True, "2")))],

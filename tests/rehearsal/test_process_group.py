@@ -1,4 +1,4 @@
-"""Collectives of a gloo group: what upstream lacks, and the values with the bridge."""
+"""Collectives of a gloo group: their values with the bridge."""
 
 import numpy as np
 import pytest
@@ -39,15 +39,9 @@ def test_reduce_scatter_is_out_of_autograds_sight(ranks):
     assert ranks(2, f"{CASES}:is_leaf_after_reduce_scatter") == [True, True]
 
 
-@pytest.mark.nightly
-def test_upstream_sums_float16_into_inf(ranks):
-    first, _ = ranks(2, f"{CASES}:float16_sums", False)
-    assert first["all_reduce"] == first["reduce"] == "AssertionError: sum [inf, inf]"
-
-
 def test_float16_sums_are_refused(ranks):
-    for found in ranks(2, f"{CASES}:float16_sums", True):
-        for message in found.values():
+    for found in ranks(2, f"{CASES}:float16_sums"):
+        for message in found:
             assert message.startswith("UserError: fp16: float16 cannot be summed over processes on a CPU")
 
 
@@ -55,10 +49,5 @@ def test_bfloat16_sums_are_right(ranks):
     assert ranks(2, f"{CASES}:bfloat16_sum") == [[3.0, 3.0]] * 2
 
 
-@pytest.mark.nightly
-def test_upstreams_assign_diverts_the_gradient(ranks):
-    assert ranks(1, f"{CASES}:gradients_after_writing", False) == [{"tensor": None, "value": [6.0, 6.0]}]
-
-
 def test_a_written_tensor_keeps_its_gradient(ranks):
-    assert ranks(1, f"{CASES}:gradients_after_writing", True) == [{"tensor": [6.0, 6.0], "value": None}]
+    assert ranks(1, f"{CASES}:gradients_after_writing") == [{"tensor": [6.0, 6.0], "value": None}]

@@ -6,18 +6,6 @@ import pytest
 CASES = "tests.rehearsal.sharding_ranks"
 
 
-@pytest.mark.nightly
-def test_upstreams_move_to_the_cpu_is_an_alias(ranks):
-    assert ranks(1, f"{CASES}:aliases") == [{"cpu": [5.0, 5.0], "_copy_to": [1.0, 1.0]}]
-
-
-@pytest.mark.nightly
-def test_upstream_destroys_parameters_that_it_moves(ranks):
-    for messages in ranks(2, f"{CASES}:without_copies"):
-        assert "Tensor not initialized yet" in messages["stage 2"]
-        assert "has not been initialized" in messages["stage 3"]
-
-
 def test_stage2_keeps_its_parameters_in_a_buffer(ranks):
     for found in ranks(2, f"{CASES}:stage2_parameters"):
         assert found == {"equal": [True] * 6, "shapes": [True] * 6, "in buffer": [True] * 6}
