@@ -1,10 +1,7 @@
 """`make config-from`: files like PaddleNLP's, for each model and method, become commands that are legal and planned."""
 
 import json
-import os
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -83,23 +80,6 @@ def test_cards_and_the_nearest_recipe(name, gpus, make, tmp_path, capsys):
     _, words, command, _ = printed(capsys, str(file))
     assert words[words.index("--gpus") + 1] == ",".join(map(str, range(gpus)))
     assert command == make.format(file)
-
-
-def test_the_page_shows_what_is_printed(tmp_path):
-    stated = {"model_name_or_path": "Qwen/Qwen2-7B", "dataset_name_or_path": "./data"}
-    stated |= {"output_dir": "./checkpoints/lora_ckpts", "learning_rate": 3e-04, "src_length": 1024, "max_length": 2048}
-    stated |= {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 4}
-    stated |= dict.fromkeys(("bf16", "do_train", "lora", "lazy"), True)
-    (tmp_path / "lora_argument.json").write_text(json.dumps(stated))
-    command = [sys.executable, ROOT / "launch" / "commands" / "config_from.py", "lora_argument.json"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=os.environ | {"COLUMNS": "80"})
-    page = (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
-    shown = page[page.index("$ make config-from") :].partition("```")[0].splitlines()[1:]
-    began = shown.index("    launch/finetune_generation.py \\")
-    printed = done.stdout.splitlines()
-    assert printed[: began - 1] == shown[: began - 1]
-    assert printed[began + 1] == shown[began + 1] == "    --model_name_or_path Qwen/Qwen2-7B \\"
-    assert printed[printed.index("") :] == shown[shown.index("") :]
 
 
 @pytest.mark.parametrize(

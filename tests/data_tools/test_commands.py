@@ -210,13 +210,6 @@ def test_after_ctrl_c_it_is_said_what_is_left(tokenizer_dir, tmp_path, words, sa
     assert left <= (unfinished if "tokenize" in words else set())
 
 
-def test_nothing_here_imports_paddle():
-    names = [f"data_tools.{name}" for name in (*COMMANDS, "formats.tokens.blend")]
-    program = f"import sys, {', '.join(names)}; print(sorted(m for m in sys.modules if m.startswith('paddle')))"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
-
-
 def test_names_and_numbers_are_not_cut_in_tables(command, corpus, tmp_path, monkeypatch):
     """Nor is what stands in brackets taken for a colour."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -47,6 +47,11 @@ OVERLAP = "--sharding stage1 --sharding_parallel_config enable_stage1_overlap --
     [
         (2, f"--prefix_tuning 1 {PIPELINE}", [(False, "prefix_tuning")]),
         (2, f"--eval_with_do_generation 1 {PIPELINE}", [(False, "eval_with_do_generation")]),
+        (
+            2,
+            "--eval_with_do_generation 1 --tensor_parallel_degree 2 --sequence_parallel 1",
+            [(False, "eval_with_do_generation")],
+        ),
         (2, f"--lora 1 {OVERLAP}", [(False, "sharding_parallel_config")]),
         (2, "--lora 1 --prefix_tuning 1", [(False, "lora")]),
         (2, "--lora 1 --pad_to_multiple_of 7", [(False, "pad_to_multiple_of")]),

@@ -3,11 +3,6 @@
 import os
 
 
-def fail_on_rank(rank: int) -> None:
-    if int(os.environ["PADDLE_TRAINER_ID"]) == rank:
-        raise ValueError(f"a mistake on rank {rank}")
-
-
 def data_workers() -> list[list[int]]:
     """What the two workers of a training's loader say of themselves: [leads its process group, signal at the rank's
     end]."""

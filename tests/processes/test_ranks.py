@@ -2,14 +2,7 @@
 
 import signal
 
-import pytest
-
 CASES = "tests.processes.rank_functions"
-
-
-def test_failing_rank_shows_its_traceback(ranks):
-    with pytest.raises(AssertionError, match=r"(?s)rank 1 ---.*Traceback.*ValueError: a mistake on rank 1"):
-        ranks(2, f"{CASES}:fail_on_rank", 1)
 
 
 def test_data_workers_end_with_their_rank_and_leave_its_signals_to_it(ranks):

@@ -164,14 +164,6 @@ def test_ranks_that_ignore_signals_are_killed(tmp_path):
     assert all(gone(pid) for pid in [*ranks, launcher])
 
 
-def test_killed_supervisor_leaves_no_process(tmp_path):
-    process = start(tmp_path, WRITE_PID_AND_SLEEP)
-    ranks, launcher = pids(tmp_path)
-    process.kill()
-    process.communicate(timeout=60)
-    wait_for(lambda: all(gone(pid) for pid in [*ranks, launcher]))
-
-
 def test_an_error_that_all_ranks_tell_is_shown_once(tmp_path):
     process = start(
         tmp_path,

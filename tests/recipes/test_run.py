@@ -1,9 +1,7 @@
 """Running a recipe: refusals before anything starts, and the run itself with a launcher like Paddle's."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import textwrap
 
@@ -157,18 +155,6 @@ def test_a_second_start_is_refused_at_once_and_leaves_the_first_alone(sleeping, 
     assert again.returncode == 2 and "out is in use by another run (one that starts)" in " ".join(again.stderr.split())
     assert sorted(path.relative_to(out) for path in out.rglob("*")) == before
     assert process.poll() is None and not any(gone(pid) for pid in ranks)
-
-
-@pytest.mark.parametrize(
-    ("send", "number", "code"),
-    [(os.kill, signal.SIGTERM, 143), (os.killpg, signal.SIGINT, 130)],  # a terminal's Ctrl-C goes to the whole group
-    ids=["SIGTERM", "Ctrl-C"],
-)
-def test_a_signal_ends_every_rank(sleeping, send, number, code):
-    process, ranks = sleeping
-    send(process.pid, number)
-    assert process.wait(timeout=60) == code
-    assert all(gone(pid) for pid in ranks)
 
 
 def finished(machine: Machine, script: str, *flags: str) -> subprocess.CompletedProcess:

@@ -2,16 +2,13 @@
 
 import builtins
 import contextlib
-import ctypes
 import errno
 import io
 import os
-import shutil
 import signal
 import time
 from pathlib import Path
 
-from launch.checkpoint.manifest import first_fault
 from launch.reporting.records import TRAIN_LOG
 
 
@@ -19,9 +16,8 @@ def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) 
     """Run run_pretrain's main as its script does, with an event in one rank at the end of a step.
 
     event: "SIGTERM" or "SIGINT" to itself; "save-now", the file; "disk full", from here on, as fsync tells it;
-    "half filled", "filled": the disk of the output directory, but for half a checkpoint or wholly; "read-only",
-    "read-only but for the log": the output directory is so from here on; "no memory", for the thread that writes; "no
-    room for the model", at the end; "no report", in which a rank tells what it wrote.
+    "read-only", "read-only but for the log": the output directory is so from here on; "no memory", for the thread that
+    writes; "no room for the model", at the end; "no report", in which a rank tells what it wrote.
     Returns the exit code, what was said, and the step that was reached.
     """
     from launch.guard import guarded
@@ -80,10 +76,6 @@ def _happen(event: str, output: Path) -> None:
             raise OSError(28, "No space left on device")
 
         checkpoint_writer._write_report = write_report
-    elif event.endswith("filled"):
-        size = sum(file.stat().st_size for file in next(output.glob("checkpoint-*")).iterdir())
-        left = size // 2 if event == "half filled" else 0
-        (output / "another program's").write_bytes(bytes(shutil.disk_usage(output).free - left))
     elif event.startswith("read-only"):
         _refuse_writing_below(output, but=TRAIN_LOG if event.endswith("log") else None)
 
@@ -110,28 +102,6 @@ def _wait_for_a_checkpoint(output: Path) -> None:
     while not list(output.glob("checkpoint-*")) and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(0.5)  # what follows the rename: its folder is flushed
-
-
-def pretrain_on_a_small_disk(argv: list[str], directory: str, megabytes: int, event: str) -> dict:
-    """As pretrain, in a file system of that size, which is there for this process alone; it is filled after step 3.
-
-    Returns, too, {"faults": {checkpoint: the first in it, None where it is whole}}; {} where none can be mounted.
-    """
-    if not mount_tmpfs(directory, megabytes):
-        return {}
-    said = pretrain(argv, 3, event)
-    left = sorted(Path(directory).glob("*/*checkpoint-*"))
-    return said | {"faults": {path.name: first_fault(path) for path in left}}
-
-
-def mount_tmpfs(directory: str, megabytes: int) -> bool:
-    """In a namespace of this process, as root or, where the kernel lets users have their own, as anybody."""
-    new_namespace, new_user, private = 0x20000, 0x10000000, 0x44000  # <sched.h>, <sys/mount.h>: MS_REC | MS_PRIVATE
-    libc = ctypes.CDLL(None)
-    if libc.unshare(new_namespace) and libc.unshare(new_namespace | new_user):
-        return False
-    here, size = directory.encode(), f"size={megabytes}m".encode()
-    return not libc.mount(None, b"/", None, private, None) and not libc.mount(b"tmpfs", here, b"tmpfs", 0, size)
 
 
 def peak_of_save(argv: list[str]) -> dict:

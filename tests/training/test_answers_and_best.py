@@ -8,7 +8,6 @@ from safetensors.numpy import load_file
 from launch.reporting.records import read_train_log
 from tests.distributed.cells import DP2_TWICE, FULL, LORA
 from tests.distributed.layouts import PP2, SINGLE, STAGE3, TP2
-from tests.runs import as_words
 from tests.training.finetune_material import write_first
 
 ANSWERED = {"eval_with_do_generation": 1, "max_steps": 2, "save_steps": 9}
@@ -35,21 +34,6 @@ def test_every_layout_answers_alike(runs, layout, eval_batch):
     assert predictions(found) == predictions(alone)
     for name in ("eval_bleu", "eval_rouge1", "eval_rouge2", "eval_rougel"):
         assert found.evaluation[name] == alone.evaluation[name]
-
-
-@long
-@pytest.mark.parametrize(
-    ("flags", "reason"),
-    [
-        ({"pipeline_parallel_degree": 2}, "a pipeline does not generate"),
-        ({"tensor_parallel_degree": 2, "sequence_parallel": 1}, "cannot be divided"),
-    ],
-)
-def test_layouts_that_cannot_answer_are_refused_before_training(ranks, runs, tmp_path, flags, reason):
-    words = as_words(runs.words(FULL, output_dir=tmp_path / "out", **ANSWERED, **flags))
-    first = ranks(2, "tests.runs_ranks:train", "finetune_generation", words, [])[0]
-    assert first["exit_code"] == 2
-    assert "✗ --eval_with_do_generation 1 with" in first["stderr"] and reason in first["stderr"]
 
 
 @long

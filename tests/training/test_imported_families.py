@@ -1,13 +1,11 @@
 """ChatGLM-6B, GLM and OPT from a Hugging Face directory to answers: imported, fine-tuned, evaluated, asked."""
 
 import json
-from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.rehearsal.materials import documents, write_dialogues
+from launch.rehearsal.materials import write_dialogues
 from launch.reporting.records import read_summary
 from launch.weights.model_directories import import_directory
 from tests.training import imported_material
@@ -73,15 +71,6 @@ def test_evaluation_and_predict_give_what_was_learnt_on_one_process_and_on_two(r
         ]
 
 
-@pytest.mark.long
-def test_a_tokenizer_without_the_marks_is_refused(ranks, root, tmp_path):
-    save_tokenizer(tmp_path / "another", train_tokenizer(islice(documents(), 50), imported_material.PIECES))
-    flags = {"dataset_name_or_path": root / "few", "tokenizer_name_or_path": tmp_path / "another"}
-    [said] = ranks(1, FINETUNE, argv(root / "glm", tmp_path / "out", **flags))
-    assert said["exit_code"] == 2
-    assert "the tokenizer has no <|endofpiece|>, which stands between prompt and answer of GLM or" in said["stderr"]
-
-
 def with_configuration(model: Path, directory: Path, **changes) -> Path:
     """The model with another config.json."""
     directory.mkdir()
@@ -91,14 +80,6 @@ def with_configuration(model: Path, directory: Path, **changes) -> Path:
     (directory / "config.json").unlink()
     (directory / "config.json").write_text(json.dumps(config))
     return directory
-
-
-@pytest.mark.long
-def test_a_configuration_that_knows_another_mask_is_refused(ranks, root, tmp_path):
-    with_configuration(root / "chatglm" / "model", tmp_path / "model", gmask_token_id=6)
-    [said] = ranks(1, FINETUNE, argv(tmp_path, tmp_path / "out", dataset_name_or_path=root / "few"))
-    assert said["exit_code"] == 2
-    assert "gmask_token_id is 6 in the model's config.json, but [gMASK] is 7 in the tokenizer" in said["stderr"]
 
 
 @pytest.mark.long

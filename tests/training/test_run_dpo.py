@@ -8,14 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from launch.config.flag_values import parse_flags
 from launch.config.preference_flags import COMPARES, KTO, OF_MEANS, weights_of
 from launch.processes.logs import KILLED
 from launch.reporting.records import read_train_log
 from tests.distributed.cells import LORA, ONCE, PAIRS
 from tests.distributed.layouts import PP2, SINGLE
 from tests.distributed.parity import PAIRS_LOSS_TOLERANCE
-from tests.ranks import ROOT
 from tests.runs import FEW_PREFERENCES, as_words
 
 RANKS = "tests.training.preference_ranks"
@@ -249,20 +247,3 @@ def test_packed_batches_that_are_all_padding_count_for_nothing(runs):
     parts = runs(PAIRS, processes=2, per_device_eval_batch_size=FEW_PREFERENCES, **flags, **batches)
     assert parts.column("loss") == pytest.approx(whole.column("loss"), abs=2e-6)
     assert parts.evaluation["eval_loss"] == pytest.approx(whole.evaluation["eval_loss"], abs=5e-6)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("method", "script"), [(PAIRS, "run_dpo.py"), ("rewards", "run_reward.py")])
-def test_the_command_of_the_page(runs, method, script):
-    """docs/align.md, with a model and data of the tests."""
-    page = (ROOT / "docs" / "align.md").read_text(encoding="utf-8")
-    [line] = [line for line in page.splitlines() if line.startswith(f"python launch/{script}")]
-    flags = {name: words[0] for name, words in parse_flags(line.split()[2:]).items()} | {"max_steps": 2}
-    given = {name: runs.usual(method)[name] for name in ("model_name_or_path", "dataset_name_or_path")}
-    run = runs(method, **flags | given)
-    assert {"eval_accuracy", "eval_rewards_margin"} <= run.evaluation.keys()
-    if method == PAIRS:
-        assert (run.output / "best").is_dir() and list(run.output.glob("peft_model*"))
-    else:
-        config = json.loads((run.output / "config.json").read_text())
-        assert config["architectures"] == ["LlamaForSequenceClassification"] and config["id2label"] == {"0": "LABEL_0"}

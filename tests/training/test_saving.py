@@ -135,21 +135,6 @@ def test_a_model_that_cannot_be_written_ends_all_ranks_and_the_next_start_writes
     assert sum("eval_loss" in record for record in read_train_log(out)) == 1
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("event", ["half filled", "filled"])
-def test_a_small_file_system_that_is_full(ranks, runs, tmp_path, event):
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    words = as_words(runs.words(PRETRAINING, output_dir=disk / "out", **TWO))
-    [said] = ranks(1, f"{RANKS}:pretrain_on_a_small_disk", words, str(disk), 8, event)
-    if not said:
-        pytest.skip("no file system can be mounted here")
-    assert said["exit_code"] == 2
-    assert "checkpoint-4 could not be written: rank 0: " in said["stderr"]
-    assert "No space left on device" in said["stderr"] and "checkpoint-2 is as it was" in said["stderr"]
-    assert said["faults"] == {"checkpoint-2": None}
-
-
 @long
 @pytest.mark.parametrize("event", ["read-only", "read-only but for the log"])
 def test_an_output_that_becomes_read_only(trained, out, event):
