@@ -1,8 +1,11 @@
 """Run the REST and the gRPC server in one event loop until they are stopped."""
 
 import asyncio
+import os
 import signal
 import socket
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +23,8 @@ class EngineEnded(Exception):
     """The thread that answers has ended although nobody has stopped the server."""
 
 
-GRACE_SECONDS = 20.0  # time for answers in progress when a stop is requested
+GRACE_SECONDS = 15.0  # time for answers in progress when a stop is requested
+END_SECONDS = 19.0  # from there to the end of the process, whatever computes: most who stop it wait for 20 s
 BACKLOG = 1024
 
 
@@ -76,6 +80,19 @@ def run(service: Service, rest: socket.socket, addresses: Addresses, key: str | 
         service.engine.stop(GRACE_SECONDS)
 
 
+def end_within(seconds: float) -> None:
+    """End this process after so many seconds where it has not ended by then: no thread can be told to leave a step of a
+    model, or a text that is encoded."""
+
+    def end() -> None:
+        print(f"error: a computation has not ended within {seconds:g} s: it is cut off", file=sys.stderr, flush=True)
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
 async def _serve(service: Service, rest: socket.socket, addresses: Addresses, key: str | None, ready: Callable) -> None:
     host = f"[{addresses.host}]" if ":" in addresses.host else addresses.host
     try:
@@ -96,6 +113,7 @@ async def _serve(service: Service, rest: socket.socket, addresses: Addresses, ke
         await asyncio.sleep(0.01)
     ready(rest.getsockname()[1], rpc.port)
     await stop.wait()
+    end_within(END_SECONDS)
     service.refuse_more()
     server.should_exit = True
     await asyncio.gather(running, rpc.stop(GRACE_SECONDS))

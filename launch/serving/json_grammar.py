@@ -7,8 +7,10 @@ grammar.take(token)
 """
 
 import json
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,9 @@ from data_tools.formats.json_files import shown
 from launch.serving.request import Reason, Refusal, TokenName
 
 OPTIONS_KEY = "x-guidance"  # of a schema: llguidance prefers its values to ours
+# The least common multiple of all multipleOf of a schema. llguidance walks through that many remainders, eight seconds
+# for a million of them; all else that it computes has limits of its own, some hundredths of a second a token.
+MOST_REMAINDERS = 10_000
 
 
 class Vocabulary:
@@ -44,8 +49,14 @@ class Grammars:
 
     def of_schema(self, schema: str) -> "Grammar":
         """Raises Refusal for a schema that is wrong, or has what llguidance does not know."""
-        if OPTIONS_KEY in json.loads(schema):
+        parsed = json.loads(schema)
+        if OPTIONS_KEY in parsed:
             raise _refusal(f"{OPTIONS_KEY}: found, expected a schema without options of the server")
+        remainders = 1
+        for multiple in _multiples(parsed):
+            if (remainders := math.lcm(remainders, multiple)) > MOST_REMAINDERS:
+                found = f"found {shown(remainders, 20)} as a least common multiple in the schema"
+                raise _refusal(f"multipleOf: {found}, expected {MOST_REMAINDERS} at most (decimal points do not count)")
         # As json.dumps writes it. With any space allowed, a model can go on with spaces for ever.
         overrides: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
         try:
@@ -59,6 +70,18 @@ class Grammars:
         if first.is_error():
             raise _refusal(_first_line(first))
         return Grammar(matcher)
+
+
+def _multiples(schema: Any) -> Iterator[int]:
+    """Yield each multipleOf, wherever in the schema, as an integer without its decimal point: 25 for 0.25."""
+    parts = [schema]
+    while parts:
+        part = parts.pop()
+        parts += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        value = part.get("multipleOf") if isinstance(part, dict) else None
+        if type(value) is int or isinstance(value, float) and math.isfinite(value):
+            _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+            yield int("".join(map(str, digits))) * 10 ** max(0, int(exponent)) or 1  # 0 is refused by llguidance
 
 
 def _refusal(found: str) -> Refusal:

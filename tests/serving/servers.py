@@ -94,9 +94,11 @@ def _kill_group(number: int) -> None:
         os.killpg(number, signal.SIGKILL)
 
 
-def start_fake(places: int = 64, seconds: float = 30.0, key: str | None = None, client_seconds: float = 20) -> Server:
-    """client_seconds: for a request's header and its body."""
-    numbers = map(str, (places, seconds, client_seconds))
+def start_fake(
+    places: int = 64, seconds: float = 30.0, key: str | None = None, client_seconds: float = 20, end_seconds: float = 60
+) -> Server:
+    """client_seconds: for a request's header and its body. end_seconds: from a stop to the end of the process."""
+    numbers = map(str, (places, seconds, client_seconds, end_seconds))
     words = ["-m", "tests.serving.fake_server", *numbers, *([key] if key else [])]
     return start(words, r"ready (\d+) (\d+)\n")
 

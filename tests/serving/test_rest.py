@@ -343,6 +343,18 @@ def test_a_stop_answers_what_was_asked_takes_no_more_and_says_nothing(how):
     assert "".join(server.said).count("\n") == 1  # "ready": no traceback, no noise
 
 
+def test_a_server_ends_in_time_whatever_it_computes(tmp_path):
+    server = start_fake(end_seconds=0.5)
+    heavy = {"model": "base", "prompt": f"heavy {tmp_path}"}
+    asking = threading.Thread(target=lambda: pytest.raises(OSError, server.ask, "/v1/completions", heavy))
+    asking.start()
+    wait_for((tmp_path / "begun").exists)
+    assert server.stop() == 1
+    asking.join()
+    assert "error: a computation has not ended within 0.5 s: it is cut off" in "".join(server.said)
+    assert not (tmp_path / "go").exists()
+
+
 def test_a_port_that_another_took_while_the_models_were_loaded_is_named():
     other = bind(Addresses("127.0.0.1", 0, 0))
     addresses = Addresses("127.0.0.1", other.getsockname()[1], 0)

@@ -31,7 +31,21 @@ def nested(depth: int) -> dict:
     return {"type": "object", "properties": {"a": nested(depth - 1)}} if depth else {}
 
 
+def integers(*multiples) -> dict:
+    """Each takes llguidance seconds or minutes, for which nothing can stop it."""
+    return {"type": "array", "items": {"anyOf": [{"type": "integer", "multipleOf": one} for one in multiples]}}
+
+
 WRONG = {
+    "many remainders": (integers(999_983), "multipleOf: found 999983 as a least common multiple in the schema"),
+    "many remainders of two": (integers(997, 991), "multipleOf: found 988027 as a least"),
+    "many remainders of a decimal": (integers(0.999983), "multipleOf: found 999983 as a least"),
+    "remainders without end": (
+        integers(*(10**4000 + one for one in range(40))),
+        "multipleOf: found 10000000000000000000",
+    ),
+    "no remainder": (integers(0), "invalid multiple of"),
+    "no number of remainders": (integers(True), "Expected f64"),
     "nested": (nested(200), "recursion limit"),
     "NaN": ({"type": "integer", "minimum": math.nan}, "expected value"),
     "infinity": ({"type": "number", "maximum": math.inf}, "expected value"),
@@ -51,6 +65,11 @@ def test_a_wrong_schema_is_a_fault_of_the_request(grammars, name, capfd):
     assert refused.value.reason.http == 400 and refused.value.parameter == "response_format"
     assert said in refused.value.message and len(refused.value.message) < 300
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("multiples", [(5, 10, 15, 1000), (0.01, 0.25, 0.5, 10), (10_000,)], ids=str)
+def test_usual_multiples_are_answered(grammars, multiples):
+    assert grammars.of_schema(json.dumps(integers(*multiples))).exclude(np.zeros(EOS + 1))
 
 
 def test_a_property_may_have_the_name_of_the_options(grammars):
