@@ -7,6 +7,9 @@
 # counts there alone: other tools have it in the environment, too (CONFIG=Release).
 
 .DEFAULT_GOAL := help
+# Paths are those of this folder.
+$(if $(wildcard launch/recipe.sh),,$(error make -f works in the Makefile's own folder alone. Say \
+    make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS)))
 ifeq ($(origin CONFIG),environment)
 unexport CONFIG
 endif

@@ -10,6 +10,7 @@ from launch.cpu.settings import prepare
 from launch.devices.switches import set_card_flags, set_switches
 from launch.errors import UserError
 from launch.nodes.meeting import compare_flags, meet_ranks
+from launch.preflight.continuation import already_done
 from launch.preflight.flags import flag_help
 from launch.preflight.report import print_findings
 from launch.processes.orphans import die_with_parent
@@ -78,6 +79,10 @@ def check(run: RunConfig) -> None:
         raise UserError(f"{run.script} cannot start: see the faults above")
     if shows:
         print_findings(findings, sys.stdout)
+    if done := already_done(run):
+        if shows:
+            print(localized(done))
+        sys.exit(0)
 
 
 def _variable(name: str, default: int) -> int:

@@ -90,7 +90,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     """Check the run, start its ranks and watch them. Returns the exit code."""
     from launch import preflight
     from launch.checkpoint.output_directory import lock_start
-    from launch.preflight.continuation import goes_on_from
+    from launch.preflight.continuation import already_done, goes_on_from
     from launch.preflight.report import print_findings
 
     stopped_exit_code = exit_code_of_stopped(os.environ)
@@ -113,6 +113,9 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         for folder in missing_demo_paths(run).values():
             lines.append(f"{folder} comes from the demo, which takes 5 to 10 minutes: make demo")
         raise UserError("\n".join(lines))
+    if done := already_done(run):
+        print(localized(done))
+        return 0
     run.hand_over(os.environ)
     command = LaunchCommand.of_run(run)
     os.environ[COMMAND] = to_continue(recipe, run, command)
@@ -205,7 +208,12 @@ def _check_own_data(recipe: Recipe, run: RunConfig) -> None:
 
 
 def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
-    """Print the memory and time that the run needs, whatever cards are here. FORMAT=json prints data."""
+    """Print the memory and time that the run needs, whatever cards are here. FORMAT=json prints data.
+
+    Returns 1 where it does not fit, unless --force 1 says that it is to start all the same.
+    """
+    from launch.plan.job import Job
+    from launch.plan.memory_model import plan_memory
     from launch.plan.plan_report import FORMATS, TEXT
     from launch.preflight.memory import lines_below_a_plan
 
@@ -218,7 +226,8 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     if form == TEXT:
         for line in lines_below_a_plan(run, card_of_plan(run)):
             print(localized(line))
-    return 0
+    card = card_of_plan(run)
+    return int(card is not None and not run.flags.force and not plan_memory(Job.from_run(run, card), card).fits)
 
 
 def planned(run: RunConfig, form: str, mtbf_hours: int | None = None) -> str:

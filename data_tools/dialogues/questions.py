@@ -30,8 +30,11 @@ class Question:
     chat: bool
 
 
-def text_question(text: str) -> Question:
-    """A text that is no row."""
+def text_question(text: str, system: str | None = None) -> Question:
+    """Return the question of a text that is no row; with a system message in front, a chat."""
+    if system:
+        messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
+        return row_question({"messages": messages})
     return Question({"src": text}, Dialogue((Turn(text, SOME_ANSWER),)), chat=False)
 
 

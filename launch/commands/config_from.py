@@ -28,8 +28,7 @@ from launch.config.recipe_file import Recipe, load_recipes
 from launch.config.run_config import RunConfig
 from launch.config.variables import apply_variables
 from launch.errors import UserError
-from launch.families.named_configs import load_config
-from launch.families.published_names import named_size
+from launch.families.named_configs import load_config, named_size
 from launch.families.registry import family_of_config
 from launch.guard import guarded
 from launch.preflight.rules.model_limits import without_what_is_lacking

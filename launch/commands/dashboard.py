@@ -72,7 +72,9 @@ def _require_free(host: str, port: int) -> None:
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise UserError(f"--host {host} --port {port}: {error.strerror}. Choose another.") from None
+            raise UserError(
+                f'--host {host} --port {port}: {error.strerror}. Choose another: ARGS="--port {port + 10}".'
+            ) from None
 
 
 if __name__ == "__main__":

@@ -4,8 +4,10 @@
     python launch/commands/fit.py --model facebook/llama-13b --gpus 2 \\
         --gpu_memory_gb 24 --method lora
 
-All layouts that the checks allow are planned, with as many samples a step as in the recipe of the method. The fastest
-three that fit are printed as commands. MODEL, DATA, OUTPUT and ARGS have the same meaning as for a recipe.
+All layouts that the checks allow are planned, with the length and as many samples a step as in the model's recipe of
+the method, or its family's. The fastest three that fit are printed as commands of make; one that leaves less than 4 %
+of a card free is tight, and offered only where no other fits. MODEL, DATA, OUTPUT and ARGS mean what they mean for a
+recipe.
 """
 
 import argparse
@@ -19,36 +21,34 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, above_zero, cards, nodes
+from data_tools.language import localized
 from data_tools.terminal import wrapped
 from launch import preflight
-from launch.config.recipe_file import Recipe
+from launch.config.recipe_file import ROOT, Recipe, recipe_paths
 from launch.config.run_config import Nodes, RunConfig
-from launch.config.variables import apply_variables, check_variables
+from launch.config.variables import apply_variables, check_variables, given_variables
 from launch.devices.cards import list_cards
 from launch.errors import UserError
-from launch.families.named_configs import load_config
+from launch.families.named_configs import load_config, named_size
 from launch.guard import guarded
-from launch.plan.changes import Candidate, describe, fastest_layouts, smallest_layout
+from launch.plan.changes import describe, smallest_layout
 from launch.plan.hardware import CARDS, Card, kind_of, requested_card
 from launch.plan.interconnect import NETWORK_HELP, network_of
+from launch.preflight.memory import layouts_on
 from launch.preflight.rules.model_limits import without_what_is_lacking
-from launch.processes.command import LaunchCommand
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
-# A chat template of the recipe's own model is that of no other.
-ITS_OWN: dict[str, list[str] | None] = {"chat_template": None}
-UNQUANTIZED: dict[str, list[str] | None] = {"weight_quantize_algo": None, "weight_double_quant": None}
-# method -> (recipe whose flags are used, flags that replace some of them; None: it is left out)
-METHODS: dict[str, tuple[Path, dict[str, list[str] | None]]] = {
-    "pretrain": (RECIPES / "llama-7b" / "pretrain.sh", {}),
-    "full": (RECIPES / "llama-7b" / "finetune.sh", {}),
-    "lora": (RECIPES / "llama-7b" / "lora.sh", {}),
-    "qlora": (RECIPES / "llama-7b" / "lora.sh", {"weight_quantize_algo": ["nf4"]}),
-    "prefix": (RECIPES / "llama-7b" / "lora.sh", {"lora": ["0"], "prefix_tuning": ["1"]}),
-    "dpo": (RECIPES / "llama3-8b" / "dpo.sh", ITS_OWN),
-    "dpo-lora": (RECIPES / "qwen2.5-7b" / "dpo-lora.sh", ITS_OWN | UNQUANTIZED),
-    "dpo-qlora": (RECIPES / "qwen2.5-7b" / "dpo-lora.sh", ITS_OWN),
-    "kto-lora": (RECIPES / "qwen3-8b" / "kto-lora.sh", ITS_OWN | UNQUANTIZED),
+UNQUANTIZED = "--weight_quantize_algo= --weight_double_quant="
+# method -> (its recipe, ARGS that make it the method)
+METHODS = {
+    "pretrain": ("llama-7b/pretrain.sh", ""),
+    "full": ("llama-7b/finetune.sh", ""),
+    "lora": ("llama-7b/lora.sh", ""),
+    "qlora": ("llama-7b/lora.sh", "--weight_quantize_algo nf4"),
+    "prefix": ("llama-7b/lora.sh", "--lora 0 --prefix_tuning 1"),
+    "dpo": ("llama3-8b/dpo.sh", ""),
+    "dpo-lora": ("qwen2.5-7b/dpo-lora.sh", UNQUANTIZED),
+    "dpo-qlora": ("qwen2.5-7b/dpo-lora.sh", ""),
+    "kto-lora": ("qwen3-8b/kto-lora.sh", UNQUANTIZED),
 }
 # method -> those that need less memory
 SMALLER = {
@@ -59,28 +59,41 @@ SMALLER = {
 }
 PAGE = "docs/multi-node.md"
 # Variables that describe the cards: not passed on to the recipe.
-CARD_VARIABLES = ("GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "CUDA_VISIBLE_DEVICES")
+CARD_VARIABLES = (
+    *("GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES", "CUDA_VISIBLE_DEVICES"),
+    *("NNODES", "RANK", "MASTER", "NETWORK"),
+)
 
 
 def main(argv: list[str]) -> None:
     args = _parse(argv)
     check_variables(os.environ)
     card = _card(args)
-    load_config(args.model)  # reports an unknown model before anything else
-    run = run_of_recipe(args.method, args.model, os.environ)
+    load_config(named_size(args.model))  # reports an unknown model before anything else
     nodes = Nodes(args.nnodes)
+    recipe, run, variables = run_of_recipe(args.method, args.model, os.environ)
     batch = run.global_batch
-    run = RunConfig(run.script, run.words, processes=nodes.count * args.gpus, nodes=nodes, network=args.network)
-    candidates = fastest_layouts(run, card, preflight.is_legal, batch)
-    print(wrapped(_title(args, card, batch), "# ", "# "))
+    run, ways = layouts_on(replace(run, network=args.network), card, args.gpus, nodes)
+    print(wrapped(_title(args, card, batch, run), "# ", "# "))
     if nodes.count > 1:
         network = network_of(run.network, card)
-        print(wrapped(f"network {network}; how to start the script on each node: {PAGE}", "# ", "# "))
-    if not candidates:
+        start = f"on each node, the command with its RANK=N and MASTER=ADDRESS ({PAGE})"
+        print(wrapped(localized(f"network {network}; {start}"), "# ", "# "))
+    if not ways:
         raise UserError(_nothing_fits(run, args, card, batch))
-    for number, candidate in enumerate(candidates, start=1):
-        print("", wrapped(f"{number}. {describe(candidate)}", "# ", "#    "), sep="\n")
-        print(text_of(command(run.script, candidate), nodes))
+    if variables["MODEL"] != args.model:
+        print(localized("# once, before the first run:"), f"make download MODEL={args.model}", sep="\n")
+    for number, (candidate, arguments) in enumerate(ways, start=1):
+        print("", wrapped(f"{number}. {localized(describe(candidate))}", "# ", "#    "), sep="\n")
+        print(f"make {recipe.target}{given_variables(variables | _cards(args) | {'ARGS': arguments})}")
+
+
+def _cards(args: argparse.Namespace) -> dict[str, str]:
+    """The variables that describe the cards, as a recipe takes them."""
+    nodes = {"NNODES": str(args.nnodes), "NETWORK": args.network} if args.nnodes > 1 else {}
+    memory = f"{args.gpu_memory_gb:g}" if args.gpu_memory_gb else ""
+    devices = os.environ.get("DEVICES", "")
+    return {"GPUS": str(args.gpus), "DEVICES": devices, "GPU_MEMORY_GB": memory, "CARD": args.card or "", **nodes}
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -112,39 +125,45 @@ def _card(args: argparse.Namespace) -> Card:
     return kind_of(here[0])
 
 
-def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> RunConfig:
-    """The method's recipe with a model and the user's DATA, OUTPUT and ARGS.
+def _recipe_of(method: str, model: str) -> tuple[Recipe, str]:
+    """Return the recipe of a method for the model, else for the one of its family with the nearest name, else the
+    method's; and the ARGS that make it the method's for this model."""
+    path, arguments = ROOT / "recipes" / METHODS[method][0], METHODS[method][1]
+    family, name = load_config(named_size(model))["model_type"], named_size(Path(model).name).lower()
+    recipe, closest = None, -1
+    for other in (Recipe.load(other) for other in recipe_paths(ROOT) if other.name == path.name):
+        theirs = Path(other.flags["model_name_or_path"][0])
+        shared = len(os.path.commonprefix([theirs.name, name]))
+        if other.gpus and load_config(str(theirs))["model_type"] == family and shared > closest:
+            recipe, closest = other, shared
+    # The chat template of another family's model is left out.
+    return (recipe, arguments) if recipe else (Recipe.load(path), f"--chat_template= {arguments}".rstrip())
 
-    The tokenizer is that of the model, and the output directory is named after it.
+
+def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> tuple[Recipe, RunConfig, dict[str, str]]:
+    """Return the method's recipe, its run with a model and the user's DATA, OUTPUT and ARGS on the recipe's own cards,
+    and the variables that make it so.
+
+    A published model is planned by its sizes, and its MODEL is the folder that make download writes. The output
+    directory is named after the model.
     """
-    path, others = METHODS[method]
-    recipe = Recipe.load(path)
-    flags = {name: words for name, words in (recipe.flags | others).items() if words is not None}
-    given = {name: value for name, value in variables.items() if name not in CARD_VARIABLES}
-    run, _ = apply_variables(replace(recipe, flags=flags), given | {"MODEL": model})
+    recipe, arguments = _recipe_of(method, model)
+    name = Path(model).name.removesuffix(".json")
+    given = {key: value for key, value in variables.items() if key not in CARD_VARIABLES}
+    given["ARGS"] = f"{arguments} {variables.get('ARGS', '')}".strip()
+    given["OUTPUT"] = variables.get("OUTPUT") or f"./checkpoints/{name}-{method}"
+    run, _ = apply_variables(recipe, given | {"MODEL": named_size(model)})
     run, _ = without_what_is_lacking(run)
-    words = run.words | {"tokenizer_name_or_path": [model]}
-    if not variables.get("OUTPUT"):
-        words |= {"output_dir": [f"./checkpoints/{Path(model).name.removesuffix('.json')}-{method}"]}
-    return run.with_words(words)
+    return recipe, run, given | {"MODEL": model if named_size(model) == model else f"models/{name}"}
 
 
-def _title(args: argparse.Namespace, card: Card, batch: int) -> str:
+def _title(args: argparse.Namespace, card: Card, batch: int, run: RunConfig) -> str:
     taken = "" if args.card else f", planned as {card.name} (CARD=... names another kind)"
     rough = "" if card.calibrated and args.nnodes == 1 else "; uncalibrated (docs/plan.md)"
+    length = run.flags.max_seq_length if run.flags.script == "run_pretrain" else run.flags.max_length
     cards = f"{f'{args.nnodes} nodes x ' if args.nnodes > 1 else ''}{args.gpus} x {card.named_gb} GB"
-    return f"{args.model}, {args.method}, {cards}{taken}, {batch} samples a step{rough}"
-
-
-def command(script: str, candidate: Candidate) -> LaunchCommand:
-    gpus = candidate.job.layout.processes
-    devices = os.environ.get("DEVICES") or ",".join(map(str, range(gpus)))
-    return LaunchCommand.of_run(RunConfig(script, candidate.flags, tuple(devices.split(",")), processes=gpus))
-
-
-def text_of(command: LaunchCommand, nodes: Nodes) -> str:
-    """The command; of several nodes what follows the launcher, whose own flags name addresses that nobody has given."""
-    return command.text() if nodes.count == 1 else command.script_text()
+    samples = localized(f"{batch} samples of {length:,} tokens a step")
+    return f"{args.model}, {args.method}, {cards}" + localized(taken) + f", {samples}" + localized(rough)
 
 
 def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: int) -> str:

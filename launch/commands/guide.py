@@ -15,7 +15,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import Parser, above_zero, cards
-from launch.families.published_names import named_size
+from launch.families.named_configs import named_size
 from launch.guard import guarded
 from launch.plan.hardware import CARDS, PCIE, card_named, card_of_memory
 from launch.plan.measures import Case, measures_table, memory_table, order_table, recompute_table

@@ -99,6 +99,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         help="directory of a LoRA adapter or prefix",
     )
     add("--prompt", action="append", default=[], help="a question; can be repeated")
+    add("--system", help="system message in front of each question of --prompt or of the standard input")
     add("--data_file", type=Path, help="file of questions: JSON lines or a JSON list")
     add("--prompt_column", help="key of the question in each row of --data_file; default: detected")
     add("--output_file", type=Path, help="file for the answers to --data_file; default: the terminal")
@@ -123,6 +124,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )  # of a sample with its answer, which encodings read
     if args.prompt and args.data_file:
         raise UserError("--prompt and --data_file: found both, give one.")
+    if args.system and args.data_file:
+        raise UserError('--system: found beside --data_file, whose rows have their own: {"role": "system", ...} first.')
     if args.output_file and not args.data_file:
         raise UserError("--output_file: found without --data_file, whose rows it would hold.")
     return args

@@ -69,8 +69,8 @@ def overridden(flags: Flags, later: Flags) -> Flags:
 
 
 def flag_lines(flags: Flags) -> list[list[str]]:
-    """[["--name", "value"], ...]"""
-    return [[f"--{name}", *words] for name, words in flags.items()]
+    """[["--name", "value"], ...]; --name= of an empty word."""
+    return [[f"--{name}="] if words == [""] else [f"--{name}", *words] for name, words in flags.items()]
 
 
 def flag_words(flags: Flags) -> list[str]:

@@ -107,7 +107,7 @@ def apply_variables(
     flags, renamed = todays_flags(parse_flags(flag_words(flags) + flag_words(own)))
     notes += renamed
     own, _ = todays_flags(own)
-    for name in answered(own):
+    for name in {*answered(own), *(name for name, words in own.items() if words == [""])}:  # --name= takes it away
         flags.pop(name, None)
     devices = _choose_devices(recipe.gpus, variables)
     processes = nodes.count * _choose_processes(recipe, devices, variables)

@@ -1,6 +1,7 @@
 """Model configurations by name, from the checked-in files in configs/, from a file or from a model directory.
 
     load_config(name_or_path)    the configuration, checked
+    named_size(name_or_path)     the name of the one that has a published model's sizes, to plan and rehearse
     check_values(values, path)   every known key alone: Hugging Face's names and ours
     check_config(config, path)   the same, and what must fit together in a configuration of ours
 
@@ -25,12 +26,33 @@ CONFIGS = Path(__file__).parent / "configs"
 NAME = re.compile(r"((?P<owner>[\w-][\w.-]*)/)?(?P<name>[\w-][\w.-]*)")
 
 GATED = "Meta asks for consent to its licence on the model's page; then `.venv/bin/hf auth login` comes first."
+# What hubs add to the name of a model for the same sizes: what it was trained for, whose layout its files have.
+FORMS = re.compile(r"^meta-|-(base|instruct|chat|hf)(?=-|$)")
+# Names of other forms.
+OTHERS = {
+    "bloomz-7b1": "bloom-7b1",
+    "bloomz-7b1-mt": "bloom-7b1",
+    "tinyllama-1.1b-v1.0": "tinyllama-1.1b",
+}
 # Folders that our commands write to: a path below one that is not there yet is no name.
 OUR_FOLDERS = ("models", "runs", "exported", "checkpoints", "build", "data")
 
 
 def config_names() -> list[str]:
     return sorted(path.stem for path in CONFIGS.glob("*.json"))
+
+
+def named_size(model_name_or_path: str) -> str:
+    """The configuration here with the sizes of a published model, Qwen/Qwen3-8B-Base in any case; any other name, and
+    a path into a folder that is here or ours, as it is."""
+    named = NAME.fullmatch(model_name_or_path)
+    if not named or named["name"] in config_names() or Path(model_name_or_path).is_dir():
+        return model_name_or_path
+    if named["owner"] and (named["owner"] in OUR_FOLDERS or Path(named["owner"]).exists()):
+        return model_name_or_path
+    name = FORMS.sub("", named["name"].lower())
+    size = OTHERS.get(name, name)
+    return size if size in config_names() else model_name_or_path
 
 
 def find_config(model_name_or_path: str) -> Path:
@@ -71,6 +93,8 @@ def how_to_get(repository: str) -> str:
     name, nearest = named["name"], _nearest(named["name"])
     gated = f"\n{GATED}" if repository.startswith("meta-llama/") else ""
     sizes = f"\nTo plan and rehearse without it: MODEL={nearest[0]}, the nearest size known by name." if nearest else ""
+    if named_size(repository) != repository:
+        sizes = f"\nTo plan and rehearse without it: MODEL={repository}, whose sizes are known."
     return (
         "It may be a model at Hugging Face or ModelScope. This tells size and licence, fetches it and makes it ours:\n"
         f"    make download MODEL={repository}\n"

@@ -16,7 +16,7 @@ from launch.errors import UserError
 from launch.plan.edits import Edit, Requested, edits, factors, with_edits
 from launch.plan.hardware import GIB, Card
 from launch.plan.job import Job
-from launch.plan.memory_model import MemoryPlan, is_far_too_large, least_bytes, plan_memory
+from launch.plan.memory_model import TIGHT, MemoryPlan, is_far_too_large, least_bytes, plan_memory
 from launch.plan.plan_report import speed_of
 from launch.plan.time_plan import TimePlan, plan_time
 
@@ -33,7 +33,7 @@ class Change:
     order:    place of the edits in the literature's list
     flags:    all flags of the changed run; arguments: those that differ, as ARGS takes them
     slowdown: time a token, compared with the requested run as if it fitted
-    peak_bytes: of the fullest card
+    peak_bytes: of the fullest card; tight: whether hardly anything of it stays free
     """
 
     edits: tuple[Edit, ...]
@@ -43,6 +43,7 @@ class Change:
     arguments: str
     slowdown: float
     peak_bytes: int = 0
+    tight: bool = False
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -50,7 +51,7 @@ class Change:
 
     @property
     def title(self) -> str:
-        return " + ".join(edit.title for edit in self.edits)
+        return " + ".join(edit.title for edit in self.edits) + (" (tight)" if self.tight else "")
 
     @property
     def result(self) -> str:
@@ -59,7 +60,7 @@ class Change:
 
 
 def cheapest_changes(run: RunConfig, card: Card, legal: Legal, count: int = 8) -> list[Change]:
-    """Changes that make the run fit on such cards, by slowdown, ties in the literature's order.
+    """Changes that make the run fit on such cards, by slowdown, ties in the literature's order; tight ones last.
 
     legal: whether the flags of a run go together (launch.preflight). The fastest change of each set of kinds is given:
     one of micro batches 1 and 2, one of stages 2 and 3. None contains another that suffices; a smaller model is
@@ -77,7 +78,7 @@ def cheapest_changes(run: RunConfig, card: Card, legal: Legal, count: int = 8) -
         planner.plan(triple for triple in sorted(triples) if len(triple) == 3)
     if not planner.found:
         planner.plan(combinations(planner.numbers, 2))
-    return sorted(planner.found, key=_slowdown_then_order)[:count]
+    return sorted(planner.found, key=lambda change: (change.tight, *_slowdown_then_order(change)))[:count]
 
 
 def _slowdown_then_order(change: Change) -> tuple:
@@ -117,7 +118,8 @@ class _Planner:
             if fits:
                 self.enough.append(set(change.order))
             if not of_its_kinds:
-                (self.found if fits else self.missed).append(replace(change, peak_bytes=needed))
+                tight = needed > (1 - TIGHT) * self.card.memory_bytes
+                (self.found if fits else self.missed).append(replace(change, peak_bytes=needed, tight=tight))
 
     def _needed(self, job: Job) -> int:
         """Bytes at the peak; of what is too large between two steps already, those."""
@@ -200,10 +202,6 @@ class Candidate:
         """Bytes on the fullest card."""
         return self.memory.peak_bytes
 
-    @property
-    def fits(self) -> bool:
-        return bool(self.memory.fits)
-
 
 def fastest_layouts(run: RunConfig, card: Card, legal: Legal, global_batch: int) -> list[Candidate]:
     """The fastest WAYS that fit, one for each layout, fastest first.
@@ -217,19 +215,22 @@ def fastest_layouts(run: RunConfig, card: Card, legal: Legal, global_batch: int)
 def _fastest_of_each(
     ways: Iterable[tuple[TimePlan, Flags]], kind: Callable[[Job], Hashable], count: int, card: Card
 ) -> list[Candidate]:
-    """The fastest way that fits of each kind, fastest first, of so many kinds."""
+    """Return the fastest way that fits of each kind, fastest first, of so many kinds; tight ones only where no other
+    fits."""
     found: dict[Hashable, Candidate] = {}
-    missed = _Missed(card)
-    for time, changed in sorted(ways, key=_seconds):
-        if kind(time.job) in found or missed.rules_out(time.job):
-            continue
-        too_large = is_far_too_large(time.job, card.memory_bytes)
-        if not too_large and (candidate := _candidate(time, changed)).fits:
-            found[kind(time.job)] = candidate
-        else:
-            missed.add(time.job)
-        if len(found) == count:
-            break
+    ways = sorted(ways, key=_seconds)
+    for room in (replace(card, memory_bytes=int((1 - TIGHT) * card.memory_bytes)), card):
+        missed = _Missed(room)
+        for time, changed in ways if not found else ():
+            if kind(time.job) in found or missed.rules_out(time.job):
+                continue
+            too_large = is_far_too_large(time.job, room.memory_bytes)
+            if not too_large and (candidate := _candidate(time, changed)).peak_bytes <= room.memory_bytes:
+                found[kind(time.job)] = candidate
+            else:
+                missed.add(time.job)
+            if len(found) == count:
+                break
     return list(found.values())
 
 
@@ -318,7 +319,8 @@ def describe(candidate: Candidate) -> str:
     ]
     how = ", ".join([batch, *filter(None, others)])
     card = candidate.time.card
-    memory = f"{candidate.peak_bytes / GIB:.1f} of {card.memory_bytes / GIB:.1f} GiB"
+    tight = " (tight)" if candidate.memory.tight else ""
+    memory = f"{candidate.peak_bytes / GIB:.1f} of {card.memory_bytes / GIB:.1f} GiB{tight}"
     error = f" (± {candidate.time.error:.0%})" if candidate.time.calibrated else ""
     crossing = f" (between nodes: {job.crossing})" if job.crossing else ""
     return f"{job.layout}{crossing}; {how}: {memory}, {speed_of(candidate.time)} tokens/s{error}"

@@ -34,6 +34,8 @@ PARTS = (
 )
 # A rough estimate beyond this share of the room is not refined.
 FAR = 1.1
+# A run that leaves a smaller share of its card free is tight: other programs and fragments may take as much.
+TIGHT = 0.04
 # What Paddle's allocator does not count, but nvidia-smi does.
 OUTSIDE = ("CUDA context", "NCCL")
 
@@ -93,6 +95,13 @@ class MemoryPlan:
     def fits(self) -> bool | None:
         """Whether every stage fits on the card; None where no card is named."""
         return None if self.card is None else self.peak_bytes <= self.card.memory_bytes
+
+    @property
+    def tight(self) -> bool:
+        """Whether hardly anything of the card stays free."""
+        return (
+            self.card is not None and (1 - TIGHT) * self.card.memory_bytes < self.peak_bytes <= self.card.memory_bytes
+        )
 
 
 def plan_memory(job: Job, card: Card | None = None) -> MemoryPlan:

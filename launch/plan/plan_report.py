@@ -149,6 +149,8 @@ def verdict(plan: MemoryPlan) -> str:
         return f"{needed}; no card is named"
     kind = f"{plan.card.name}: {plan.card.memory_bytes / GIB:.1f} GiB"
     trust = "" if plan.calibrated else "; uncalibrated (docs/plan.md)"
+    if plan.tight:
+        return f"fits, but hardly anything stays free: {needed}, {kind}{trust}"
     return f"fits: {needed}, {kind}{trust}" if plan.fits else f"DOES NOT FIT: {needed}, {kind}{trust}"
 
 

@@ -193,7 +193,7 @@ def answer_one_by_one(predictor: Predictor, texts: list[str], args, decoding: De
     """Show the answers to texts, or where there are none to the lines of the standard input, while they are made."""
     encodings = _encodings(predictor, args)
     for text in texts or _lines():
-        ids, _ = _encode(text_question(text), encodings)
+        ids, _ = _encode(text_question(text, args.system), encodings)
         predictor.stream(ids, decoding)
 
 

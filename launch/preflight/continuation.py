@@ -29,7 +29,7 @@ from launch.config.layout import LayoutError
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.preflight.report import Finding
-from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
+from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, read_summary, read_train_log
 
 
 def check_continuation(run: RunConfig) -> list[Finding]:
@@ -58,6 +58,30 @@ def goes_on_from(run: RunConfig) -> Path | None:
     if not flags.do_train or flags.overwrite_output_dir or flags.resume_from_checkpoint != AUTO:
         return None
     return newest_whole(flags.output_dir)
+
+
+def already_done(run: RunConfig) -> str:
+    """Return a line that says that the output directory holds the finished run, which the command would go back from to
+    an older checkpoint; "" where it has steps to make, or the newest checkpoint is of the last one."""
+    flags, start = run.flags, goes_on_from(run)
+    try:
+        summary = read_summary(flags.output_dir or ".") if start else {}
+        arguments = {name: value for part in summary["arguments"].values() for name, value in part.items()}
+        done = int(summary["global_step"])
+        # A run that began anew has cut the log, and left the summary of the one before.
+        logged = max((record["global_step"] for record in read_train_log(flags.output_dir)), default=0)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return ""  # it has not ended, or the file is none of ours
+    if flags.max_steps > 0:
+        ends = done >= flags.max_steps
+    else:
+        ends = all(arguments.get(name) == getattr(flags, name) for name in ("max_steps", "num_train_epochs"))
+    if start is None or not ends or logged != done or checkpoint_step(start) >= done:
+        return ""
+    return (
+        f"{flags.output_dir}: already done at step {done:,}. --max_steps N or --num_train_epochs N makes more steps, "
+        "OUTPUT=FOLDER another run, --overwrite_output_dir 1 the same one anew."
+    )
 
 
 def checkpoints_so_far(run: RunConfig) -> list[Path]:

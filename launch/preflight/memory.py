@@ -14,7 +14,7 @@ from data_tools.formats.plural import plural
 from launch import preflight
 from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.layout import ACCUMULATION
-from launch.config.run_config import RunConfig
+from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.devices.cards import list_cards
 from launch.devices.switches import PINNED_BY_NEED
 from launch.errors import UserError
@@ -27,6 +27,7 @@ from launch.plan.changes import (
     cheapest_changes,
     faster_lines,
     faster_ways,
+    fastest_layouts,
 )
 from launch.plan.fitting import BATCH
 from launch.plan.hardware import GIB, Card, kind_of, requested_card
@@ -80,6 +81,19 @@ def arguments_of(run: RunConfig, way: Candidate) -> str | None:
             return None
         flags[ACCUMULATION] = [str(steps)]
     return shlex.join(flag_words(run.own | _fitted(run) | flags))
+
+
+def layouts_on(
+    run: RunConfig, card: Card, cards: int, nodes: Nodes = ONE_NODE
+) -> tuple[RunConfig, list[tuple[Candidate, str]]]:
+    """Return the run of a recipe's own cards on so many cards a node, and its fastest layouts that fit, each with the
+    ARGS that make it so, with as many samples a step."""
+    batch, processes = run.global_batch, nodes.count * cards
+    if processes != run.processes:
+        run = replace(run, processes=processes, devices=tuple(map(str, range(cards))), stated=run.layout)
+    run = replace(run, nodes=nodes)
+    ways = fastest_layouts(run, card, preflight.is_legal, batch)
+    return run, [(way, arguments) for way in ways if (arguments := arguments_of(run, way)) is not None]
 
 
 def _restated(change: Change, run: RunConfig, ranks: int) -> Change | None:

@@ -12,7 +12,7 @@ from launch.config.flag_values import Flags
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.variables import apply_variables, number
-from launch.families.published_names import named_size
+from launch.families.named_configs import named_size
 from launch.plan.hardware import Card, card_named, card_of_memory, requested_card
 from launch.preflight.fitted import fitted, is_on
 from launch.preflight.memory import card_here

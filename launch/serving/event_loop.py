@@ -61,7 +61,7 @@ def _address_errors(addresses: Addresses) -> Iterator[None]:
     except OSError as error:
         raise UserError(
             f"--host {addresses.host} --port {addresses.port}: {error.strerror}. Choose another, such as --port "
-            f"{addresses.port + 10}; 0 takes any that is free."
+            f'{addresses.port + 10}, of make ARGS="--port {addresses.port + 10}"; 0 takes any that is free.'
         ) from None
 
 
@@ -99,7 +99,8 @@ async def _serve(service: Service, rest: socket.socket, addresses: Addresses, ke
         rpc = RpcServer(service, f"{host}:{addresses.grpc_port}", key)
     except RuntimeError as error:
         raise UserError(
-            f"--grpc_port {addresses.grpc_port} on {addresses.host}: {error}. Choose another; 0 takes any that is free."
+            f"--grpc_port {addresses.grpc_port} on {addresses.host}: {error}. Choose another, of make "
+            f'ARGS="--grpc_port {addresses.grpc_port + 10}"; 0 takes any that is free.'
         ) from None
     server = uvicorn.Server(_config(service, addresses, key))
     stop = asyncio.Event()

@@ -19,7 +19,7 @@ from launch.config.variables import DATA_FLAGS, given_variables, number
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import config_names
-from launch.plan.changes import Candidate, describe, faster_ways, fastest_layouts
+from launch.plan.changes import Candidate, describe, faster_ways
 from launch.plan.hardware import CARDS, Card, kind_of
 from launch.plan.interconnect import NETWORKS
 from launch.plan.job import Job
@@ -27,7 +27,7 @@ from launch.plan.memory_model import PARTS, plan_memory
 from launch.plan.plan_report import MILLION, as_json, duration_of, mfu_of, speed_of, verdict
 from launch.plan.plan_report import describe as describe_job
 from launch.plan.time_plan import DAY, plan_time
-from launch.preflight.memory import arguments_of, changes_that_fit
+from launch.preflight.memory import arguments_of, changes_that_fit, layouts_on
 from launch.preflight.report import Finding
 from launch.preflight.requested import card_of_plan, make_questions, missing_demo_paths, requested_run
 from launch.processes.command import LaunchCommand
@@ -180,7 +180,9 @@ def advice_of(choice: Choice) -> list[dict]:
         return []
     if plan_memory(Job.from_run(run, card), card).fits:
         ways = faster_ways(run, card, preflight.is_legal)
-        return [offer for times, way in ways if (offer := _way(run, way, f"x {times:.2f}"))]
+        return [
+            _offer(way, f"x {times:.2f}", args) for times, way in ways if (args := arguments_of(run, way)) is not None
+        ]
     return [
         {
             "title": change.title,
@@ -196,24 +198,17 @@ def advice_of(choice: Choice) -> list[dict]:
 def layouts_of(choice: Choice) -> list[dict]:
     """The fastest layouts that fit such cards, as `make fit` finds them, with as many samples a step as the recipe has
     on its own cards: also where it cannot be dealt to those of the choice as it stands."""
-    others = {name: value for name, value in choice.variables.items() if name != "GPUS"}
+    others = {name: value for name, value in choice.variables.items() if name not in ("GPUS", "NNODES")}
     run, _ = replace(choice, variables=others).run(sizes_alone=True)
     card, cards = card_of_plan(run), number("GPUS", choice.variables) or len(run.devices)
     if card is None:
         return []
-    batch = run.global_batch
-    processes = run.nodes.count * cards
-    if processes != run.processes:
-        run = replace(run, processes=processes, devices=tuple(map(str, range(cards))), stated=run.layout)
-    ways = fastest_layouts(run, card, preflight.is_legal, batch)
-    return [offer for way in ways if (offer := _way(run, way, ""))]
+    _, ways = layouts_on(run, card, cards, Nodes(number("NNODES", choice.variables) or 1))
+    return [_offer(way, "", arguments) for way, arguments in ways]
 
 
-def _way(run: RunConfig, way: Candidate, speed: str) -> dict | None:
-    args = arguments_of(run, way)
-    if args is None:
-        return None
-    return {"title": describe(way), "result": "", "peak_bytes": way.peak_bytes, "speed": speed, "args": args}
+def _offer(way: Candidate, speed: str, arguments: str) -> dict:
+    return {"title": describe(way), "result": "", "peak_bytes": way.peak_bytes, "speed": speed, "args": arguments}
 
 
 def checks_of(choice: Choice) -> list[dict]:

@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from docs.tools.pages import ROOT, read
+from launch.config.recipe_file import load_recipes
+from launch.plan.hardware import card_of_memory
 from tests.docs.pages import FENCED
 from tests.recipes.machine import Machine, environment
 from tests.repository_folder import link_repository
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
 README, RECIPES, PLAN = ROOT / "README.md", ROOT / "docs" / "recipes.md", ROOT / "docs" / "plan.md"
+SMALL = "Qwen/Qwen3-1.7B"
 # A disk like that of the page's machine.
 DISK = """
 import shutil
@@ -60,8 +63,26 @@ def assert_shown(shown: str, said: str) -> None:
 def test_the_plan_that_does_not_fit_is_what_is_printed(page, tmp_path):
     command, shown = block_with(page, "DOES NOT FIT").split("\n", 1)
     done = run(command.removeprefix("$ "), link_repository(tmp_path))
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 2, f"make's code of a plan that does not fit: {done.stderr}"
     assert_shown(shown, done.stdout)
+
+
+@pytest.mark.parametrize("readme", [README, ROOT / "README.zh.md"], ids=lambda page: page.stem)
+def test_a_sentence_above_the_recipes_names_the_cards_of_their_plans(readme):
+    above = read(readme).partition("<!-- recipes -->")[0].rpartition("\n## ")[2]
+    sizes = {recipe.gpu_memory_gb for recipe in load_recipes(ROOT) if recipe.gpus}
+    assert [card_of_memory(size).name for size in sizes if card_of_memory(size).name not in above] == []
+
+
+@pytest.mark.parametrize("page", ["docs/ai-studio.md", "docs/zh/ai-studio.md"])
+def test_the_first_walk_on_ai_studio_trains_a_small_qwen3(page):
+    found = re.findall(r"make ((?:rehearse|plan)?-?lora-\S+|download) ?(?:MODEL=(\S+))?", read(ROOT / page))
+    assert found[:3] == [("rehearse-lora-qwen3-8b", ""), ("plan-lora-qwen3-8b", SMALL), ("download", SMALL)]
+
+
+def test_make_in_another_folder_says_how(tmp_path):
+    done = subprocess.run(["make", "-f", ROOT / "Makefile", "help"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 2 and f"make -C {ROOT}/ help" in done.stderr
 
 
 def test_the_refusal_is_what_is_printed(tmp_path):

@@ -2,8 +2,7 @@
 
 import pytest
 
-from launch.families.named_configs import CONFIGS, load_config
-from launch.families.published_names import OTHERS, named_size
+from launch.families.named_configs import CONFIGS, OTHERS, load_config, named_size
 
 
 @pytest.mark.parametrize(

@@ -2,20 +2,23 @@
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launch import preflight
 from launch.commands import fit
-from launch.config.flag_values import parse_flags
 from launch.config.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED
-from launch.config.run_config import RunConfig
-from launch.plan.changes import fastest_layouts
-from launch.plan.hardware import CARDS
+from launch.config.recipe_file import load_recipes
+from launch.config.run_config import Nodes, RunConfig
+from launch.plan.changes import describe, fastest_layouts, smallest_layout
+from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
 from launch.plan.time_plan import plan_time
+from launch.preflight.memory import layouts_on
+from launch.preflight.requested import requested_run
 from tests.forked_commands import start_forked
 from tests.recipes.machine import ROOT, Machine
 
@@ -28,9 +31,17 @@ def run(tmp_path: Path, *arguments: str, cards: int = 0, kind: str = "A100", **v
 
 
 def commands(output: str) -> list[list[str]]:
-    """The words of each printed command."""
-    blocks = re.split(r"^# .*\n", output.replace("\\\n", " "), flags=re.M)
-    return [shlex.split(block) for block in blocks if block.strip()]
+    """The words of each printed start of a recipe."""
+    return [shlex.split(line) for line in output.splitlines() if re.match("make (?!download)", line)]
+
+
+def meant(words: list[str]) -> RunConfig:
+    """The run that a printed command starts."""
+    variables = dict(word.split("=", 1) for word in words[2:])
+    variables["MODEL"] = variables.get("MODEL", "").replace("models/", "Qwen/")  # before it is downloaded
+    recipe = next(recipe for recipe in load_recipes(ROOT) if recipe.target == words[1])
+    found, _ = requested_run(recipe, variables, Nodes(int(variables.get("NNODES", 1))), sizes_alone=True)
+    return found
 
 
 def comments(output: str) -> list[str]:
@@ -43,9 +54,10 @@ def test_several_nodes_are_planned_with_their_network_and_what_crosses_it(tmp_pa
     words = "--model tinyllama-1.1b --gpus 1 --nnodes 2 --gpu_memory_gb 24 --method lora --network eth-10"
     done = run(tmp_path / "named", *words.split())
     title, fastest, *_ = comments(done.stdout)
-    assert "2 nodes x 1 x 24 GB" in title and "network eth-10 (1 x 1.25 GB/s, 50 µs); how to start" in title
+    assert "2 nodes x 1 x 24 GB" in title and "network eth-10 (1 x 1.25 GB/s, 50 µs); on each node" in title
+    assert {"NNODES=2", "NETWORK=eth-10", "MODEL=tinyllama-1.1b"} <= set(commands(done.stdout)[0])
+    assert meant(commands(done.stdout)[0]).layout.data_ranks == 2
     assert "2 processes: data parallel 2 (between nodes: data parallel over 2 nodes); " in fastest
-    assert all(words[0].endswith("launch/finetune_generation.py") for words in commands(done.stdout))
     assert (
         "error: NETWORK: found 'ether', known: "
         in run(tmp_path / "unknown", *words.replace("eth-10", "ether").split()).stderr
@@ -56,6 +68,7 @@ def test_several_nodes_are_planned_with_their_network_and_what_crosses_it(tmp_pa
     ("arguments", "card"),
     [
         ("--model facebook/llama-7b --gpus 2 --gpu_memory_gb 24 --method lora", "4090"),
+        ("--model Qwen/Qwen3-8B --gpus 1 --gpu_memory_gb 24 --method lora", "4090"),
         *(
             pytest.param(arguments, card, marks=pytest.mark.long)
             for arguments, card in (
@@ -74,15 +87,33 @@ def test_the_printed_commands_are_legal_and_fit(arguments, card, tmp_path):
     gpus = int(arguments.split()[3])
     found = commands(done.stdout)
     assert 1 <= len(found) <= 3
-    for words in found:
-        script = next(number for number, word in enumerate(words) if word.endswith(".py"))
-        assert words[words.index("--gpus") + 1] == ",".join(map(str, range(gpus)))
-        assert Path(words[script]).is_file()
-        flags = parse_flags(words[script + 1 :])
-        faults = [one for one in preflight.run_on_flags(RunConfig(words[script], flags, processes=gpus)) if not one.ok]
-        assert faults == []
-        assert plan_memory(Job.from_flags(words[script], flags, gpus, CARDS[card]), CARDS[card]).fits
-        assert flags["tokenizer_name_or_path"] == flags["model_name_or_path"] == [arguments.split()[1]]
+    for words, head in zip(found, comments(done.stdout)[-len(found) :], strict=True):
+        planned = meant(words)
+        assert planned.processes == gpus and [one for one in preflight.run_on_flags(planned) if not one.ok] == []
+        memory = plan_memory(Job.from_run(planned, CARDS[card]), CARDS[card])
+        assert f": {memory.peak_bytes / GIB:.1f} of " in head and memory.fits and not memory.tight
+        assert planned.global_batch == int(re.search(r"(\d+) samples of", comments(done.stdout)[0])[1])
+
+
+def test_a_published_model_is_planned_by_its_own_recipe_and_downloaded_first(tmp_path):
+    done = run(tmp_path, "--model", "Qwen/Qwen3-8B", "--gpu_memory_gb", "24", "--method", "lora")
+    assert "16 samples of 3,072 tokens a step" in comments(done.stdout)[0]
+    assert "\nmake download MODEL=Qwen/Qwen3-8B\n" in done.stdout
+    [words] = commands(done.stdout)
+    assert words[:4] == [
+        *("make", "lora-qwen3-8b", "MODEL=models/Qwen3-8B", "OUTPUT=./checkpoints/Qwen3-8B-lora"),
+    ]
+
+
+def test_a_tight_layout_is_offered_only_where_no_other_fits():
+    recipe, planned, _ = fit.run_of_recipe("lora", "facebook/llama-13b", {})
+    card = CARDS["4090"]
+    _, ways = layouts_on(planned, card, 2)
+    assert recipe.target == "lora-1gpu" and len(ways) == 3 and not any(way.memory.tight for way, _ in ways)
+    smallest = smallest_layout(planned, card, preflight.is_legal, planned.global_batch)
+    _, ways = layouts_on(planned, replace(card, memory_bytes=smallest.peak_bytes), 1)
+    [(tight, _)] = ways
+    assert tight.memory.tight and "GiB (tight)" in describe(tight)
 
 
 def test_the_fastest_comes_first_and_says_what_it_is(tmp_path):
@@ -90,7 +121,8 @@ def test_the_fastest_comes_first_and_says_what_it_is(tmp_path):
     title, *heads = comments(done.stdout)
     assert max(len(line) for line in done.stdout.splitlines() if line.startswith("# ")) <= 80
     assert title == (
-        "facebook/llama-7b, pretrain, 2 x 80 GB, planned as A100-80G (CARD=... names another kind), 256 samples a step"
+        "facebook/llama-7b, pretrain, 2 x 80 GB, planned as A100-80G (CARD=... names another kind), "
+        "256 samples of 2,048 tokens a step"
     )
     speeds = [float(re.search(r"([\d,]+) tokens/s \(± (?:7|29)%\)$", head)[1].replace(",", "")) for head in heads]
     assert speeds == sorted(speeds, reverse=True) and len(speeds) == 3
@@ -131,7 +163,7 @@ def test_every_method_has_a_recipe_and_preferences_their_rows_and_reference():
     }
     assert {*modules, *trained, "full"} == set(fit.METHODS)
     for method in fit.METHODS:
-        found = fit.run_of_recipe(method, "facebook/llama-7b", {"GPUS": "3", "RANK": "1", "ARGS": "--seed 7"})
+        _, found, _ = fit.run_of_recipe(method, "opt-6.7b", {"GPUS": "3", "RANK": "1", "ARGS": "--seed 7"})
         switches = {name for name in ("lora", "prefix_tuning") if found.words.get(name) == ["1"]}
         assert switches == ({trained[method]} if method in trained else set())
         assert Path(found.script).stem == modules.get(method, "finetune_generation")
@@ -140,12 +172,15 @@ def test_every_method_has_a_recipe_and_preferences_their_rows_and_reference():
         assert "chat_template" not in found.words
     methods = {"dpo": ("sigmoid", PRECOMPUTED, 2), "dpo-qlora": ("sigmoid", ADAPTER_OFF, 2)}
     for method, planned in (methods | {"kto-lora": ("kto", ADAPTER_OFF, 1)}).items():
-        job = Job.from_run(fit.run_of_recipe(method, "facebook/llama-7b", {}))
+        job = Job.from_run(fit.run_of_recipe(method, "facebook/llama-7b", {})[1])
         assert (job.loss_type, job.reference, job.rows) == planned
-    run, card = fit.run_of_recipe("dpo", "facebook/llama-7b", {}), CARDS["A100-80G"]
+    (_, run, _), card = fit.run_of_recipe("dpo", "facebook/llama-7b", {}), CARDS["A100-80G"]
     [way, *_] = fastest_layouts(RunConfig(run.script, run.words, processes=4), card, preflight.is_legal, 16)
     assert way.time.step_seconds == plan_time(way.job, card).seconds(1), "with the pass before training"
-    given = fit.run_of_recipe("dpo-lora", "facebook/llama-7b", {"ARGS": "--loss_type simpo --chat_template llama"})
+    given = fit.run_of_recipe("dpo-lora", "opt-6.7b", {"ARGS": "--loss_type simpo --chat_template llama"})[1]
     assert Job.from_run(given).reference == NONE and given.words["chat_template"] == ["llama"]
     for model in ("Qwen/qwen2.5-7b", str(ROOT / "launch/families/configs/qwen2.5-7b.json")):
-        assert fit.run_of_recipe("lora", model, {}).words["output_dir"] == ["./checkpoints/qwen2.5-7b-lora"]
+        found = fit.run_of_recipe("lora", model, {})
+        assert found[0].target == "lora-qwen2.5-7b" and found[1].words["chat_template"] == ["qwen2"]
+        assert found[1].words["output_dir"] == ["./checkpoints/qwen2.5-7b-lora"]
+    assert fit.run_of_recipe("lora", "Qwen/Qwen3-4B", {})[0].target == "lora-qwen3-8b", "the nearest of its family"

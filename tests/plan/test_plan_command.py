@@ -116,7 +116,7 @@ def test_flags_of_the_command_line_and_the_number_of_nodes_count(recipe):
     stated, changed = (json.loads(recipe(path, FORMAT="json", ARGS=one).stdout) for one in ("", "--recompute 1"))
     assert changed["peak_bytes"] < stated["peak_bytes"]
     small = recipe(path, GPU_MEMORY_GB="16")
-    assert small.returncode == 0 and "DOES NOT FIT" in small.stdout
+    assert small.returncode == 1 and "DOES NOT FIT" in small.stdout
     assert recipe(path, FORMAT="xml").stderr.startswith("error: FORMAT: found 'xml'")
     shown = recipe("llama-7b/pretrain-4d", NNODES="16")
     text = " ".join(shown.stdout.split())

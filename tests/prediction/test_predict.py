@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from data_tools.formats.dialogues.questions import text_question
 from launch.reporting.records import read_summary
 from tests.store import kept
 from tests.training.finetune_material import argv, write_first
@@ -16,6 +17,7 @@ MISTAKES = {  # name: (flags, what is said)
     "model": ({"model_name_or_path": "{root}/nowhere"}, "--model_name_or_path: '{root}/nowhere' is no directory"),
     "data": ({"data_file": "{root}/broken.json"}, "broken.json:2: not JSON"),
     "template": ({"chat_template": "nobody"}, "--chat_template: found 'nobody', allowed: baichuan"),
+    "system": ({"system": "s"}, "--system: found beside --data_file, whose rows have their own: "),
     "both": ({"prompt": "a"}, "--prompt and --data_file: found both, give one."),
 }
 ROWS = {  # name: (model, adapter, flags) of runs that write a file
@@ -83,6 +85,7 @@ def said(ranks, trained, dialogues, tmp_path_factory) -> dict[str, dict]:
     (out / "earlier.json").write_text("earlier\n")
     jobs |= {
         "prompt": [flags(trained, adapter="lora", prompt=first), ""],
+        "told": [flags(trained, adapter="lora", prompt=first, system="Be brief."), ""],
         "pipe": [flags(trained, "merged"), f"{first}\n\n{second}\n"],
         "printed": [flags(trained, "merged", **file), ""],
         "cut": [flags(trained, **file, src_length=3), ""],
@@ -114,6 +117,10 @@ def test_drawing_depends_on_the_seed_alone(said):
 def test_a_text_and_the_lines_of_a_pipe_are_answered_one_by_one(said, dialogues):
     first, second = dialogues[:2]
     assert said["prompt"]["stdout"] == first["tgt"] + "\n"
+    assert said["told"]["exit_code"] == 0 and "chat template: llama" in said["told"]["stderr"]
+    question = text_question("Who?", "Be brief.")
+    assert question.chat and [turn.prompt for turn in question.dialogue.turns] == ["Who?"]
+    assert question.dialogue.system == "Be brief."
     assert said["pipe"]["stdout"] == f"{first['tgt']}\n{second['tgt']}\n"
 
 

@@ -13,7 +13,7 @@ from launch.checkpoint.output_directory import remove_partial
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
-from launch.preflight.continuation import check_continuation, goes_on_from
+from launch.preflight.continuation import already_done, check_continuation, goes_on_from
 from tests.corpora import write_corpus
 
 
@@ -238,3 +238,28 @@ def test_a_fresh_model_with_its_tokenizers_vocabulary_is_the_same(output, tmp_pa
     make_checkpoint(output, 10, vocab_size=256)
     assert told(output, words) == [NEWEST]
     assert told(output, "--model_name_or_path llama-rehearsal")[-1][1].endswith("vocab_size 1024, was 256")
+
+
+@pytest.mark.parametrize(
+    ("flags", "logged", "done"),
+    [
+        ("--max_steps 12", 12, True),
+        ("--max_steps 12 --resume_from_checkpoint none", 12, False),
+        ("--max_steps 12 --overwrite_output_dir 1", 12, False),
+        ("--max_steps 13", 12, False),
+        ("--max_steps 12", 11, False),  # begun anew since: the summary is of the run before
+        ("--num_train_epochs 2", 12, False),
+    ],
+)
+def test_a_finished_run_is_not_made_again_from_an_older_checkpoint(output, flags, logged, done):
+    arguments = {"TrainingArguments": {"max_steps": 12, "num_train_epochs": 3.0}, "DataArguments": {}}
+    (output / "run_summary.json").write_text(json.dumps({"global_step": 12, "arguments": arguments}))
+    (output / "train_log.jsonl").write_text(json.dumps({"global_step": logged, "loss": 1.0}) + "\n")
+    said = already_done(situation(output, flags))
+    assert said.startswith(f"{output}: already done at step 12. --max_steps N") == done and bool(said) == done
+    make_checkpoint(output, 12)
+    assert already_done(situation(output, flags)) == "", "the last step has its checkpoint"
+    shutil.rmtree(output / "checkpoint-12")
+    arguments["TrainingArguments"] |= {"max_steps": -1, "num_train_epochs": 2.0}
+    (output / "run_summary.json").write_text(json.dumps({"global_step": 12, "arguments": arguments}))
+    assert bool(already_done(situation(output, "--num_train_epochs 2"))) == (logged == 12)

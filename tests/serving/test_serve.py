@@ -93,7 +93,11 @@ def test_a_key_that_no_header_can_carry_is_refused(tmp_path, monkeypatch, key, s
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--port", "{port}"], "error: --host 127.0.0.1 --port {port}: Address already in use. Choose another"),
+        (
+            ["--port", "{port}"],
+            "error: --host 127.0.0.1 --port {port}: Address already in use. Choose another, such as --port ",
+        ),
+        (["--port", "{port}"], ', of make ARGS="--port '),
         (["--port", "0", "--grpc_port", "{port}"], "error: --grpc_port {port} on 127.0.0.1: "),
         (["--port", "65536"], "argument --port: found '65536', expected a port, 0 to 65535"),
         (["--host", "no.such.host.example", "--insecure"], "error: --host no.such.host.example --port 8000: "),
