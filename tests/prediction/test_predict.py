@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from data_tools.formats.dialogues.questions import text_question
 
+from data_tools.dialogues.questions import text_question
 from launch.reporting.records import read_summary
 from tests.store import kept
 from tests.training.finetune_material import argv, write_first
