@@ -131,10 +131,7 @@ class Runs:
 
     def words(self, method: str, layout: Layout = SINGLE, model: str = "model", **flags) -> dict:
         """Return all flags of a run but its --output_dir."""
-        words = self.usual(method, model) | layout.flags | layout.batch | flags
-        if layout.pipeline > 1 and method != "pretraining":
-            words |= {"pipeline_parallel_config": "disable_p2p_cache_shape"}
-        return words
+        return self.usual(method, model) | layout.flags | layout.batch | flags
 
     def __call__(
         self, method: str, *, layout: Layout = SINGLE, model: str = "model", processes: int = 0, sgd: int = 0, **flags

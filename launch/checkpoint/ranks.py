@@ -84,3 +84,12 @@ def gather(value) -> list:
     values: list = []
     paddle.distributed.all_gather_object(values, value)
     return values
+
+
+def first_of_ranks(found: str) -> str:
+    """What the first rank found that found something, "" where none did: the same on all ranks."""
+    texts = gather(found)
+    for rank, text in enumerate(texts):
+        if text:
+            return text if set(texts) == {text} else f"on rank {rank}: {text}"
+    return ""

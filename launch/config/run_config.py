@@ -12,6 +12,9 @@ from launch.config.argument_files import is_argument_file, read_arguments
 from launch.config.flag_values import Flags, FlagValues, flag_words, overridden, parse_flags
 from launch.config.layout import Layout
 
+# Of --pipeline_parallel_config: paddle/distributed/fleet/meta_parallel/pp_utils/p2p_communication.py, P2pHelper.
+SENDS_SHAPES = "disable_p2p_cache_shape"
+
 
 @dataclass(frozen=True)
 class Nodes:
@@ -168,6 +171,14 @@ class RunConfig:
     def scores(self) -> bool:
         """Whether the shared module trains a reward model."""
         return Path(self.script).stem == "run_reward"
+
+    @property
+    def sends_shapes(self) -> bool:
+        """Whether pipeline stages must tell each other the shape of each micro batch, which is as long as its longest
+        sample. Stages expect the shape of the first one without the word SENDS_SHAPES."""
+        flags = self.flags
+        padded = flags.sequence_parallel or (flags.pad_to_multiple_of or 1) >= (flags.max_length or 1)
+        return self.finetunes and (flags.pipeline_parallel_degree or 1) > 1 and not padded
 
     @property
     def samples_a_data_rank(self) -> int:

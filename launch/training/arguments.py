@@ -13,7 +13,7 @@ from paddlenlp.trainer import IntervalStrategy, TrainingArguments
 
 from launch.config.flag_values import LOWER_IS_BETTER
 from launch.config.preference_flags import AUTO, COMPARES, REFERENCES
-from launch.config.run_config import RunConfig
+from launch.config.run_config import SENDS_SHAPES, RunConfig
 from launch.devices.precision import PRECISIONS, resolve, stated
 from launch.errors import UserError
 from launch.training.device import compute_capability
@@ -307,6 +307,9 @@ def make_arguments(run: RunConfig, kinds: tuple) -> Any:
     stated = run.flags.stated
     if "skip_data_intervals" in stated:
         stated["skip_data_intervals"] = [stated["skip_data_intervals"]]  # upstream takes a list of intervals
+    if run.sends_shapes:
+        words = {*run.flags.words("pipeline_parallel_config"), SENDS_SHAPES}
+        stated["pipeline_parallel_config"] = " ".join(sorted(words))
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # where Paddle lists "modified flags" when it meets its peers
             return tuple(

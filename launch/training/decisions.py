@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
-from launch.checkpoint.ranks import gather
+from launch.checkpoint.ranks import first_of_ranks, gather
 from launch.devices import fused_ln, precision, switches
 from launch.devices.flash_attention import case_of, mask_of, obstacle, packs, row_ends_obstacle
 from launch.devices.fused_kernels import FUSED_ROPE, KERNELS, OVERLAP
@@ -148,15 +148,6 @@ def _norm_dtypes(model_args, training_args) -> tuple[str, str]:
     level = training_args.fp16_opt_level
     given = precision.attention_dtype(training_args.bf16, training_args.fp16, level)
     return given, compute_dtype(training_args)
-
-
-def first_of_ranks(found: str) -> str:
-    """What the first rank found that found something, "" where none did: the same on all ranks."""
-    texts = gather(found)
-    for rank, text in enumerate(texts):
-        if text:
-            return text if set(texts) == {text} else f"on rank {rank}: {text}"
-    return ""
 
 
 def _heads(config: dict, tensor_parallel_degree: int, alibi: bool) -> Heads:

@@ -17,6 +17,7 @@ from paddle.distributed.fleet.layers.mpu.mp_layers import InnerOverlapLinear
 from paddle.distributed.fleet.utils.sequence_parallel_utils import SPInnerOverlapLinear
 from paddle.incubate.nn.functional import fused_rotary_position_embedding
 
+from launch.checkpoint.ranks import first_of_ranks
 from launch.training.kernel_checks import Heads, array_of, summary, with_gradients
 
 # The largest error of a matrix relative to its norm: one rounding of each result gives 0.3 units of the last place, two
@@ -123,7 +124,10 @@ def swiglu_fault(dtype: str, width: int = 192) -> str:
 
 
 def overlap_fault(dtype: str, sequence_parallel: bool) -> str:
-    """As fault_of, for the product of a linear layer whose columns the ranks share. Called by all ranks together."""
+    """As fault_of, for the product of a linear layer whose columns the ranks share. Called by all ranks together, which
+    first agree that each can compute it alone: one whose kernel fails would leave the others waiting for its sum."""
+    if fault := first_of_ranks(local_product_fault(dtype)):
+        return fault
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
     ranks, rank = group.nranks, group.rank
     generator = np.random.default_rng(0)
@@ -145,6 +149,20 @@ def overlap_fault(dtype: str, sequence_parallel: bool) -> str:
         yield whole.T @ upstream
 
     return fault_of(multiply, [x[mine], weights[rank]], upstreams[rank], expected, dtype)
+
+
+def local_product_fault(dtype: str) -> str:
+    """As fault_of, for a linear layer's product on this rank alone, at the sizes of overlap_fault."""
+    generator = np.random.default_rng(1)
+    shapes = ((BATCH * 64, 96), (96, 160), (BATCH * 64, 160))
+    x, weight, upstream = (generator.standard_normal(shape, dtype="float32") for shape in shapes)
+
+    def expected(x, weight, upstream):
+        yield x @ weight
+        yield upstream @ weight.T
+        yield x.T @ upstream
+
+    return fault_of(paddle.matmul, [x, weight], upstream, expected, dtype)
 
 
 def overlap(sequence_parallel: bool) -> None:

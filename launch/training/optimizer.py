@@ -91,9 +91,8 @@ class ShardedClip(GroupShardedClipGrad):
         paddle.distributed.all_reduce(total, group=self._group)
         self.grad_norm.latest = paddle.sqrt(total + _sum(whole))
         factor = _factor(self.grad_norm.latest, self.clip_norm)
-        half_factor = factor.astype("float16")
-        for parameter, gradient in _clipped(params_grads):
-            gradient.scale_(half_factor if parameter.dtype == paddle.float16 else factor)
+        for _, gradient in _clipped(params_grads):
+            gradient.multiply_(factor.astype(gradient.dtype))  # scale_ would read the factor back for each gradient
         return params_grads
 
 

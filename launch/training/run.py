@@ -37,7 +37,7 @@ from launch.training.model import (
 from launch.training.reporter import PlannedMemory, finish
 from launch.training.resuming import Choice, identify_evaluation, identify_model, open_output, require_same_model
 from launch.training.trainer import Trainer
-from launch.watch import BUILDING, Phase, out_of_memory_explained
+from launch.watch import BUILDING, HangTimer, Phase, out_of_memory_explained
 
 
 class Stage:
@@ -117,7 +117,8 @@ class Run:
             tokenizer = require_tokenizer(load_tokenizer(model_args))
         self.choice = open_output(args)
         checkpoint = self.choice.checkpoint
-        decisions = decide(model_args, adapter_args, stage.data_args, args)
+        with HangTimer(args.hang_factor, args.hang_seconds).beside_steps():  # trials may wait for other ranks
+            decisions = decide(model_args, adapter_args, stage.data_args, args)
         config = build_config(model_args, stage.sequence_length, args, decisions, checkpoint, stage.scores)
         if not stage.needs_tokenizer:
             tokenizer = load_tokenizer(model_args)

@@ -83,8 +83,6 @@ class Cell:
             base["offload"] = "activations"
         if self.overlap:
             base["tensor_parallel_config"] = self.overlap
-        if self.script == "run_dpo" and self.layout.pipeline > 1:
-            base["pipeline_parallel_config"] = "disable_p2p_cache_shape"
         if self.packed:
             base["zero_padding"] = "1"
         return layout | METHOD_FLAGS[self.method] | recompute | base

@@ -38,7 +38,9 @@ def test_files_of_arguments_drop_and_add_flags(upstream):
         assert not {getattr(node, "attr", getattr(node, "id", "")) for node in nodes} & dropping, path
 
 
-PIPELINE = "--pipeline_parallel_degree 2 --gradient_accumulation_steps 2"
+PIPELINE = (
+    "--pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --pipeline_parallel_config disable_p2p_cache_shape"
+)
 OVERLAP = "--sharding stage1 --sharding_parallel_config enable_stage1_overlap --save_strategy no"
 
 

@@ -244,8 +244,8 @@ GPUS=16 --tensor_parallel_degree 16 --model_name_or_path some/llama-3-8b
 --undesirable_weight 2 ✓ --desirable_weight: this and --undesirable_weight do nothing with --loss_type sigmoid
 GPUS=2 --pipeline_parallel_degree 2
     ✗ --reference: auto with --pipeline_parallel_degree 2: a micro batch goes through the stages once
-    ✗ --pipeline_parallel_config: stages expect the length of the first one. Fix: --pipeline_parallel_config
     ✓ --per_device_eval_batch_size: 1 becomes 16
+    ✓ --pipeline_parallel_config: disable_p2p_cache_shape is added
 GPUS=2 --pipeline_parallel_degree 2 --reference precomputed --pipeline_parallel_config disable_p2p_cache_shape
     ✓ --per_device_eval_batch_size: 1 becomes 16
 GPUS=2 --lora 0 --sharding 'stage3 offload' ✗ --weight_quantize_algo: nf4 without an adapter
@@ -281,6 +281,7 @@ GPUS=2 --pipeline_parallel_degree 2 --pipeline_parallel_config disable_p2p_cache
     ✗ --model_name_or_path: a OPT: a reward model is made of a decoder that transformers opens with a score
 GPUS=2 --pipeline_parallel_degree 2 ✗ --pipeline_parallel_degree: 2 for a reward model: the last stage
     ✓ --per_device_eval_batch_size: 1 becomes 16
+    ✓ --pipeline_parallel_config: disable_p2p_cache_shape is added
 --lora 0 --prefix_tuning 1 --zero_padding 0
     ✗ --prefix_tuning: 1 for a reward model: the files of a prefix have no place for the score
 --pissa 1 --weight_double_quant 0 ✗ --pissa: weights are quantized ✗ --pissa: 1 for a reward

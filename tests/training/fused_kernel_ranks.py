@@ -69,7 +69,7 @@ def swiglu_faults() -> list[str]:
 
 
 def overlap_faults(sequence_parallel: bool) -> list[str]:
-    """Of Paddle's linear layer that overlaps, and of one whose ranks do not sum."""
+    """Of Paddle's linear layer that overlaps, of one that rank 1 cannot compute, and of one whose ranks do not sum."""
     from paddle.distributed import fleet
 
     from launch.rehearsal.collectives import install
@@ -78,13 +78,18 @@ def overlap_faults(sequence_parallel: bool) -> list[str]:
     strategy = fleet.DistributedStrategy()
     strategy.hybrid_configs = {"dp_degree": 1, "mp_degree": 2, "pp_degree": 1}
     fleet.init(is_collective=True, strategy=strategy)
+    group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
     right = kernel_trials.overlap_fault("float32", sequence_parallel)
+    product = kernel_trials.local_product_fault
+    kernel_trials.local_product_fault = lambda dtype: "it fails here: no kernel image" if group.rank == 1 else ""
+    alone = kernel_trials.overlap_fault("float32", sequence_parallel)
+    kernel_trials.local_product_fault = product
     paddle.base.core.ProcessGroupGloo.all_reduce = lambda group, tensor, *args, **kwargs: _Done()
     wrong = kernel_trials.overlap_fault("float32", sequence_parallel)
     kernel_trials.overlap(sequence_parallel)
     configs = fleet.fleet._user_defined_strategy.hybrid_configs["mp_configs"]
     names = ("mp_async_allreduce", "mp_skip_c_identity", "sp_async_reduce_scatter")
-    return [right, wrong, *(name for name in names if getattr(configs, name))]
+    return [right, alone, wrong, *(name for name in names if getattr(configs, name))]
 
 
 class _Done:

@@ -30,8 +30,8 @@ FAULTS = {
 
 
 def stall(argv: list[str], step: int, rank: int, how: str) -> None:
-    """run_pretrain, in which one rank "sleeps" for ever or is "killed" in a forward pass, "saves" without an end, or
-    "saves slowly"."""
+    """run_pretrain, in which one rank "sleeps" for ever or is "killed" in a forward pass, "saves" without an end,
+    "saves slowly", or "tries" kernels without an end."""
     import os
     import signal
     import time
@@ -40,8 +40,11 @@ def stall(argv: list[str], step: int, rank: int, how: str) -> None:
 
     from launch.checkpoint import checkpoint_writer
     from launch.run_pretrain import main
+    from launch.training import run
     from launch.training.trainer import Trainer
 
+    if how == "tries" and os.environ["PADDLE_TRAINER_ID"] == str(rank):
+        run.decide = lambda *_: time.sleep(600)
     upstream, upstream_write = Trainer.compute_loss, checkpoint_writer.write_hashed
 
     def write_hashed(path, pieces):

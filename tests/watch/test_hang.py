@@ -10,7 +10,7 @@ import pytest
 
 from launch import watch
 from launch.checkpoint.manifest import checkpoints, first_fault
-from launch.processes.logs import HUNG, KILLED, print_failure
+from launch.processes.logs import HUNG, KILLED, log_path, print_failure
 from launch.watch import FIRST_STEPS, HangTimer
 from tests.distributed.layouts import DP2
 from tests.runs import as_words
@@ -106,6 +106,15 @@ def test_every_rank_of_a_hung_run_shows_where_it_is(stalled, tmp_path, capsys):
     first, second = re.findall(r"^  rank \d: .*$", told, flags=re.MULTILINE)
     assert second.startswith("  rank 1: in compute_loss (watch/faulty_ranks.py:")
     assert first.startswith("  rank 0: in ") and "compute_loss" not in first and ", called by " in first
+
+
+@pytest.mark.long
+def test_a_trial_before_the_first_step_that_hangs_ends_the_run(stalled, tmp_path):
+    outcome = stalled("tries", hang_factor=3, hang_seconds=0.5)
+    assert outcome.exit_code == HUNG
+    assert re.search(
+        r"decisions.py\", line \d+ in decide", log_path(tmp_path / "log", 0).read_text()
+    )  # waits for rank 1
 
 
 @pytest.mark.long

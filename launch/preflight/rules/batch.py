@@ -1,5 +1,6 @@
 """Batch, steps and precision: arithmetic of the numbers that a run is given."""
 
+from launch.config.run_config import SENDS_SHAPES
 from launch.preflight.rules.rule import ANNOUNCE, Rule
 
 ARGUMENTS = "paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__"
@@ -24,6 +25,14 @@ RULES = (
         found="{run.flags.per_device_eval_batch_size} becomes {run.samples_a_data_rank}",
         reason="under pipeline parallel upstream evaluates with micro batch x accumulation",
         source=ARGUMENTS,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="pipeline_parallel_config",
+        when=lambda run: run.run.sends_shapes and not run.has_word("pipeline_parallel_config", SENDS_SHAPES),
+        found=f"{SENDS_SHAPES} is added",
+        reason="micro batches differ in length, and stages expect the length of the first one",
+        source="paddle/distributed/fleet/meta_parallel/pp_utils/p2p_communication.py, P2pHelper",
         action=ANNOUNCE,
     ),
     Rule(

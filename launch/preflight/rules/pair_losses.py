@@ -47,19 +47,6 @@ RULES = (
         fix="--reference precomputed, or --pipeline_parallel_degree 1",
     ),
     Rule(
-        flag="pipeline_parallel_config",
-        when=lambda run: (
-            _tunes(run)
-            and run.pipeline > 1
-            and not run.flags.sequence_parallel
-            and not run.has_word("pipeline_parallel_config", "disable_p2p_cache_shape")
-        ),
-        found="{run.flags.pipeline_parallel_config!r} in preference tuning",
-        reason="micro batches differ in length, and stages expect the length of the first one",
-        source="paddle/distributed/fleet/meta_parallel/pp_utils/p2p_communication.py, P2pHelper",
-        fix="--pipeline_parallel_config disable_p2p_cache_shape",
-    ),
-    Rule(
         flag="prefix_tuning",
         when=lambda run: _tunes(run) and bool(run.flags.prefix_tuning),
         found="1 in preference tuning",
