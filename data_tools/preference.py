@@ -31,6 +31,7 @@ from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser, not_negative, percent, run
 from data_tools.dialogues.encoding import Encoding
+from data_tools.dialogues.messages import row_json
 from data_tools.dialogues.rows import FAULTS_SHOWN, Fault, Rows, check_faults, unused_line
 from data_tools.formats.atomic import check_not_input, written_aside
 from data_tools.formats.errors import DataError
@@ -74,8 +75,8 @@ def faults_of(files: list[Rows[Preference]]) -> list[Fault]:
 
 
 def in_characters(files: list[Rows[Preference]]) -> Lengths:
-    prompts = (sum(len(turn.prompt + turn.answer) for turn in one.turns) + len(one.question) for one in every(files))
-    responses = ([len(text or "") for text in (one.chosen, one.rejected)] for one in every(files))
+    prompts = (sum(message.size for message in one.prompt.messages if message.role != "system") for one in every(files))
+    responses = ([said.size if said else 0 for said in (one.chosen, one.rejected)] for one in every(files))
     return _lengths("characters", list(prompts), list(responses), list(every(files)))
 
 
@@ -147,7 +148,7 @@ def report_lengths(lengths: Lengths, max_length: int, console: Console) -> None:
 def report_repeated(preferences: list[Preference], console: Console) -> None:
     different = set(preferences)
     turned = sum(replace(one, chosen=one.rejected, rejected=one.chosen) in different for one in different)
-    prompts = len({(one.turns, one.question, one.system) for one in different})
+    prompts = len({one.prompt for one in different})
     console.print(
         f"{prompts:,} different prompts; {plural(len(preferences) - len(different), 'repeated row')}; "
         f"{plural(turned, 'row')} that another one says the opposite of"
@@ -228,29 +229,25 @@ def convert(args) -> None:
 
 def row_of(preference: Preference, chat: bool) -> str:
     """The JSON row of a preference: TRL's messages for chats, else its texts, or PaddleNLP's lists of them."""
-    chosen, rejected = preference.chosen, preference.rejected
+    both = (preference.chosen, preference.rejected)
+    prompt, *others = preference.prompt.messages
     if chat:
-        prompt: object = _messages(preference)
-        responses = [text and [{"role": "assistant", "content": text}] for text in (chosen, rejected)]
-    elif preference.turns or preference.system:
-        questions = [*(turn.prompt for turn in preference.turns), preference.question]
-        row = {"src": questions, "tgt": [turn.answer for turn in preference.turns], "response": preference.responses}
-        row |= {"sort": [1, 0] if preference.is_pair else [int(chosen is not None)]}
-        return json.dumps(row | ({"system": preference.system} if preference.system else {}), ensure_ascii=False)
+        row = row_json(preference.prompt)
+        row["prompt"] = row.pop("messages")
+        responses: list = [one and [one.as_json()] for one in both]
+    elif others:
+        texts = [message.text for message in (prompt, *others)]
+        system = {"system": texts.pop(0)} if prompt.role == "system" else {}
+        row = {"src": texts[0::2], "tgt": texts[1::2], "response": [one.text for one in preference.responses]}
+        row |= {"sort": [1, 0] if preference.is_pair else [int(preference.chosen is not None)]}
+        return json.dumps(row | system, ensure_ascii=False)
     else:
-        prompt, responses = preference.question, [chosen, rejected]
+        row, responses = {"prompt": prompt.text}, [one and one.text for one in both]
     if preference.is_pair:
-        row = {"prompt": prompt, "chosen": responses[0], "rejected": responses[1]}
+        row |= {"chosen": responses[0], "rejected": responses[1]}
     else:
-        row = {"prompt": prompt, "completion": responses[0] or responses[1], "label": chosen is not None}
+        row |= {"completion": responses[0] or responses[1], "label": preference.chosen is not None}
     return json.dumps(row, ensure_ascii=False)
-
-
-def _messages(preference: Preference) -> list[dict[str, str]]:
-    messages = [{"role": "system", "content": preference.system}] if preference.system else []
-    for turn in preference.turns:
-        messages += [{"role": "user", "content": turn.prompt}, {"role": "assistant", "content": turn.answer}]
-    return [*messages, {"role": "user", "content": preference.question}]
 
 
 def _count(preferences: Iterable[Preference]) -> str:

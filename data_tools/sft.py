@@ -33,8 +33,8 @@ from data_tools.dialogues.chat_template import (
     special_tokens,
 )
 from data_tools.dialogues.datasets import files_inside, files_named
-from data_tools.dialogues.dialogue import Dialogue
 from data_tools.dialogues.encoding import Encoding, check_lengths, encode_dialogues
+from data_tools.dialogues.messages import Dialogue, Message, row_json
 from data_tools.dialogues.rows import check_faults, read_rows, unused_line
 from data_tools.dialogues.samples import DialogueDataset
 from data_tools.formats.atomic import check_not_input, written_aside
@@ -92,23 +92,22 @@ def read_dialogues(
 
 def in_dev(dialogue: Dialogue, percent: float, seed: int = 0) -> bool:
     """Whether a dialogue goes to dev.json, by its first question and the seed alone."""
-    question = f"{dialogue.system}\0{dialogue.turns[0].prompt}".encode()
+    texts = {message.role: message.text for message in reversed(dialogue.messages)}  # the first ones
+    question = f"{texts.get('system', '')}\0{texts['user']}".encode()
     key = str(seed).encode() if seed else b""
     place = int.from_bytes(hashlib.blake2b(question, digest_size=8, key=key).digest(), "little")
     return place < percent / 100 * HASH_SCALE
 
 
 def row_of(dialogue: Dialogue, chat: bool) -> str:
-    """The JSON row of a dialogue: messages for chats and where there is a system text, else src and tgt."""
-    if not chat and not dialogue.system:
-        questions, answers = [turn.prompt for turn in dialogue.turns], [turn.answer for turn in dialogue.turns]
-        single_turn = len(dialogue.turns) == 1
-        row = {"src": questions[0], "tgt": answers[0]} if single_turn else {"src": questions, "tgt": answers}
-    else:
-        messages = [{"role": "system", "content": dialogue.system}] if dialogue.system else []
-        for turn in dialogue.turns:
-            messages += [{"role": "user", "content": turn.prompt}, {"role": "assistant", "content": turn.answer}]
-        row = {"messages": messages}
+    """The JSON row of a dialogue: messages for chats and where there is more than questions and answers, else src and
+    tgt."""
+    messages = dialogue.messages
+    plain = all(message == Message(message.role, message.content) for message in messages)
+    if chat or messages[0].role != "user" or not plain:
+        return json.dumps(row_json(dialogue), ensure_ascii=False)
+    questions, answers = [one.text for one in messages[0::2]], [one.text for one in messages[1::2]]
+    row = {"src": questions[0], "tgt": answers[0]} if len(answers) == 1 else {"src": questions, "tgt": answers}
     return json.dumps(row, ensure_ascii=False)
 
 

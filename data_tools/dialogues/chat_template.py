@@ -26,7 +26,7 @@ from jinja2.meta import find_undeclared_variables
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from data_tools.children import close_in_children, end_process
-from data_tools.dialogues.dialogue import Dialogue
+from data_tools.dialogues.messages import Dialogue
 from data_tools.dialogues.template_worker import NO_MEMORY, TOO_MUCH
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import read_object, shown
@@ -51,7 +51,8 @@ class ChatTemplate:
     """source: Jinja. origin: where it is from, for people. tokens: bos_token, eos_token, ... and their texts.
     today: whether strftime_now tells today's date; in training every day must give the same samples. after_start:
     whether the tokenizer's start of every text may stand before it (PaddleNLP's form); transformers' templates say
-    themselves how a text starts. trained: whether the model of the directory was trained with it, here."""
+    themselves how a text starts. trained: whether the model of the directory was trained with it, here.
+    ends: texts of further tokens that end an answer, beside eos_token."""
 
     source: str
     origin: str = "chat template"
@@ -59,26 +60,43 @@ class ChatTemplate:
     today: bool = False
     after_start: bool = False
     trained: bool = False
+    ends: tuple[str, ...] = ()
 
-    def render(self, dialogue: Dialogue) -> list[tuple[str, str]]:
-        """(all text before an answer, the answer with what ends it) of each turn. An earlier answer that the template
-        changes is no turn of its own, but part of the text before the next one.
-
-        Raises DataError where the template cannot be read, is refused by the sandbox, takes more than LIMIT_SECONDS
-        or LIMIT_BYTES, leaves out a question or the last answer, or does not tell it from the text around it.
-        """
-        [found] = self.render_all([dialogue])
+    def prompt(self, dialogue: Dialogue) -> str:
+        """Return what a model reads before it answers a dialogue. Raises DataError as `render`."""
+        [found] = self.prompts([dialogue])
         if isinstance(found, DataError):
             raise found
         return found
 
-    def render_all(self, dialogues: list[Dialogue]) -> list[list[tuple[str, str]] | DataError]:
-        """`render` of each dialogue, or what it raises, in one round trip."""
-        answers = self._worker.ask([_messages(dialogue) for dialogue in dialogues], self.today)
+    def prompts(self, dialogues: list[Dialogue]) -> list[str | DataError]:
+        """Return `prompt` of each dialogue, or what it raises, in one round trip."""
+        return [found if isinstance(found, DataError) else found["text"] for found in self._ask(dialogues, "prompt")]
+
+    def render(self, dialogue: Dialogue, last: bool = False) -> "Rendered":
+        """Return the samples of a dialogue.
+
+        Raises DataError where the template cannot be read, is refused by the sandbox, takes more than LIMIT_SECONDS
+        or LIMIT_BYTES, leaves out a text, a tool or a call, or does not tell an answer from the text around it.
+        """
+        [found] = self.render_all([dialogue], last)
+        if isinstance(found, DataError):
+            raise found
+        return found
+
+    def render_all(self, dialogues: list[Dialogue], last: bool = False) -> "list[Rendered | DataError]":
+        """Return `render` of each dialogue, or what it raises, in one round trip."""
         return [
-            self._refusal(answer["error"]) if "error" in answer else [*map(tuple, answer["turns"])]
-            for answer in answers
+            found
+            if isinstance(found, DataError)
+            else Rendered([[(before, said) for before, said in one] for one in found["samples"]], found["counts"])
+            for found in self._ask(dialogues, "last" if last else "all")
         ]
+
+    def _ask(self, dialogues: list[Dialogue], task: str) -> list[dict | DataError]:
+        asked = [one.as_json() | {"trained": [message.trained for message in one.messages]} for one in dialogues]
+        answers = self._worker.ask(asked, {"task": task, "today": self.today})
+        return [self._refusal(answer["error"]) if "error" in answer else answer for answer in answers]
 
     def _refusal(self, reason: str) -> DataError:
         return DataError(f"{self.origin}: {reason.rstrip('.')}. Another chat template: --chat_template NAME or FILE.")
@@ -86,10 +104,25 @@ class ChatTemplate:
     @cached_property
     def _worker(self) -> "_Worker":
         worker = _Worker(
-            {"source": _marked(self.source), "tokens": self.tokens, "seconds": LIMIT_SECONDS, "bytes": LIMIT_BYTES}
+            {
+                "source": _marked(self.source),
+                "tokens": self.tokens,
+                "ends": list(dict.fromkeys([*self.ends, *filter(None, [self.tokens.get("eos_token")])])),
+                "seconds": LIMIT_SECONDS,
+                "bytes": LIMIT_BYTES,
+            }
         )
         weakref.finalize(self, worker.close)
         return worker
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """A dialogue as text. samples: of each, (text before an answer, the answer with what ends it) in turn. counts: what
+    a user should know (template_worker.py)."""
+
+    samples: list[list[tuple[str, str]]]
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 class _Worker:
@@ -100,22 +133,22 @@ class _Worker:
         self._process: subprocess.Popen | None = None
         self._lock = threading.Lock()  # a server renders in several threads
 
-    def ask(self, dialogues: list[list[dict[str, str]]], today: bool) -> list[dict]:
-        """The answer to each dialogue, which is given as its messages."""
+    def ask(self, dialogues: list[dict], task: dict) -> list[dict]:
+        """The answer to each dialogue. task: the other values of the request."""
         answers: list[dict] = []
         with self._lock:
             while len(answers) < len(dialogues):
-                answers += self._ask(dialogues[len(answers) :], today)
+                answers += self._ask(dialogues[len(answers) :], task)
         return answers
 
-    def _ask(self, dialogues: list[list[dict[str, str]]], today: bool) -> list[dict]:
+    def _ask(self, dialogues: list[dict], task: dict) -> list[dict]:
         """Answers up to a dialogue that ends the process, or to all."""
         process = self._process
         if process is None or _is_of_parent(process):
             process = self._process = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             close_in_children(process.stdin, process.stdout)
             _send(process, self._first)
-        _send(process, {"dialogues": dialogues, "today": today})
+        _send(process, {"dialogues": dialogues} | task)
         assert process.stdout
         answers: list[dict] = []
         for _ in dialogues:
@@ -245,13 +278,6 @@ def _marked(source: str) -> str:
     if not answer or ANSWER in rest or not rest.endswith(END) or "generation %}" in rest:
         return source
     return f"{before}{ANSWER}{{% generation %}}{rest.removesuffix(END)}{{% endgeneration %}}{END}"
-
-
-def _messages(dialogue: Dialogue) -> list[dict[str, str]]:
-    messages = [{"role": "system", "content": dialogue.system}] if dialogue.system else []
-    for turn in dialogue.turns:
-        messages += [{"role": "user", "content": turn.prompt}, {"role": "assistant", "content": turn.answer}]
-    return messages
 
 
 def _default(named: object, path: Path) -> str:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol
 
-from data_tools.dialogues.dialogue import Dialogue, Entry
+from data_tools.dialogues.dialogue import Entry
 from data_tools.dialogues.encoding import Encoded, Encoding, check_lengths, encode_dialogues
+from data_tools.dialogues.messages import Dialogue
 from data_tools.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults, read_rows, unused_line
 from data_tools.dialogues.samples import BlendedDialogues, DialogueDataset, PackedDialogues
 from data_tools.formats.blended import weighted_paths

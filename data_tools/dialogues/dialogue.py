@@ -12,25 +12,24 @@ Each may have "system", a text that sets the scene. Every other key is ignored a
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, TypeVar
 
+from data_tools.dialogues.messages import (
+    MESSAGE_KEYS,
+    REASONING,
+    WEIGHTS,
+    Dialogue,
+    RowError,
+    parsed,
+    plain_dialogue,
+    read_dialogue,
+    text_of,
+    value_at,
+    with_loss_mask,
+)
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import shown
-
-
-@dataclass(frozen=True)
-class Turn:
-    prompt: str
-    answer: str
-
-
-@dataclass(frozen=True)
-class Dialogue:
-    """One row: questions and answers in turn, after an optional system text."""
-
-    turns: tuple[Turn, ...]
-    system: str = ""
-
 
 Entry = TypeVar("Entry")
 
@@ -39,7 +38,8 @@ Entry = TypeVar("Entry")
 class Schema(Generic[Entry]):
     """One way to write an entry, such as a dialogue. keys: those that a row must have; chat: whether a chat template is
     its usual form; read: from a row with these keys to an entry, raising RowError for values that it cannot be.
-    further: keys that a row may have; parts: those that the messages at its first key have."""
+    further: keys that a row may have; parts: those that the messages at its first key have. ask: from a row that may
+    lack the last answer to what is asked."""
 
     name: str
     keys: tuple[str, ...]
@@ -47,6 +47,7 @@ class Schema(Generic[Entry]):
     read: Callable[[dict], Entry]
     further: tuple[str, ...] = ("system",)
     parts: tuple[str, ...] = ()
+    ask: Callable[[dict], Entry] | None = None
 
     def fits(self, row: dict) -> bool:
         return set(self.keys) <= set(row)
@@ -59,13 +60,22 @@ class Schema(Generic[Entry]):
         return names
 
 
-class RowError(Exception):
-    """Why a row is no dialogue. Becomes a fault with file and line (data_tools.dialogues.rows)."""
-
-
 def pairs(prompt: str, response: str) -> Schema[Dialogue]:
     """Questions at one key, answers at another."""
-    return Schema(f"{prompt}/{response}", (prompt, response), False, lambda row: _pairs(row, prompt, response))
+
+    def read(row: dict, asks: bool = False) -> Dialogue:
+        questions = texts_at(row, prompt)
+        answers = row.get(response) if asks else value_at(row, response)
+        answers = texts_at(row, response) if isinstance(answers, list) or not asks else []
+        if asks:
+            answers = answers[: len(questions) - 1]
+        if len(answers) != len(questions) - asks:
+            before = " before the last question" if asks else ""
+            raise RowError(f"{len(questions)} texts at {prompt!r}, but {len(answers)} at {response!r}{before}")
+        asked = questions.pop() if asks and questions else None
+        return plain_dialogue(zip(questions, answers, strict=True), optional_text(row, "system"), asked)
+
+    return Schema(f"{prompt}/{response}", (prompt, response), False, read, ask=partial(read, asks=True))
 
 
 def find_schema(
@@ -93,19 +103,15 @@ def best_schema(rows: list[dict], schemas: Sequence[Schema[Entry]], flags: str) 
     raise DataError(f"the keys of the first rows are {found}; known are {known}. Name the right ones: {flags}.")
 
 
-def _pairs(row: dict, prompt_key: str, response_key: str) -> Dialogue:
-    prompts, answers = texts_at(row, prompt_key), texts_at(row, response_key)
-    if len(prompts) != len(answers):
-        raise RowError(f"{len(prompts)} texts at {prompt_key!r}, but {len(answers)} at {response_key!r}")
-    return dialogue_of(zip(prompts, answers, strict=True), optional_text(row, "system"))
-
-
-def alpaca_dialogue(row: dict, output: str) -> Dialogue:
-    """output: the key of the answer."""
-    instruction, answer = one_text(row, "instruction"), one_text(row, output)
+def alpaca_dialogue(row: dict, output: str | None) -> Dialogue:
+    """output: the key of the answer; None: the question is asked."""
+    instruction = one_text(row, "instruction")
     context = optional_text(row, "input")
     question = f"{instruction}\n\n{context}" if context else instruction
-    return dialogue_of([*_history(row), (question, answer)], optional_text(row, "system"))
+    system, history = optional_text(row, "system"), _history(row)
+    if output is None:
+        return plain_dialogue(history, system, question)
+    return plain_dialogue([*history, (question, one_text(row, output))], system)
 
 
 def _history(row: dict) -> list[tuple[str, str]]:
@@ -124,38 +130,51 @@ def optional_text(row: dict, key: str) -> str:
     return one_text(row, key)
 
 
-def spoken_dialogue(row: dict, key: str, role_key: str, text_key: str, roles: dict[str, str]) -> Dialogue:
-    """Messages of a row in turn. roles: the row's word for a role -> system, user or assistant."""
+def spoken_dialogue(row: dict, messages: list[dict], asks: bool = False) -> Dialogue:
+    """Return the dialogue of messages in OpenAI's form, with what else a row says: system, tools, switches of the
+    template, which messages are trained on. asks: up to what is asked, without an answer behind it. Raises RowError."""
+    system = optional_text(row, "system")
+    if system:
+        first = messages[0] if messages else {}
+        if first.get("role") != "system":
+            messages = [{"role": "system", "content": system}, *messages]
+        elif first.get("content") != system:
+            raise RowError("'system' and the first message give two system texts, expected one")
+    switches = row.get("chat_template_kwargs")
+    if row.get("enable_thinking") is not None:
+        switches = (switches if isinstance(switches, dict) else {}) | {"enable_thinking": row["enable_thinking"]}
+    if asks:
+        messages = messages[:-1] if messages and messages[-1].get("role") == "assistant" else messages
+        return read_dialogue(messages, row.get("tools"), switches, asks=True)
+    return with_loss_mask(read_dialogue(messages, row.get("tools"), switches), row.get("loss_mask"))
+
+
+def listed(row: dict, key: str) -> list[dict]:
+    """Return the messages at a key. Raises RowError where they are none."""
     messages = value_at(row, key)
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise RowError(f"{key!r} is not a list of objects")
-    spoken = []
+    return messages
+
+
+def sharegpt_messages(messages: list[dict]) -> list[dict]:
+    """Return messages {"from", "value"} in OpenAI's form: function_call and observation are a call and its result."""
+    read = []
     for message in messages:
-        said_by = message.get(role_key)
-        role = roles.get(said_by) if isinstance(said_by, str) else None
+        said_by = message.get("from")
+        role = SHAREGPT_ROLES.get(said_by) if isinstance(said_by, str) else None
         if role is None:
             found = repr(shown(said_by)) if isinstance(said_by, str) else shown(said_by)
-            raise RowError(f"{role_key} is {found}, expected {', '.join(roles)}")
-        spoken.append((role, one_text(message, text_key)))
-    system = optional_text(row, "system")
-    if spoken and spoken[0][0] == "system":
-        if system not in ("", spoken[0][1]):
-            raise RowError("'system' and the first message give two system texts, expected one")
-        system = spoken.pop(0)[1]
-    if len(spoken) % 2 or [role for role, _ in spoken] != ["user", "assistant"] * (len(spoken) // 2):
-        order = ", ".join(role for role, _ in spoken)
-        raise RowError(f"user and assistant do not take turns, ending with the assistant: {order or 'nobody'}")
-    texts = [text for _, text in spoken]
-    return dialogue_of(zip(texts[0::2], texts[1::2], strict=True), system)
-
-
-def dialogue_of(turns: Iterable[tuple[str, str]], system: str = "") -> Dialogue:
-    dialogue = Dialogue(tuple(Turn(prompt, answer) for prompt, answer in turns), system)
-    if not dialogue.turns:
-        raise RowError("no question and no answer")
-    if not all(turn.answer for turn in dialogue.turns):
-        raise RowError("an empty answer")
-    return dialogue
+            raise RowError(f"from is {found}, expected {', '.join(SHAREGPT_ROLES)}")
+        value = value_at(message, "value")
+        rest = {key: value for key, value in message.items() if key in (*REASONING, *WEIGHTS)}
+        if said_by == "function_call":
+            calls = parsed("value of function_call", value) if isinstance(value, str) else value
+            calls = calls if isinstance(calls, list) else [calls]
+            read.append({"role": "assistant", "content": None, "tool_calls": calls} | rest)
+        else:
+            read.append({"role": role, "content": value} | rest)
+    return read
 
 
 def one_text(row: dict, key: str) -> str:
@@ -168,23 +187,7 @@ def one_text(row: dict, key: str) -> str:
 def texts_at(row: dict, key: str) -> list[str]:
     """The text or the list of texts at a key, as a list."""
     value = value_at(row, key)
-    texts = value if isinstance(value, list) else [value]
-    for text in texts:
-        if text is None:
-            raise RowError(f"{key!r} is null, expected a text")
-        if not isinstance(text, str):
-            raise RowError(f"{key!r} is not a text: {shown(text)}")
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise RowError(f"{key!r} has half a surrogate pair (\\ud800 to \\udfff), no character") from None
-    return texts
-
-
-def value_at(row: dict, key: str):
-    if key not in row:
-        raise RowError(f"no key {key!r}, only {', '.join(map(shown, row)) or 'none'}")
-    return row[key]
+    return [text_of(key, text) for text in (value if isinstance(value, list) else [value])]
 
 
 SHAREGPT_ROLES = {
@@ -193,8 +196,11 @@ SHAREGPT_ROLES = {
     "user": "user",
     "gpt": "assistant",
     "assistant": "assistant",
+    "function_call": "assistant",
+    "observation": "tool",
+    "tool": "tool",
 }
-MESSAGE_ROLES = {"system": "system", "user": "user", "assistant": "assistant"}
+SPOKEN = ("system", "tools", "chat_template_kwargs", "enable_thinking", "loss_mask")
 SCHEMAS = (
     pairs("src", "tgt"),
     pairs("content", "summary"),
@@ -204,19 +210,24 @@ SCHEMAS = (
         True,
         lambda row: alpaca_dialogue(row, "output"),
         ("input", "history", "system"),
+        ask=lambda row: alpaca_dialogue(row, None),
     ),
     Schema(
         "conversations",
         ("conversations",),
         True,
-        lambda row: spoken_dialogue(row, "conversations", "from", "value", SHAREGPT_ROLES),
-        parts=("from", "value"),
+        lambda row: spoken_dialogue(row, sharegpt_messages(listed(row, "conversations"))),
+        SPOKEN,
+        parts=("from", "value", *REASONING, *WEIGHTS),
+        ask=lambda row: spoken_dialogue(row, sharegpt_messages(listed(row, "conversations")), asks=True),
     ),
     Schema(
         "messages",
         ("messages",),
         True,
-        lambda row: spoken_dialogue(row, "messages", "role", "content", MESSAGE_ROLES),
-        parts=("role", "content"),
+        lambda row: spoken_dialogue(row, listed(row, "messages")),
+        SPOKEN,
+        parts=MESSAGE_KEYS,
+        ask=lambda row: spoken_dialogue(row, listed(row, "messages"), asks=True),
     ),
 )

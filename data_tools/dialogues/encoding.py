@@ -1,15 +1,21 @@
 """From dialogues to ids, of which only the answers count."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from os.path import commonprefix
 
-from data_tools.dialogues.chat_template import ChatTemplate
-from data_tools.dialogues.dialogue import Dialogue
+from data_tools.dialogues.chat_template import ChatTemplate, Rendered
+from data_tools.dialogues.messages import Dialogue
 from data_tools.formats.errors import DataError
 
 IGNORED = -100  # the label of a position that counts for nothing
 BATCH, BATCH_CHARACTERS = 16, 1 << 20  # dialogues that are rendered in one round trip, at most
 END_IDS = 4  # among which an answer's eos is looked for: some templates have a line's end behind it
+
+
+Places = list[tuple[int, int]]  # (first character, one behind the last) of each token
 
 
 @dataclass(frozen=True)
@@ -21,8 +27,11 @@ class Encoding:
     begin:      ids before the first question, such as bos, which a template may say itself
     eos:        the id that ends a sample
     src_length: ids of a question, at most. max_length: of a sample, at most
-    marks:      ids between a question and its answer, in families whose questions are seen in both directions. Each
-                answer is then a sample of its own, with all before it as its question
+    marks:      ids between a question and its answer, in families whose questions are seen in both directions
+    locate:     the ids of a text and where each stands; None where the tokenizer cannot tell
+    apart:      each answer is a sample of its own, encoded apart from all before it, as with marks
+    last:       the last answer of a dialogue alone is trained on
+    ends:       further ids that end an answer
     """
 
     template: ChatTemplate | None
@@ -32,17 +41,73 @@ class Encoding:
     src_length: int
     max_length: int
     marks: tuple[int, ...] = ()
+    locate: Callable[[str], tuple[list[int], Places]] | None = None
+    apart: bool = False
+    last: bool = False
+    ends: tuple[int, ...] = ()
 
-    def texts(self, dialogues: list[Dialogue]) -> list[list[tuple[str, str]] | DataError]:
-        """(all text before an answer, the answer with what ends it) of each turn, or why the template has none."""
-        return self.template.render_all(dialogues) if self.template else [*map(_bare, dialogues)]
+    def texts(self, dialogues: list[Dialogue]) -> list[Rendered | DataError]:
+        """Return the samples of each dialogue as text, or why the template has none."""
+        return self.template.render_all(dialogues, self.last) if self.template else [*map(_bare, dialogues)]
+
+    def prompt_text(self, dialogue: Dialogue) -> str:
+        """Return what a model reads before it answers. Raises DataError as the template."""
+        if self.template:
+            return self.template.prompt(dialogue)
+        return "".join(text for turn in _bare_turns(dialogue) for text in turn)
+
+    def prompt(self, dialogue: Dialogue) -> list[int]:
+        """Return the ids of `prompt_text`, uncut."""
+        if self.template:
+            return [*self.begin, *self.encode(self.template.prompt(dialogue)), *self.marks]
+        ids = list(self.begin)
+        for question, answer in _bare_turns(dialogue):
+            ids += self.encode(question) + (self.answer(answer, last=False) if answer else [])
+        return [*ids, *self.marks]
 
     def answer(self, text: str, last: bool) -> list[int]:
-        """The ids of an answer. The last one ends with eos, each one does where no template says how it ends."""
+        """Return the ids of an answer. The last one ends with eos, each one does where no template says how it ends."""
+        return self.ended(self.encode(text), last)
+
+    def ended(self, ids: list[int], last: bool) -> list[int]:
+        """Return the ids of an answer, with eos where they need one."""
+        tail = ids[-END_IDS if self.template else -1 :]
+        needs_end = (last or not self.template) and not {self.eos, *self.ends} & set(tail)
+        return [*ids, self.eos] if needs_end else ids
+
+    def parts(self, turns: list[tuple[str, str]]) -> tuple[list[tuple[list[int], list[int]]], int]:
+        """Return (ids before an answer, its ids) in turn, and how many borders of answers lie within a token.
+
+        The ids are those of the whole text. A token that holds something of the question is no part of the answer.
+        """
+        if not self.template or self.apart or self.marks:
+            return [(self.encode(before), self.encode(said)) for before, said in turns], 0
+        text = "".join(before + said for before, said in turns)
+        borders = list(accumulate(len(part) for turn in turns for part in turn))
+        ids, cuts, crossed = self._cut(text, borders[:-1])
+        ends = [0, *cuts, len(ids)]
+        pieces = [ids[start:end] for start, end in pairwise(ends)]
+        return list(zip(pieces[0::2], pieces[1::2], strict=True)), crossed
+
+    def _cut(self, text: str, borders: list[int]) -> tuple[list[int], list[int], int]:
+        """Return the ids of a text, how many belong to what is before each border, where questions and answers end in
+        turn, and how many borders lie within a token."""
+        cuts, crossed = [], 0
+        if self.locate:
+            ids, places = self.locate(text)
+            starts, stops = [start for start, _ in places], [stop for _, stop in places]
+            for number, border in enumerate(borders):
+                inside, before = bisect_left(starts, border), bisect_right(stops, border)
+                crossed += inside > before
+                cuts.append(before if number % 2 else inside)
+            return ids, cuts, crossed
         ids = self.encode(text)
-        if (last or not self.template) and self.eos not in ids[-END_IDS if self.template else -1 :]:
-            ids.append(self.eos)
-        return ids
+        for number, border in enumerate(borders):
+            alone = self.encode(text[:border])
+            before = len(commonprefix([alone, ids]))
+            crossed += before < len(alone)
+            cuts.append(before if number % 2 else len(alone))
+        return ids, cuts, crossed
 
 
 def check_lengths(src_length: int, max_length: int) -> None:
@@ -56,10 +121,11 @@ def check_lengths(src_length: int, max_length: int) -> None:
 
 @dataclass(frozen=True)
 class Encoded:
-    """A dialogue as ids, and what had to be cut.
+    """A sample as ids, and what had to be cut.
 
-    labels: the ids of answers and their ends, IGNORED elsewhere; as long as ids, not shifted. not_learnt: answers that
-    count for nothing because the chat template changes them.
+    labels: the ids of answers and their ends, IGNORED elsewhere; as long as ids, not shifted. crossed: borders of
+    answers that lie within a token. counts: of its dialogue, as Rendered has them; those of a dialogue of several
+    samples are the first one's.
     """
 
     ids: list[int]
@@ -67,11 +133,13 @@ class Encoded:
     cut_prompts: int = 0
     cut_answers: int = 0
     dropped_turns: int = 0
-    not_learnt: int = 0
+    crossed: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
 
 
 def encode_dialogue(dialogue: Dialogue, encoding: Encoding) -> list[Encoded]:
-    """The samples of a dialogue, each of at most max_length ids: one, or one for each answer where there are marks.
+    """Return the samples of a dialogue, each of at most max_length ids: one, or more where the template changes what is
+    before an answer, or answers are encoded apart; none where no answer is trained on.
 
     A question longer than src_length keeps its end. The first answer is cut where it does not fit, and then has no
     end that could be learnt; a later turn that does not fit is dropped, and all after it.
@@ -84,19 +152,17 @@ def encode_dialogue(dialogue: Dialogue, encoding: Encoding) -> list[Encoded]:
 
 
 def encode_dialogues(dialogues: Iterable[Dialogue], encoding: Encoding) -> Iterator[list[Encoded] | DataError]:
-    """`encode_dialogue` of each, or what it raises."""
-    for dialogue, texts in rendered(dialogues, encoding):
-        if isinstance(texts, DataError):
-            yield texts
+    """Yield `encode_dialogue` of each, or what it raises."""
+    for _, found in rendered(dialogues, encoding):
+        if isinstance(found, DataError):
+            yield found
             continue
-        first, *others = _samples(texts, encoding)
-        yield [replace(first, not_learnt=len(dialogue.turns) - len(texts)), *others]
+        samples = [encoded for turns in found.samples for encoded in _samples(turns, encoding)]
+        yield [replace(samples[0], counts=found.counts), *samples[1:]] if samples else []
 
 
-def rendered(
-    dialogues: Iterable[Dialogue], encoding: Encoding
-) -> Iterator[tuple[Dialogue, list[tuple[str, str]] | DataError]]:
-    """Each dialogue with what Encoding.texts makes of it, some dialogues in each round trip."""
+def rendered(dialogues: Iterable[Dialogue], encoding: Encoding) -> Iterator[tuple[Dialogue, Rendered | DataError]]:
+    """Yield each dialogue with what Encoding.texts makes of it, some dialogues in each round trip."""
     for batch in _batches(dialogues):
         yield from zip(batch, encoding.texts(batch), strict=True)
 
@@ -105,7 +171,7 @@ def _batches(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
     batch, size = [], 0
     for dialogue in dialogues:
         batch.append(dialogue)
-        size += sum(len(turn.prompt) + len(turn.answer) for turn in dialogue.turns)
+        size += dialogue.size
         if len(batch) == BATCH or size > BATCH_CHARACTERS:
             yield batch
             batch, size = [], 0
@@ -113,37 +179,49 @@ def _batches(dialogues: Iterable[Dialogue]) -> Iterator[list[Dialogue]]:
         yield batch
 
 
-def _bare(dialogue: Dialogue) -> list[tuple[str, str]]:
-    texts = [(turn.prompt, turn.answer) for turn in dialogue.turns]
-    if dialogue.system:
-        texts[0] = (f"{dialogue.system}\n\n{texts[0][0]}", texts[0][1])
-    return texts
+def _bare(dialogue: Dialogue) -> Rendered | DataError:
+    if dialogue.has_tools or any(message.reasoning for message in dialogue.messages):
+        return DataError("the bare texts: tools and reasoning need a chat template. --chat_template NAME or FILE.")
+    trained = [message.trained for message in dialogue.messages if message.role == "assistant"]
+    if not all(trained):
+        return DataError("the bare texts: answers that are not trained on need a chat template.")
+    return Rendered([_bare_turns(dialogue)])
 
 
-def _samples(texts: list[tuple[str, str]], encoding: Encoding) -> list[Encoded]:
-    if not encoding.marks:
-        return [_encode(texts, encoding)]
-    before_answer = ["".join(before + after for before, after in texts[:number]) for number in range(len(texts))]
+def _bare_turns(dialogue: Dialogue) -> list[tuple[str, str]]:
+    """Return questions and answers in turn; the last answer may be missing, and is "" then."""
+    texts = [(message.role, message.text) for message in dialogue.messages]
+    system = texts.pop(0)[1] if texts[0][0] in ("system", "developer") else ""
+    said = [text for _, text in texts] + [""] * (len(texts) % 2)
+    said[0] = f"{system}\n\n{said[0]}" if system else said[0]
+    return list(zip(said[0::2], said[1::2], strict=True))
+
+
+def _samples(turns: list[tuple[str, str]], encoding: Encoding) -> list[Encoded]:
+    if not encoding.marks and not encoding.apart:
+        return [_encode(turns, encoding)]
+    before_answer = ["".join(before + after for before, after in turns[:number]) for number in range(len(turns))]
     return [
-        _encode([(said + before, after)], encoding) for said, (before, after) in zip(before_answer, texts, strict=True)
+        _encode([(said + before, after)], encoding) for said, (before, after) in zip(before_answer, turns, strict=True)
     ]
 
 
-def _encode(texts: list[tuple[str, str]], encoding: Encoding) -> Encoded:
+def _encode(turns: list[tuple[str, str]], encoding: Encoding) -> Encoded:
     ids = list(encoding.begin)
     labels = [IGNORED] * len(ids)
     cut_prompts = 0
-    for number, (before, after) in enumerate(texts):
-        prompt, answer = encoding.encode(before), encoding.answer(after, last=number == len(texts) - 1)
+    parts, crossed = encoding.parts(turns)
+    for number, (prompt, answer) in enumerate(parts):
+        answer = encoding.ended(answer, last=number == len(parts) - 1)
         room = encoding.src_length - (len(ids) if number == 0 else 0) - len(encoding.marks)
         kept = prompt[max(len(prompt) - room, 0) :]
         cut_prompts += len(kept) < len(prompt)
         kept += encoding.marks
         room = encoding.max_length - len(ids) - len(kept)
         if number > 0 and len(answer) > room:
-            return Encoded(ids, labels, cut_prompts, dropped_turns=len(texts) - number)
+            return Encoded(ids, labels, cut_prompts, dropped_turns=len(parts) - number, crossed=crossed)
         ids += kept + answer[:room]
         labels += [IGNORED] * len(kept) + answer[:room]
         if len(answer) > room:
-            return Encoded(ids, labels, cut_prompts, cut_answers=1, dropped_turns=len(texts) - 1)
-    return Encoded(ids, labels, cut_prompts)
+            return Encoded(ids, labels, cut_prompts, 1, len(parts) - 1, crossed)
+    return Encoded(ids, labels, cut_prompts, crossed=crossed)

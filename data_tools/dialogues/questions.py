@@ -6,18 +6,13 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_tools.dialogues.dialogue import Dialogue, RowError, Turn, find_schema
-from data_tools.dialogues.encoding import IGNORED, Encoding, encode_dialogue
+from data_tools.dialogues.dialogue import SCHEMAS, find_schema
+from data_tools.dialogues.encoding import IGNORED, Encoding
+from data_tools.dialogues.messages import Dialogue, RowError, plain_dialogue
 from data_tools.dialogues.rows import FAULTS_SHOWN, Fault, records
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import shown
 
-SOME_ANSWER = "?"  # stands where a model shall answer; it is not looked at
-ANSWERS = {"src": "tgt", "content": "summary", "instruction": "output"}  # key of the question -> of the answer
-CHATS = {  # key of the messages -> what is said last
-    "messages": {"role": "assistant", "content": SOME_ANSWER},
-    "conversations": {"from": "gpt", "value": SOME_ANSWER},
-}
 NO_LIMIT = 1 << 40
 
 
@@ -32,10 +27,7 @@ class Question:
 
 def text_question(text: str, system: str | None = None) -> Question:
     """Return the question of a text that is no row; with a system message in front, a chat."""
-    if system:
-        messages = [{"role": "system", "content": system}, {"role": "user", "content": text}]
-        return row_question({"messages": messages})
-    return Question({"src": text}, Dialogue((Turn(text, SOME_ANSWER),)), chat=False)
+    return Question({"src": text}, plain_dialogue((), system or "", text), chat=bool(system))
 
 
 def read_questions(file: str | Path, prompt_column: str | None = None) -> list[Question]:
@@ -60,36 +52,35 @@ def row_question(record: dict | str, prompt_column: str | None = None) -> Questi
         raise RowError(record)
     if prompt_column and prompt_column not in record:
         raise RowError(f"no key {prompt_column!r}, only {', '.join(map(shown, record)) or 'none'}")
-    completed = _completed({"src": record[prompt_column]} if prompt_column else record)
-    schema = find_schema([completed])
-    return Question(record, schema.read(completed), schema.chat)
-
-
-def _completed(row: dict) -> dict:
-    """The row with an answer to its last question."""
-    row = dict(row)
-    for key, answer in ANSWERS.items():
-        if isinstance(row.get(key), list):
-            answered = row[answer] if isinstance(row.get(answer), list) else []
-            row[answer] = answered[: len(row[key]) - 1] + [SOME_ANSWER]
-        elif key in row:
-            row[answer] = row.get(answer) or SOME_ANSWER
-    for key, answer in CHATS.items():
-        messages = row.get(key)
-        if isinstance(messages, list) and messages and _asks(messages[-1]):
-            row[key] = [*messages, answer]
-    return row
-
-
-def _asks(message: object) -> bool:
-    return isinstance(message, dict) and any(message.get(key) in ("user", "human") for key in ("role", "from"))
+    row = {"src": record[prompt_column]} if prompt_column else record
+    schema = next((schema for schema in SCHEMAS if schema.keys[0] in row), None) or find_schema([row])
+    assert schema.ask, "each of SCHEMAS asks"
+    return Question(record, schema.ask(row), schema.chat)
 
 
 def encode_question(dialogue: Dialogue, encoding: Encoding) -> tuple[list[int], bool]:
-    """(the ids before the last answer, as training has them; whether a question was cut)"""
-    *_, encoded = encode_dialogue(dialogue, replace(encoding, max_length=NO_LIMIT))
-    start, _ = last_answer(encoded.labels)
-    return encoded.ids[:start], encoded.cut_prompts > 0
+    """Return (the ids before the answer, as training has them; whether a question was cut). The last question keeps its
+    end where it is longer than src_length."""
+    ids = encoding.prompt(dialogue)
+    fixed = len(encoding.begin) + len(encoding.marks)
+    room = encoding.src_length - fixed + _said_before(dialogue, encoding, len(ids))
+    end = len(ids) - len(encoding.marks)
+    question = ids[len(encoding.begin) : end]
+    if len(question) <= room:
+        return ids, False
+    return [*encoding.begin, *question[len(question) - room :], *encoding.marks], True
+
+
+def _said_before(dialogue: Dialogue, encoding: Encoding, length: int) -> int:
+    """Return how many ids are of earlier turns, which are not cut. length: of the whole prompt."""
+    answers = [place for place, message in enumerate(dialogue.messages) if message.role == "assistant"]
+    if length <= encoding.src_length or not answers:
+        return 0
+    before = replace(dialogue, messages=dialogue.messages[: answers[-1] + 1])
+    [found] = encoding.texts([before])
+    if isinstance(found, DataError):
+        return 0
+    return sum(len(encoding.encode(text)) for turn in found.samples[-1] for text in turn)
 
 
 def last_answer(labels: list[int]) -> tuple[int, int]:

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic
 
-from data_tools.dialogues.dialogue import Dialogue, Entry, RowError, Schema, find_schema
+from data_tools.dialogues.dialogue import Entry, Schema, find_schema
+from data_tools.dialogues.messages import Dialogue, RowError
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import BOM, NotJson, not_utf8, parse_json
 from data_tools.formats.plural import plural

@@ -3,8 +3,9 @@
 import hashlib
 import itertools
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import add
 from typing import Any
@@ -18,30 +19,46 @@ from data_tools.formats.plural import plural
 SHOWN_OF = 100  # of so many first samples the shortest is shown
 
 
+COUNTS = {  # of template_worker.py: (name, what happens to these)
+    "switched_off": ("answer", "read and not trained on, as the data say"),
+    "not_last": ("earlier answer", "read and not trained on, by --train_on last"),
+    "empty_reasoning": (
+        "answer",
+        "without reasoning behind a block that the chat template opens: learnt with an empty one",
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Cuts:
-    """What did not fit into the lengths allowed."""
+    """What did not fit into the lengths allowed, and what else a user should know of the samples. crossed: borders of
+    answers that lie within a token; counts: of COUNTS."""
 
     prompts: int
     answers: int
     turns: int
-    not_learnt: int = 0  # earlier answers that the chat template changes: they are read alone
+    crossed: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
 
     def __add__(self, other: "Cuts") -> "Cuts":
         return Cuts(
             self.prompts + other.prompts,
             self.answers + other.answers,
             self.turns + other.turns,
-            self.not_learnt + other.not_learnt,
+            self.crossed + other.crossed,
+            self.counts + other.counts,
         )
 
     def __str__(self) -> str:
         """cut: 3 questions, 1 answer"""
         counts = [(self.prompts, "question"), (self.answers, "answer"), (self.turns, "later turn")]
         parts = [f"{count:,} {name}{'s' if count > 1 else ''}" for count, name in counts if count]
-        line = f"cut: {', '.join(parts)}" if parts else "nothing cut"
-        changed = f"; not learnt: {plural(self.not_learnt, 'earlier answer')} that the chat template changes"
-        return line + changed if self.not_learnt else line
+        lines = [f"cut: {', '.join(parts)}" if parts else "nothing cut"]
+        lines += [
+            f"{plural(self.counts[key], name)} {what}" for key, (name, what) in COUNTS.items() if self.counts[key]
+        ]
+        lines += [f"{plural(self.crossed, 'border')} of answers within a token"] if self.crossed else []
+        return "; ".join(lines)
 
 
 class DialogueDataset:
@@ -61,7 +78,8 @@ class DialogueDataset:
             sum(dialogue.cut_prompts for dialogue in dialogues),
             sum(dialogue.cut_answers for dialogue in dialogues),
             sum(dialogue.dropped_turns for dialogue in dialogues),
-            sum(dialogue.not_learnt for dialogue in dialogues),
+            sum(dialogue.crossed for dialogue in dialogues),
+            sum((Counter(dialogue.counts) for dialogue in dialogues), Counter()),
         )
 
     def identity(self) -> dict:

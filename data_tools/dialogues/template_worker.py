@@ -4,9 +4,16 @@ The template comes with a model that somebody else made. Jinja's sandbox keeps i
 endless loops and from texts that fill the memory. So the process limits itself: the kernel ends it after some seconds
 of processor time for a dialogue, and refuses it memory beyond a limit.
 
-The first line of the standard input is {"source", "tokens", "seconds", "bytes"}, each further one {"dialogues": [their
-messages, ...], "today"}. Each dialogue is answered by one line: {"turns": [[text before an answer, answer with what
-ends it], ...]} or {"error": reason}.
+The first line of the standard input is {"source", "tokens", "ends", "seconds", "bytes"}, each further one
+{"dialogues": [{"messages", "tools", "chat_template_kwargs", "trained"}, ...], "task", "today"}. Each dialogue is
+answered by one line, {"error": reason} or what the task asks for:
+
+    prompt      {"text": what the model reads before it answers}
+    all, last   {"samples": [[[text before an answer, answer with what ends it], ...], ...], "counts": {...}}
+
+Samples are as served: the text before an answer is the prompt that serving renders for it, and each answer that is
+trained on is in one sample. Answers share a sample as long as the template leaves them, and what is before them,
+as they are in later prompts. With "last" the last answer alone is trained on.
 
 The environment is that of transformers (utils/chat_template_utils.py, _compile_jinja_template), so that a template
 means the same here.
@@ -18,8 +25,9 @@ import resource
 import secrets
 import signal
 import sys
+from collections import Counter
 from collections.abc import Callable
-from itertools import accumulate
+from os.path import commonprefix
 
 from jinja2 import TemplateError, nodes
 from jinja2.exceptions import SecurityError
@@ -32,6 +40,7 @@ TRAINING_DAY = datetime.datetime(2024, 7, 26)
 NO_MEMORY = 3  # exit code where dialogues take more memory than the process may have
 TOO_MUCH = "it takes more memory than a template may"
 MARK = secrets.token_hex(16)  # stands around what {% generation %} encloses; no text of a dialogue can have it
+OPEN, CLOSE = "<think>", "</think>"
 
 
 class TemplateFault(Exception):
@@ -53,70 +62,203 @@ class Generation(Extension):
 
 
 class Renderer:
-    def __init__(self, source: str, tokens: dict[str, str]):
+    """ends: the texts that end an answer."""
+
+    def __init__(self, source: str, tokens: dict[str, str], ends: list[str]):
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
         )
         environment.filters["tojson"] = _tojson
         environment.globals |= {"raise_exception": _raise, "strftime_now": lambda form: self.day().strftime(form)}
         self.template = environment.from_string(source)
-        self.tokens = tokens
+        self.source, self.tokens, self.ends = source, tokens, ends
+        self.encloses = "endgeneration" in source
         self.today = False
 
     def day(self) -> datetime.datetime:
         return datetime.datetime.now() if self.today else TRAINING_DAY
 
-    def turns(self, messages: list[dict[str, str]]) -> list[tuple[str, str]]:
-        """An earlier answer that the template changes, as those do that drop reasoning, belongs to the text before the
-        next one: the model reads it, and does not learn it. The last one must be as it is."""
-        whole = self._render(messages)
-        plain = whole.replace(MARK, "")
-        answers = [message["content"].strip() for message in messages if message["role"] == "assistant"]
+    def prompt(self, dialogue: dict) -> str:
+        text = self._render(dialogue, dialogue["messages"], prompts=True).replace(MARK, "")
+        self._check_context(dialogue, dialogue["messages"], text)
+        return text
+
+    def samples(self, dialogue: dict, last: bool) -> dict:
+        """Return samples and counts of what a user should know."""
+        messages, counts = dialogue["messages"], Counter[str]()
+        answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
+        trained = [number for number in answers if dialogue["trained"][number]]
+        counts["switched_off"] = len(answers) - len(trained)
+        if not trained:
+            return {"samples": [], "counts": +counts}
+        turns = self._marked_turns(dialogue, answers, trained) if self.encloses else None
+        wanted = trained[-1:] if last else trained
+        counts["not_last"] = len(trained) - len(wanted)
+        if turns is None:
+            turns = {number: self._turn(dialogue, number, counts) for number in wanted}
+        self._check_context(dialogue, messages[: wanted[-1]], turns[wanted[-1]][0])
+        return {"samples": self._shared([turns[number] for number in wanted]), "counts": +counts}
+
+    def _shared(self, turns: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
+        """As few samples as hold each prompt and its answer as they are."""
+        samples = []
+        while turns:
+            *earlier, (prompt, answer) = turns
+            limit, parts, turns = len(prompt), [], []
+            for before, said in reversed(earlier):
+                end = len(commonprefix([before + said, prompt[:limit]]))
+                if end > len(before) and self._is_whole(said, end - len(before)):
+                    parts.insert(0, (len(before), end))
+                    limit = len(before)
+                else:
+                    turns.insert(0, (before, said))
+            sample, place = [], 0
+            for start, end in parts:
+                sample.append((prompt[place:start], prompt[start:end]))
+                place = end
+            samples.insert(0, [*sample, (prompt[place:], answer)])
+        return samples
+
+    def _is_whole(self, answer: str, length: int) -> bool:
+        """Return True if so many characters of an answer, as the last one, are the answer and an end of it."""
+        has_end = any(end in answer[:length] for end in self.ends) or not any(end in answer for end in self.ends)
+        rest = answer[length:]
+        for end in self.ends:
+            rest = rest.replace(end, "")
+        return has_end and not rest.strip()
+
+    def _marked_turns(self, dialogue: dict, answers: list[int], trained: list[int]) -> dict | None:
+        """Return each answer that {% generation %} encloses, with all text before it; None where the template changes
+        one of them, which is rendered by itself then."""
+        parts = self._render(dialogue, dialogue["messages"]).split(
+            MARK
+        )  # before, answer, before, answer, ..., the rest
+        if len(parts) != 2 * len(answers) + 1:
+            raise TemplateFault(
+                f"{{% generation %}} encloses {len(parts) // 2} texts of a dialogue with {len(answers)} answers"
+            )
+        turns = {}
+        for place, number in enumerate(answers):
+            turns[number] = "".join(parts[: 2 * place + 1]), parts[2 * place + 1]
+            if number in trained:
+                if _missing(dialogue["messages"][number], turns[number][1]):
+                    return None
+                _check_block(dialogue["messages"][number], turns[number][0])
+        return turns
+
+    def _turn(self, dialogue: dict, number: int, counts: Counter) -> tuple[str, str]:
+        """Return (the prompt that serving renders for an answer, the answer with what ends it)."""
+        message = dialogue["messages"][number]
+        prompt, answer, is_closed = self._answered(dialogue, number, message)
+        lost = _missing(message, answer)
+        if lost and message.get("reasoning_content") and CLOSE in self.source:  # a template without that key
+            inline = {key: value for key, value in message.items() if key != "reasoning_content"}
+            block = f"{OPEN}\n{message['reasoning_content']}\n{CLOSE}\n\n"
+            inline["content"] = block + (message["content"] or "")
+            prompt, answer, is_closed = self._answered(dialogue, number, inline)
+            lost = _missing(message, answer)
+        if lost and lost == message.get("reasoning_content"):
+            raise TemplateFault(f"it has no place for reasoning_content, such as {lost[:40]!r}")
+        if lost:
+            raise _left_out("assistant", lost)
+        counts["empty_reasoning"] += is_closed
+        return prompt, answer
+
+    def _answered(self, dialogue: dict, number: int, message: dict) -> tuple[str, str, bool]:
+        """Return (prompt, answer, whether the answer closes a block of reasoning that the prompt opens and the message
+        does not fill)."""
+        before = dialogue["messages"][:number]
+        if self.encloses:
+            *earlier, answer, _ = self._render(dialogue, [*before, message]).split(MARK)
+            _check_block(message, "".join(earlier))
+            return "".join(earlier), answer, False
+        prompt = self._render(dialogue, before, prompts=True)
+        _check_block(message, prompt)
+        whole = self._render(dialogue, [*before, message])
+        common = len(commonprefix([prompt, whole]))
+        opened, answer = prompt[common:].strip(), whole[common:]
+        is_closed = False
+        if opened == OPEN:
+            thought, _, text = _reasoning(message)
+            kept = text.strip() or answer
+            answer = f"{thought}\n{CLOSE}\n\n{answer[max(answer.find(kept), 0) :]}"
+            is_closed = not thought
+        elif opened or (common < len(prompt) and not prompt[:common].rstrip().endswith(OPEN)):
+            raise TemplateFault(
+                f"message {number + 1}, an answer, cannot be told from the text around it: without it, the template "
+                "writes another text before it. A template that encloses answers in {% generation %} and "
+                "{% endgeneration %} can be trained with"
+            )
+        return prompt, self._ended(answer, message), is_closed
+
+    def _ended(self, answer: str, message: dict) -> str:
+        """Return an answer up to its end, without what a template writes behind that, as some do the next turn."""
+        text = (message["content"] or "").strip()
+        start = answer.rfind(text) + len(text) if text else 0
+        places = [place + len(end) for end in self.ends if (place := answer.find(end, start)) >= 0]
+        return answer[: min(places)] if places and answer[min(places) :].strip() else answer
+
+    def _check_context(self, dialogue: dict, messages: list[dict], text: str) -> None:
+        """Raise TemplateFault where a text that the model should read is left out."""
+        plain = _squeezed(text)
         for message in messages:
-            if message["role"] != "assistant" and message["content"].strip() not in plain:
+            if message["role"] in ("system", "developer", "user") and _squeezed(message["content"]) not in plain:
                 raise _left_out(message["role"], message["content"])
-        spans = _marked_spans(whole, len(answers)) if MARK in whole else self._spans_by_prefixes(messages, whole)
-        turns, end, learnt = [], 0, False
-        for answer, span in zip(answers, spans, strict=True):
-            learnt = bool(span) and answer in plain[max(0, span[0] - len(answer) + 1) : span[1]]  # and ends in the span
-            if span and learnt:
-                turns.append((plain[end : span[0]], plain[slice(*span)]))
-                end = span[1]
-        if learnt:
-            return turns
-        if spans[-1] or answers[-1] not in plain:
-            raise _left_out("assistant", answers[-1])
+        for tool in dialogue.get("tools") or ():
+            if tool["function"]["name"] not in text:
+                raise TemplateFault(f"it leaves out the tools of the dialogue, such as {tool['function']['name']!r}")
+
+    def _render(self, dialogue: dict, messages: list[dict], prompts: bool = False) -> str:
+        if "tool" not in self.source and any(one["role"] == "tool" or one.get("tool_calls") for one in messages):
+            raise TemplateFault("it has no place for calls of tools and their results")
+        if "developer" not in self.source:
+            messages = [one | {"role": "system"} if one["role"] == "developer" else one for one in messages]
+        values = {"messages": messages, "tools": dialogue.get("tools"), "documents": None}
+        values |= {"add_generation_prompt": prompts} | self.tokens | dialogue.get("chat_template_kwargs", {})
+        try:
+            return self.template.render(values)
+        except TypeError:  # some templates write arguments as the text that a server returns them as
+            return self.template.render(values | {"messages": [_with_text_arguments(one) for one in messages]})
+
+
+def _with_text_arguments(message: dict) -> dict:
+    calls = [
+        call | {"function": call["function"] | {"arguments": _tojson(call["function"]["arguments"])}}
+        for call in message.get("tool_calls", ())
+    ]
+    return message | {"tool_calls": calls} if calls else message
+
+
+def _check_block(message: dict, prompt: str) -> None:
+    """Raise TemplateFault for reasoning behind a block that the prompt has closed: nothing like it is served."""
+    if prompt.rstrip().endswith(CLOSE) and (message.get("reasoning_content") or CLOSE in (message["content"] or "")):
         raise TemplateFault(
-            f"answer {len(answers)} cannot be told from the text around it: the dialogue up to it is rendered in "
-            "another way alone than as a part of the whole. A template that encloses answers in {% generation %} and "
-            "{% endgeneration %} can be trained with"
+            "it closes the block of reasoning before the answer, which brings reasoning of its own. --chat_template "
+            "qwen3_thinking, or the model's own template, leaves the block to the answer; or leave such rows out"
         )
 
-    def _spans_by_prefixes(self, messages: list[dict[str, str]], whole: str) -> list[tuple[int, int] | None]:
-        """Where each answer stands: behind the text up to its question, as it is rendered for a model to go on. None
-        where the whole does not have that text."""
-        spans, end = [], 0
-        for number, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
-            prompt = self._render(messages[:number], with_generation_prompt=True)
-            answered = self._render(messages[: number + 1])
-            is_clear = whole.startswith(answered) and answered.startswith(prompt) and len(prompt) >= end
-            spans.append((len(prompt), len(answered)) if is_clear else None)
-            end = len(answered) if is_clear else end
-        return spans
 
-    def _render(self, messages: list[dict[str, str]], with_generation_prompt: bool = False) -> str:
-        return self.template.render(messages=messages, add_generation_prompt=with_generation_prompt, **self.tokens)
+def _reasoning(message: dict) -> tuple[str, str, str]:
+    """Return (reasoning of a message, "" or what closes it, the text behind it)."""
+    content = message["content"] or ""
+    if message.get("reasoning_content"):
+        return message["reasoning_content"].strip("\n"), CLOSE, content
+    thought, closes, text = content.rpartition(CLOSE)
+    return thought.partition(OPEN)[2].strip("\n") if OPEN in thought else thought.strip("\n"), closes, text
 
 
-def _marked_spans(whole: str, answers: int) -> list[tuple[int, int]]:
-    """Where the answers stand in the text without marks."""
-    parts = whole.split(MARK)  # before, answer, before, answer, ..., what follows the last answer
-    if len(parts) != 2 * answers + 1:
-        raise TemplateFault(f"{{% generation %}} encloses {len(parts) // 2} texts of a dialogue with {answers} answers")
-    ends = list(accumulate(map(len, parts)))
-    return list(zip(ends[0:-1:2], ends[1::2], strict=True))
+def _missing(message: dict, answer: str) -> str:
+    """Return the first text or name of a call that an answer should have and has not, but for space; else ""."""
+    plain = _squeezed(answer)
+    content = (message["content"] or "").replace(CLOSE, OPEN).split(OPEN)
+    names = [call["function"]["name"] for call in message.get("tool_calls", ())]
+    wanted = [message.get("reasoning_content", ""), *content, *names]
+    missing = next((text for text in wanted if _squeezed(text) not in plain), "")
+    return message["content"] if missing and missing in content else missing
+
+
+def _squeezed(text: str | None) -> str:
+    return "".join((text or "").split())
 
 
 def _left_out(role: str, text: str) -> TemplateFault:
@@ -151,7 +293,7 @@ def main() -> None:
     renderer, fault = None, None
     signal.setitimer(signal.ITIMER_PROF, first["seconds"])
     try:
-        renderer = Renderer(first["source"], first["tokens"])
+        renderer = Renderer(first["source"], first["tokens"], first["ends"])
     except Exception as error:  # an error of a template is reported, never raised
         fault = _reason(error)
     for line in sys.stdin.buffer:
@@ -160,12 +302,15 @@ def main() -> None:
             request = json.loads(line)
         except MemoryError:
             sys.exit(NO_MEMORY)
-        for messages in request["dialogues"]:
+        task = request["task"]
+        for dialogue in request["dialogues"]:
             signal.setitimer(signal.ITIMER_PROF, first["seconds"])
             try:
                 if renderer:
                     renderer.today = request["today"]
-                    text = json.dumps({"turns": renderer.turns(messages)})
+                    is_prompt = task == "prompt"
+                    found = renderer.prompt(dialogue) if is_prompt else renderer.samples(dialogue, task == "last")
+                    text = json.dumps({"text": found} if is_prompt else found)
                 else:
                     text = json.dumps({"error": fault})
             except Exception as error:

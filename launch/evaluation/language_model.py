@@ -18,9 +18,8 @@ from typing import Any
 from lm_eval.api.model import TemplateLM
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from data_tools.dialogues.dialogue import Dialogue, Turn
 from data_tools.dialogues.encoding import Encoding
-from data_tools.dialogues.questions import SOME_ANSWER
+from data_tools.dialogues.messages import Dialogue, Message
 from data_tools.formats.benchmarks.files import PLACE
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import shown
@@ -75,26 +74,14 @@ class Model(TemplateLM):
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """The text before an answer, which begins as the last message says where none is asked for."""
-        turns: list[Turn] = []
-        system = prefix = question = ""
+        messages: list[Message] = []
         for message in chat_history:
             role, text = message["role"], message["content"]
-            if role == "system":
-                system = text
-            elif role == "user":
-                question += text  # lm-eval joins what is said twice in a row
-            else:
-                turns.append(Turn(question, text))
-                question = ""
-        if add_generation_prompt:
-            turns.append(Turn(question, SOME_ANSWER))
-        else:
-            turns[-1], prefix = Turn(turns[-1].prompt, SOME_ANSWER), turns[-1].answer
-        [found] = self.encoding.texts([Dialogue(tuple(turns), system=system)])
-        if isinstance(found, DataError):
-            raise found
-        *examples, (before, _) = found
-        return "".join(text for example in examples for text in example) + before + prefix
+            if messages and messages[-1].role == role:  # lm-eval joins what is said twice in a row
+                text = messages.pop().text + text
+            messages.append(Message(role, text))
+        prefix = "" if add_generation_prompt else messages.pop().text
+        return self.encoding.prompt_text(Dialogue(tuple(messages))) + prefix
 
     # ---- what lm-eval asks for
 

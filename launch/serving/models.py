@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import paddle
 from paddlenlp.generation import LogitsProcessor
 
-from data_tools.dialogues.dialogue import RowError
+from data_tools.dialogues.messages import RowError
 from data_tools.dialogues.questions import NO_LIMIT, Question, encode_question, row_question, text_question
 from data_tools.formats.errors import DataError
 from launch.adapters.adapter_files import load_adapter

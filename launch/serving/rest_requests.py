@@ -321,7 +321,7 @@ class Message(Fields):
         return self
 
     def turn(self) -> dict:
-        """As data_tools/dialogues/dialogue.py has messages."""
+        """As data_tools/dialogues/messages.py has messages."""
         text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
         return {"role": "system" if self.role == "developer" else self.role, "content": text}
 

@@ -159,8 +159,10 @@ def _texts(rows: Rows, encoding: Encoding) -> list[list[list[dict]]]:
     samples = []
     for entry in rows.entries[:SHOWN]:
         dialogues = entry.dialogues() if isinstance(entry, Preference) else [entry]
-        texts = [found for _, found in rendered(dialogues, encoding) if not isinstance(found, DataError)]
-        samples.append([_of_turns(turns, isinstance(entry, Preference)) for turns in texts])
+        how = replace(encoding, last=isinstance(entry, Preference))
+        texts = [found for _, found in rendered(dialogues, how) if not isinstance(found, DataError)]
+        turns = [turns for found in texts for turns in found.samples]
+        samples.append([_of_turns(one, isinstance(entry, Preference)) for one in turns])
     return samples
 
 

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from data_tools.dialogues.chat_template import ChatTemplate, directory_template
 from data_tools.dialogues.datasets import Columns, survey
-from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.messages import plain_dialogue
 from data_tools.dialogues.questions import read_questions
 from data_tools.formats.benchmarks.files import find_form, read_benchmark
 from data_tools.formats.benchmarks.published import FORMS as BENCHMARKS
@@ -83,8 +83,8 @@ def test_dialogues(tmp_path, count):
     def read(file: Path) -> None:
         found = survey(str(file), ("train",), Columns(), max_broken_rows=100)
         for dialogue in (one for source in found.train for rows in source for one in rows.entries):
-            assert dialogue.turns and all(turn.answer for turn in dialogue.turns)
-            (dialogue.system + "".join(turn.prompt + turn.answer for turn in dialogue.turns)).encode()
+            assert all(one.text or one.tool_calls for one in dialogue.messages if one.role == "assistant")
+            "".join(message.text for message in dialogue.messages).encode()
 
     contents = lines() | st.lists(rows(), max_size=4).map(dumped)
     try_all(count, tmp_path / "train.json", contents, read, read_questions)
@@ -263,13 +263,13 @@ def test_configurations_of_tokenizers(tmp_path, count):
     "count", [6, pytest.param(40, marks=pytest.mark.long), pytest.param(200, marks=pytest.mark.nightly)]
 )
 def test_chat_templates(count):
-    dialogue = Dialogue((Turn("why?", "so."), Turn("and?", "no.")), "scene")
+    dialogue = plain_dialogue((("why?", "so."), ("and?", "no.")), "scene")
 
     @cases(count)
     @given(st.lists(st.sampled_from(FRAGMENTS), max_size=8).map("".join))
     def render(source: str):
         try:
-            turns = ChatTemplate(source, "mine").render(dialogue)
+            *_, turns = ChatTemplate(source, "mine").render(dialogue).samples
         except DataError as error:
             assert str(error).startswith("mine: ")
         else:

@@ -7,12 +7,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data_tools.dialogues.dialogue import Turn
-from data_tools.formats.preferences.forms import Preference, PreferenceColumns
+from data_tools.formats.preferences.forms import PreferenceColumns
 from data_tools.preference import row_of
 from tests.data_tools.dialogues.test_dialogue import said
 from tests.data_tools.dialogues.test_encoding import encoding
-from tests.data_tools.formats.preferences.test_forms import FORMS, ULTRAFEEDBACK
+from tests.data_tools.formats.preferences.test_forms import FORMS, ULTRAFEEDBACK, preference
 
 
 def pairs(count: int) -> list[dict]:
@@ -21,10 +20,10 @@ def pairs(count: int) -> list[dict]:
 
 @pytest.mark.parametrize("chat", [False, True])
 def test_a_written_row_is_read_as_the_same(write_rows, chat):
-    preferences = [form[2] for form in FORMS] + [Preference((Turn("P", "O"),), "Q", "S", None, "A")]
-    for preference in preferences:
-        again = PreferenceColumns().read(write_rows("a.json", [json.loads(row_of(preference, chat))]))
-        assert again.entries == [preference] and again.schema.chat == chat
+    preferences = [form[2] for form in FORMS] + [preference("Q", None, "A", [("P", "O")], "S")]
+    for one in preferences:
+        again = PreferenceColumns().read(write_rows("a.json", [json.loads(row_of(one, chat))]))
+        assert again.entries == [one] and again.schema.chat == chat
 
 
 def test_check(command, write_rows, tokenizer_dir):
@@ -90,11 +89,11 @@ def test_split_keeps_a_prompt_on_one_side(command, write_rows, tmp_path):
     assert (done.returncode, done.stderr) == (0, "") and "1 repeated rows dropped" in done.stdout
     sides = [PreferenceColumns().read(tmp_path / "out" / name).entries for name in ("train.json", "dev.json")]
     assert sum(map(len, sides)) == 400 and 40 < len(sides[1]) < 140
-    questions = [{one.question for one in side} for side in sides]
+    questions = [{one.prompt.messages[-1].text for one in side} for side in sides]
     assert not questions[0] & questions[1]
     again = tmp_path / "again"
     command("preference", "split", "--input", file, "--output", again, "--dev_percent", 20, "--seed", 1)
-    assert {one.question for one in PreferenceColumns().read(again / "dev.json").entries} != questions[1]
+    assert {one.prompt.messages[-1].text for one in PreferenceColumns().read(again / "dev.json").entries} != questions[1]
 
 
 def test_convert_makes_messages_of_parquet(command, tmp_path):

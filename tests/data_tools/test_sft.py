@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from data_tools.dialogues.chat_template import ChatTemplate
-from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.messages import plain_dialogue
 from data_tools.dialogues.rows import read_rows
 from data_tools.formats.errors import DataError
 from data_tools.sft import read_dialogues, report_lengths
@@ -47,7 +47,7 @@ def test_each_form_becomes_one_that_training_reads(write_rows, row, written):
 def test_a_question_with_all_its_answers_is_on_one_side(write_rows):
     rows = [{"content": f"question {i % 400}", "summary": f"answer {i}"} for i in range(1200)]
     sides = read(write_rows("a.json", rows), dev_percent=20)
-    questions = [{dialogue.turns[0].prompt for dialogue in side.values()} for side in (sides.train, sides.dev)]
+    questions = [{dialogue.messages[0].text for dialogue in side.values()} for side in (sides.train, sides.dev)]
     assert not questions[0] & questions[1]
     assert len(sides.train) + len(sides.dev) == 1200 and 0.15 < len(sides.dev) / 1200 < 0.25
     fewer = read(write_rows("b.json", rows[:300]), dev_percent=20)
@@ -81,7 +81,7 @@ def test_lengths_against_limits(write_rows, tokenizer_dir):
     assert "cut: 1 question, " in told and "beyond --max_length" in told
     assert "nothing is cut from --max_length" in told
     template = ChatTemplate("{% for m in messages %}{{ m.content.split('</think>')[-1] }}{% endfor %}", "mine")
-    dialogues = [Dialogue((Turn("q", answer),)) for answer in ("a", "<think>x</think>b", "c")]
+    dialogues = [plain_dialogue((("q", answer),)) for answer in ("a", "<think>x</think>b", "c")]
     told = lengths(dialogues, tokenizer_dir, template)
     assert told.startswith("1 that training will refuse, the first: mine: it leaves out or changes the assistant text")
     assert "100.0%" in told and "nothing cut" in told

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from data_tools.dialogues.chat_template import directory_template
-from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.messages import plain_dialogue
 from launch.families.arithmetic import lora_parameters, prefix_parameters
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
@@ -194,7 +194,7 @@ def test_chats_take_the_template_of_the_models_family_and_it_is_saved(runs):
     assert "chat template: llama (of the model's family)\na sample; what is learnt stands in [[ ]]:\n" in run.stdout
     saved = directory_template(run.output)
     assert saved.trained and "[INST]" in saved.source
-    [[(before, after)]] = [saved.render(Dialogue((Turn("Q", "A"),)))]
+    [[(before, after)]] = saved.render(plain_dialogue((("Q", "A"),))).samples
     assert (before, after) == ("<s>[INST] Q [/INST]", " A </s>")
 
 

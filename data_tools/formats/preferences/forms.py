@@ -30,21 +30,18 @@ from math import isfinite
 from typing import Any
 
 from data_tools.dialogues.dialogue import (
-    MESSAGE_ROLES,
-    SHAREGPT_ROLES,
-    Dialogue,
-    RowError,
+    SPOKEN,
     Schema,
-    Turn,
     alpaca_dialogue,
     best_schema,
-    dialogue_of,
+    listed,
     one_text,
     optional_text,
+    sharegpt_messages,
     spoken_dialogue,
     texts_at,
-    value_at,
 )
+from data_tools.dialogues.messages import Dialogue, Message, RowError, checked, plain_dialogue, value_at
 from data_tools.dialogues.rows import Rows, read_entries
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import shown
@@ -56,26 +53,27 @@ COLUMNS = ("prompt_column", "chosen_column", "rejected_column")
 
 @dataclass(frozen=True)
 class Preference:
-    """A prompt, which is a question after earlier turns, and its responses. chosen, rejected: both of a pair; of a
-    single response one is None."""
+    """A dialogue up to what is answered, and its responses. chosen, rejected: both of a pair; of a single response one
+    is None."""
 
-    turns: tuple[Turn, ...]
-    question: str
-    system: str
-    chosen: str | None
-    rejected: str | None
+    prompt: Dialogue
+    chosen: Message | None
+    rejected: Message | None
 
     @property
     def is_pair(self) -> bool:
         return self.chosen is not None and self.rejected is not None
 
     @property
-    def responses(self) -> list[str]:
+    def responses(self) -> list[Message]:
         return [response for response in (self.chosen, self.rejected) if response is not None]
 
     def dialogues(self) -> list[Dialogue]:
         """The dialogue that each response makes."""
-        return [Dialogue((*self.turns, Turn(self.question, response)), self.system) for response in self.responses]
+        return [
+            replace(self.prompt, messages=(*self.prompt.messages, replace(response, trained=True)))
+            for response in self.responses
+        ]
 
 
 @dataclass(frozen=True)
@@ -120,27 +118,22 @@ class PreferenceColumns:
 
 def of_pair(chosen: Dialogue, rejected: Dialogue) -> Preference:
     """Two dialogues that differ in their last answer alone. Raises RowError where they do not."""
-    for name, dialogue in (("chosen", chosen), ("rejected", rejected)):
-        if not dialogue.turns[-1].answer.strip():
-            raise RowError(f"an empty {name} response")
     if _prompt(chosen) != _prompt(rejected):
         raise RowError("chosen and rejected differ before their last message, which alone may differ")
-    response, other = chosen.turns[-1].answer, rejected.turns[-1].answer
-    if response.strip() == other.strip():
+    response, other = chosen.messages[-1], rejected.messages[-1]
+    if replace(response, content=response.text.strip()) == replace(other, content=other.text.strip()):
         raise RowError("chosen and rejected are the same")
-    return Preference(*_prompt(chosen), response, other)
+    return Preference(_prompt(chosen), response, other)
 
 
 def of_single(dialogue: Dialogue, desired: bool) -> Preference:
-    """A dialogue whose last answer is desired or not. Raises RowError where that is empty."""
-    response = dialogue.turns[-1].answer
-    if not response.strip():
-        raise RowError("an empty response")
-    return Preference(*_prompt(dialogue), *((response, None) if desired else (None, response)))
+    """A dialogue whose last answer is desired or not."""
+    response = dialogue.messages[-1]
+    return Preference(_prompt(dialogue), *((response, None) if desired else (None, response)))
 
 
-def _prompt(dialogue: Dialogue) -> tuple[tuple[Turn, ...], str, str]:
-    return dialogue.turns[:-1], dialogue.turns[-1].prompt, dialogue.system
+def _prompt(dialogue: Dialogue) -> Dialogue:
+    return replace(dialogue, messages=dialogue.messages[:-1])
 
 
 def _both(read: Callable[[dict, str], Dialogue]) -> Callable[[dict], Preference]:
@@ -150,7 +143,9 @@ def _both(read: Callable[[dict, str], Dialogue]) -> Callable[[dict], Preference]
 
 def _texts(row: dict, prompt: str, chosen: str, rejected: str) -> Preference:
     system = optional_text(row, "system")
-    return of_pair(*(dialogue_of([(one_text(row, prompt), one_text(row, key))], system) for key in (chosen, rejected)))
+    return of_pair(
+        *(plain_dialogue([(one_text(row, prompt), one_text(row, key))], system) for key in (chosen, rejected))
+    )
 
 
 def _with_prompt(row: dict, key: str) -> Dialogue:
@@ -161,15 +156,14 @@ def _with_prompt(row: dict, key: str) -> Dialogue:
     if isinstance(prompt, str):  # a copy of what messages hold themselves, or all that is before the response
         prompt = [{"role": "user", "content": prompt}] if len(said) == 1 else []
     whole = said if said[: len(prompt)] == prompt else [*prompt, *said]
-    return spoken_dialogue({"system": row.get("system"), key: whole}, key, "role", "content", MESSAGE_ROLES)
+    return spoken_dialogue(row, whole)
 
 
 def _sharegpt(row: dict, key: str) -> Dialogue:
     before, said = value_at(row, "conversations"), _listed(value_at(row, key))
     if not isinstance(before, list) or not isinstance(said, list):
         raise RowError(f"'conversations' or {key!r} is not a list of messages: {shown(row)}")
-    whole = {"system": row.get("system"), key: [*before, *said]}
-    return spoken_dialogue(whole, key, "from", "value", SHAREGPT_ROLES)
+    return spoken_dialogue(row, sharegpt_messages(listed({key: [*before, *said]}, key)))
 
 
 def _listed(messages: Any) -> Any:
@@ -181,7 +175,7 @@ def _anthropic(row: dict, key: str) -> Dialogue:
     speakers, said = parts[0::2], [text.strip() for text in parts[1::2]]
     if before.strip() or speakers != ["Human", "Assistant"] * (len(speakers) // 2):
         raise RowError(f"{key!r}: Human and Assistant do not take turns, ending with the Assistant")
-    return dialogue_of(zip(said[0::2], said[1::2], strict=True))
+    return plain_dialogue(zip(said[0::2], said[1::2], strict=True))
 
 
 def _implicit(row: dict) -> Preference:
@@ -207,7 +201,7 @@ def _sorted(row: dict) -> Preference:
     if len(responses) != len(order) or len(responses) not in (1, 2):
         raise RowError(f"{len(responses)} texts at 'response' and {len(order)} at 'sort', expected two of each, or one")
     system = optional_text(row, "system")
-    dialogues = [dialogue_of(zip(questions, [*answers, text], strict=True), system) for text in responses]
+    dialogues = [plain_dialogue(zip(questions, [*answers, text], strict=True), system) for text in responses]
     if len(order) == 1:
         return of_single(dialogues[0], _truth("sort", order[0]))
     if order[0] == order[1]:
@@ -223,20 +217,21 @@ def _is_finite(number: object) -> bool:
 def _labeled(row: dict) -> Preference:
     completion, prompt = value_at(row, "completion"), value_at(row, "prompt")
     if isinstance(completion, str) and isinstance(prompt, str):
-        dialogue = dialogue_of([(one_text(row, "prompt"), one_text(row, "completion"))], optional_text(row, "system"))
+        dialogue = plain_dialogue(
+            [(one_text(row, "prompt"), one_text(row, "completion"))], optional_text(row, "system")
+        )
     else:
         dialogue = _with_prompt(row, "completion")
     return of_single(dialogue, _truth("label", value_at(row, "label")))
 
 
 def _messages(row: dict) -> Dialogue:
-    return spoken_dialogue(row, "messages", "role", "content", MESSAGE_ROLES)
+    return spoken_dialogue(row, listed(row, "messages"))
 
 
 def _swift(row: dict) -> Preference:
-    chosen, rejected = _messages(row), one_text(row, "rejected_response")
-    *earlier, last = chosen.turns
-    return of_pair(chosen, replace(chosen, turns=(*earlier, replace(last, answer=rejected))))
+    chosen, rejected = _messages(row), Message("assistant", one_text(row, "rejected_response"))
+    return of_pair(chosen, checked(replace(chosen, messages=(*chosen.messages[:-1], rejected))))
 
 
 def _truth(key: str, value: object) -> bool:
@@ -268,8 +263,15 @@ FORMS = (
     Form("prompt/chosen/rejected", PAIR, False, lambda row: _texts(row, *PAIR), also=_has_text),
     Form("src/response/sort", ("src", "response", "sort"), False, _sorted, ("tgt", "system")),
     Form("prompt/completion/label", SINGLE, False, _labeled, also=_has_text),
-    Form("prompt/completion/label messages", SINGLE, True, _labeled, also=_has_messages),
-    Form("conversations/chosen/rejected", ("conversations", *PAIR[1:]), True, _both(_sharegpt), also=_has_messages),
+    Form("prompt/completion/label messages", SINGLE, True, _labeled, SPOKEN, also=_has_messages),
+    Form(
+        "conversations/chosen/rejected",
+        ("conversations", *PAIR[1:]),
+        True,
+        _both(_sharegpt),
+        SPOKEN,
+        also=_has_messages,
+    ),
     Form(
         "instruction/chosen/rejected",
         ("instruction", *PAIR[1:]),
@@ -278,14 +280,15 @@ FORMS = (
         ("input", "history", "system"),
         also=_has_text,
     ),
-    Form("messages/rejected_response", ("messages", "rejected_response"), True, _swift),
+    Form("messages/rejected_response", ("messages", "rejected_response"), True, _swift, SPOKEN),
     Form(
         "messages/label",
         ("messages", "label"),
         True,
         lambda row: of_single(_messages(row), _truth("label", value_at(row, "label"))),
+        SPOKEN,
     ),
-    Form("chosen/rejected messages", PAIR[1:], True, _both(_with_prompt), ("prompt", "system"), also=_has_messages),
+    Form("chosen/rejected messages", PAIR[1:], True, _both(_with_prompt), ("prompt", *SPOKEN), also=_has_messages),
     Form("chosen/rejected of Anthropic", PAIR[1:], True, _both(_anthropic), (), also=_is_anthropic),
     Form("chosen/rejected", PAIR[1:], False, _implicit, also=_has_no_other_text),
 )

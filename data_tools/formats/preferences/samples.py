@@ -8,13 +8,16 @@ dropped.
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import chain
 from operator import add
+from os.path import commonprefix
 from typing import NamedTuple
 
 import numpy as np
 
+from data_tools.dialogues.chat_template import Rendered
 from data_tools.dialogues.encoding import Encoding, rendered
 from data_tools.dialogues.samples import flat, pack
 from data_tools.formats.errors import DataError
@@ -70,7 +73,7 @@ def encode_preferences(
 ) -> Iterator[EncodedPreference | DataError]:
     """The ids of each, or why the chat template has none."""
     dialogues = (dialogue for preference in preferences for dialogue in preference.dialogues())
-    texts = (found for _, found in rendered(dialogues, encoding))
+    texts = (found for _, found in rendered(dialogues, replace(encoding, last=True)))
     for preference in preferences:
         found = [next(texts) for _ in preference.responses]
         try:
@@ -79,21 +82,23 @@ def encode_preferences(
             yield error
 
 
-def _encode(found: list[list[tuple[str, str]] | DataError], encoding: Encoding, desired: bool) -> EncodedPreference:
-    turns = []
+def _encode(found: list[Rendered | DataError], encoding: Encoding, desired: bool) -> EncodedPreference:
+    both = []
     for one in found:
         if isinstance(one, DataError):
             raise one
-        turns.append(one)
-    *earlier, (question, _) = turns[0]
-    if any((*others, before) != (*earlier, question) for *others, (before, _) in turns):
+        both.append(one.samples[-1])
+    *earlier, (question, _) = both[0]
+    if any((*others, before) != (*earlier, question) for *others, (before, _) in both):
         origin = encoding.template.origin if encoding.template else "the bare texts"
         raise DataError(f"{origin}: the text before the response depends on the response, so the two do not share it.")
-    prompt = []
-    for before, answer in earlier:
-        prompt += encoding.encode(before) + encoding.answer(answer, last=False)
-    prompt += encoding.encode(question)
-    responses = [encoding.answer(answer, last=True) for *_, (_, answer) in turns]
+    parts = [encoding.parts(turns)[0] for turns in both]
+    prompt, *others = ([*chain.from_iterable(_earlier(one, encoding)), *one[-1][0]] for one in parts)
+    responses = [encoding.ended(one[-1][1], last=True) for one in parts]
+    for number, other in enumerate(others, 1):  # a token across the border may hold something of the responses
+        same = len(commonprefix([prompt, other]))
+        responses[0], responses[number] = prompt[same:] + responses[0], other[same:] + responses[number]
+        prompt = prompt[:same]
     if not encoding.begin and not prompt:
         raise DataError("an empty prompt, and the tokenizer begins no text with a special token.")
     whole = (len(encoding.begin) + len(prompt), *map(len, responses))
@@ -101,6 +106,13 @@ def _encode(found: list[list[tuple[str, str]] | DataError], encoding: Encoding, 
     prompt = [*encoding.begin, *prompt[max(len(prompt) - allowed, 0) :]]
     room = encoding.max_length - len(prompt)
     return EncodedPreference(prompt, [ids[:room] for ids in responses], desired, whole)
+
+
+def _earlier(parts: list[tuple[list[int], list[int]]], encoding: Encoding) -> Iterator[list[int]]:
+    """Yield the ids of earlier turns of bare texts, which a template's last answer has none of."""
+    for question, answer in parts[:-1]:
+        yield question
+        yield encoding.ended(answer, last=False)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ import json
 import pytest
 
 from data_tools.dialogues.chat_template import load_template
-from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.messages import plain_dialogue
 from data_tools.formats.errors import DataError
 from tests.data_tools.conftest import ROOT
 
 SHIPPED = {file.stem: file for file in (ROOT / "launch" / "families" / "chat_templates").glob("*.json")}
-TWO = Dialogue((Turn("Q", "A"), Turn("R", "B")))
+TURNS = ("Q", "A"), ("R", "B")
+TWO = plain_dialogue(TURNS)
 ASKED, EMPTY = "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n", "<think>\n\n</think>\n\n"
 THOUGHT = "<think>\nx\n</think>\n\nA"
 
@@ -21,7 +22,7 @@ THOUGHT = "<think>\nx\n</think>\n\nA"
         ("llama", TWO, [("<s>[INST] Q [/INST]", " A </s>"), ("<s>[INST] R [/INST]", " B </s>")]),
         (
             "llama",
-            Dialogue(TWO.turns, system="Be brief."),
+            plain_dialogue(TURNS, system="Be brief."),
             [
                 ("<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nQ [/INST]", " A </s>"),
                 ("<s>[INST] R [/INST]", " B </s>"),
@@ -30,24 +31,24 @@ THOUGHT = "<think>\nx\n</think>\n\nA"
         # braces of users are text
         (
             "llama",
-            Dialogue((Turn("{{ 7 * 7 }}", "{% if %}"),)),
+            plain_dialogue((("{{ 7 * 7 }}", "{% if %}"),)),
             [("<s>[INST] {{ 7 * 7 }} [/INST]", " {% if %} </s>")],
         ),
         # as the template of its tokenizers with enable_thinking off and on
-        ("qwen3", Dialogue((Turn("Q", "A"),)), [(f"{ASKED}{EMPTY}", "A<|im_end|>\n")]),
-        ("qwen3_thinking", Dialogue((Turn("Q", "A"),)), [(ASKED, f"{EMPTY}A<|im_end|>\n")]),
-        ("qwen3_thinking", Dialogue((Turn("Q", THOUGHT),)), [(ASKED, f"{THOUGHT}<|im_end|>\n")]),
+        ("qwen3", plain_dialogue((("Q", "A"),)), [(f"{ASKED}{EMPTY}", "A<|im_end|>\n")]),
+        ("qwen3_thinking", plain_dialogue((("Q", "A"),)), [(ASKED, f"{EMPTY}A<|im_end|>\n")]),
+        ("qwen3_thinking", plain_dialogue((("Q", THOUGHT),)), [(ASKED, f"{THOUGHT}<|im_end|>\n")]),
     ],
 )
 def test_a_dialogue_in_a_shipped_template(name, dialogue, rendered):
-    assert load_template(SHIPPED[name]).render(dialogue) == rendered
+    assert load_template(SHIPPED[name]).render(dialogue).samples == [rendered]
 
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_no_shipped_template_loses_a_text_and_the_last_question_is_asked_as_in_training(name):
     """What predict will render by `query` is what stood before an answer in training."""
-    dialogue = Dialogue((Turn("first?", "one."), Turn("second?", "two.")), system="scene")
-    rendered = load_template(SHIPPED[name]).render(dialogue)
+    dialogue = plain_dialogue((("first?", "one."), ("second?", "two.")), system="scene")
+    [rendered] = load_template(SHIPPED[name]).render(dialogue).samples
     text = "".join(before + after for before, after in rendered)
     places = [text.index(part) for part in ("scene", "first?", "one.", "second?", "two.")]
     assert places == sorted(places)

@@ -2,11 +2,13 @@
 
 import pytest
 
-from data_tools.dialogues.dialogue import Dialogue, RowError, Turn, find_schema
+from data_tools.dialogues.dialogue import find_schema
+from data_tools.dialogues.messages import RowError, plain_dialogue
 from data_tools.formats.errors import DataError
 
-ONE = Dialogue((Turn("Q", "A"),))
-TWO = Dialogue((Turn("Q", "A"), Turn("R", "B")), system="S")
+ONE = plain_dialogue((("Q", "A"),))
+TWO_TURNS = ("Q", "A"), ("R", "B")
+TWO = plain_dialogue(TWO_TURNS, system="S")
 SHAREGPT = {"role": "from", "text": "value"}
 
 
@@ -24,12 +26,12 @@ ALPACA, OF_ALPACA = {"instruction": "Q", "output": "A"}, ("instruction/output", 
     ("row", "schema", "dialogue"),
     [
         ({"src": "Q", "tgt": "A"}, ("src/tgt", False), ONE),
-        ({"src": ["Q", "R"], "tgt": ["A", "B"]}, ("src/tgt", False), Dialogue(TWO.turns)),
+        ({"src": ["Q", "R"], "tgt": ["A", "B"]}, ("src/tgt", False), plain_dialogue(TWO_TURNS)),
         ({"src": ["Q", "R"], "tgt": ["A", "B"], "system": "S"}, ("src/tgt", False), TWO),
         ({"content": "Q", "summary": "A", "id": 7}, ("content/summary", False), ONE),
         (ALPACA, OF_ALPACA, ONE),
         (ALPACA | {"input": ""}, OF_ALPACA, ONE),
-        (ALPACA | {"input": "this"}, OF_ALPACA, Dialogue((Turn("Q\n\nthis", "A"),))),
+        (ALPACA | {"input": "this"}, OF_ALPACA, plain_dialogue((("Q\n\nthis", "A"),))),
         ({"instruction": "R", "output": "B", "system": "S", "history": [["Q", "A"]]}, OF_ALPACA, TWO),
         ({"system": "S", "messages": said(*TURNS)}, ("messages", True), TWO),
         ({"messages": said("system", "S", *TURNS)}, ("messages", True), TWO),
@@ -70,13 +72,13 @@ def test_which_schema_is_taken():
         (ALPACA | {"system": 5}, "'system' is not a text: 5"),
         (ALPACA | {"input": 0}, "'input' is not a text: 0"),
         ({"messages": "Q"}, "'messages' is not a list of objects"),
-        ({"messages": said("tool", "Q")}, "role is 'tool', expected system, user, assistant"),
-        ({"messages": said("user", "Q")}, "do not take turns, ending with the assistant: user"),
+        ({"messages": said("tool", "Q")}, "tool follows nothing, expected system or developer or user: tool"),
+        ({"messages": said("user", "Q")}, "the last message is no answer: user"),
         ({"messages": [{"role": "user"}]}, "no key 'content', only role"),
         ({"messages": []}, "no question and no answer"),
-        ({"messages": said(["user"], "Q")}, r"role is \['user'\], expected system, user, assistant"),
-        ({"messages": said("user", ["Q", "R"])}, "2 texts at 'content', expected one"),
-        ({"messages": said("user", [])}, "0 texts at 'content', expected one"),
+        ({"messages": said(["user"], "Q")}, r"role is \['user'\], expected system, developer, user, assistant, tool"),
+        ({"messages": said("user", ["Q", "R"])}, r"'content' is not a text: \['Q', 'R'\]"),
+        ({"messages": said("user", 5)}, "'content' is not a text: 5"),
         ({"messages": said("user", None)}, "'content' is null, expected a text"),
         ({"messages": said("system", "S"), "system": "T"}, "give two system texts"),
     ],
@@ -103,6 +105,9 @@ def test_row_without_a_key_of_the_files_schema(whole, row, reason):
 def test_keys_of_which_nothing_is_made_are_named():
     row = ALPACA | {"history": [], "system": "", "input": "", "id": 3, "\ud800": 1}
     assert find_schema([row]).unused(row) == ["id", "\\ud800"]
-    messages = [{"role": "user", "content": "Q", "name": "x"}, {"role": "assistant", "content": "A", "weight": 0}]
-    found = find_schema([{"messages": messages}]).unused({"messages": messages, "tools": []})
-    assert found == ["tools", "messages: name", "messages: weight"]
+    messages = [
+        {"role": "user", "content": "Q", "name": "x", "date": 5},
+        {"role": "assistant", "content": "A", "weight": 0},
+    ]
+    found = find_schema([{"messages": messages}]).unused({"messages": messages, "tools": [], "id": 3})
+    assert found == ["id", "messages: date"]

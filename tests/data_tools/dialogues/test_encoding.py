@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from data_tools.dialogues.chat_template import ChatTemplate, as_jinja, load_template
-from data_tools.dialogues.dialogue import Dialogue, Turn
 from data_tools.dialogues.encoding import IGNORED, Encoding, encode_dialogue
+from data_tools.dialogues.messages import Dialogue, plain_dialogue
 from data_tools.dialogues.samples import DialogueDataset
 from launch.families.encoding import TEMPLATES
 from tests.families.chat_templates import COUNTED
@@ -16,7 +16,8 @@ from tests.families.chat_templates import COUNTED
 SPECIAL = ("<s>", "</s>")
 LLAMA = ChatTemplate(as_jinja("", "<s>[INST] {{user}} [/INST]", " {{bot}} </s>"))
 GREETING = ChatTemplate(as_jinja("{{system or 'Hello.'}}\n", "Human: {{user}}\nBot:", " {{bot}}\n"))
-TWO = Dialogue((Turn("What is 2+2?", "4"), Turn("And 3+3?", "six")))
+TURNS = ("What is 2+2?", "4"), ("And 3+3?", "six")
+TWO = plain_dialogue(TURNS)
 
 
 def encode(text: str) -> list[int]:
@@ -44,8 +45,8 @@ def texts(dialogue: Dialogue, how: Encoding) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("dialogue", "template", "expected"),
     [
-        (Dialogue((Turn("Q", "A"),)), None, ("<s>QA</s>", "A</s>")),
-        (Dialogue((Turn("Q", "A"),), "S"), None, ("<s>S\n\nQA</s>", "A</s>")),
+        (plain_dialogue((("Q", "A"),)), None, ("<s>QA</s>", "A</s>")),
+        (plain_dialogue((("Q", "A"),), "S"), None, ("<s>S\n\nQA</s>", "A</s>")),
         (TWO, None, ("<s>What is 2+2?4</s>And 3+3?six</s>", "4</s>six</s>")),
         (
             TWO,
@@ -75,23 +76,23 @@ MARKED = replace(encoding(src_length=12), marks=(ord("M"), ord("S")))
 @pytest.mark.parametrize(
     ("turns", "how", "ids", "cuts"),
     [
-        ((Turn("abcdef", "A"),), encoding(src_length=4), "<s>defA</s>", (1, 0, 0)),
-        ((Turn("def", "A"),), encoding(src_length=4), "<s>defA</s>", (0, 0, 0)),
-        ((Turn("Q", "abc"),), encoding(src_length=2, max_length=5), "<s>Qabc", (0, 1, 0)),  # a cut answer has no end
-        ((Turn("Q", "ab"),), encoding(src_length=2, max_length=5), "<s>Qab</s>", (0, 0, 0)),
-        (TWO.turns, encoding(max_length=27), "<s>What is 2+2?4</s>And 3+3?six</s>", (0, 0, 0)),
-        (TWO.turns, encoding(max_length=26), "<s>What is 2+2?4</s>", (0, 0, 1)),  # a turn goes as a whole
-        ((Turn("abcdefghijk", "A"),), MARKED, "<s>cdefghijkMSA</s>", (1, 0, 0)),  # marks are part of the question
+        ((("abcdef", "A"),), encoding(src_length=4), "<s>defA</s>", (1, 0, 0)),
+        ((("def", "A"),), encoding(src_length=4), "<s>defA</s>", (0, 0, 0)),
+        ((("Q", "abc"),), encoding(src_length=2, max_length=5), "<s>Qabc", (0, 1, 0)),  # a cut answer has no end
+        ((("Q", "ab"),), encoding(src_length=2, max_length=5), "<s>Qab</s>", (0, 0, 0)),
+        (TURNS, encoding(max_length=27), "<s>What is 2+2?4</s>And 3+3?six</s>", (0, 0, 0)),
+        (TURNS, encoding(max_length=26), "<s>What is 2+2?4</s>", (0, 0, 1)),  # a turn goes as a whole
+        ((("abcdefghijk", "A"),), MARKED, "<s>cdefghijkMSA</s>", (1, 0, 0)),  # marks are part of the question
     ],
 )
 def test_what_is_too_long(turns, how, ids, cuts):
-    [encoded] = encode_dialogue(Dialogue(turns), how)
+    [encoded] = encode_dialogue(plain_dialogue(turns), how)
     assert decode(encoded.ids) == ids
     assert (encoded.cut_prompts, encoded.cut_answers, encoded.dropped_turns) == cuts
 
 
 def test_with_marks_every_answer_is_a_sample_whose_question_is_all_before_it():
-    first, second = encode_dialogue(Dialogue((Turn("Q", "A"), Turn("R", "B"))), MARKED)
+    first, second = encode_dialogue(plain_dialogue((("Q", "A"), ("R", "B"))), MARKED)
     assert decode(first.ids) == "<s>QMSA</s>" and decode(second.ids) == "<s>QARMSB</s>"
     assert first.labels == [IGNORED] * 4 + [ord("A"), 1] and second.labels == [IGNORED] * 6 + [ord("B"), 1]
     how = replace(encoding(load_template(TEMPLATES / "chatglm.json")), marks=(ord("M"), ord("S")))
@@ -102,7 +103,7 @@ def test_with_marks_every_answer_is_a_sample_whose_question_is_all_before_it():
 
 def test_dataset_shifts_labels_and_counts():
     how = encoding(src_length=2, max_length=5)
-    dialogues = [Dialogue((Turn("Q", "abc"),)), Dialogue((Turn("xyz", "b"), Turn("R", "c")))]
+    dialogues = [plain_dialogue((("Q", "abc"),)), plain_dialogue((("xyz", "b"), ("R", "c")))]
     dataset = DialogueDataset(sample for one in dialogues for sample in encode_dialogue(one, how))
     first, second = dataset[0], dataset[1]
     assert decode(first["input_ids"]) == "<s>Qab"

@@ -8,15 +8,16 @@ import pytest
 
 from data_tools.dialogues import chat_template
 from data_tools.dialogues.chat_template import ChatTemplate, as_jinja, directory_template, load_template
-from data_tools.dialogues.dialogue import Dialogue, Turn
 from data_tools.dialogues.encoding import Encoding, encode_dialogue
+from data_tools.dialogues.messages import plain_dialogue
 from data_tools.dialogues.template_worker import Renderer
 from data_tools.formats.errors import DataError
 from data_tools.text.workers import Workers
 from launch.families.encoding import find_template, template_names
 
-TWO = Dialogue((Turn("Q", "A"), Turn("R", "B")))
-SCENE = Dialogue(TWO.turns, "S")
+TURNS = ("Q", "A"), ("R", "B")
+TWO = plain_dialogue(TURNS)
+SCENE = plain_dialogue(TURNS, "S")
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -41,8 +42,9 @@ SYSTEM_LOOPS = "{% if messages[0].content == 'S' %}" + LOOPS + "{% endif %}" + C
 def test_answers_are_what_follows_the_question_or_what_generation_encloses():
     asked = "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n"
     later = "<|im_start|>user\nR<|im_end|>\n<|im_start|>assistant\n"
-    assert ChatTemplate(CHATML).render(SCENE) == [(asked, "A<|im_end|>\n"), (later, "B<|im_end|>\n")]
-    assert ChatTemplate(MARKED).render(SCENE) == [("system: S -> user: Q -> ", "A</s>"), ("user: R -> ", "B</s>")]
+    assert ChatTemplate(CHATML).render(SCENE).samples == [[(asked, "A<|im_end|>\n"), (later, "B<|im_end|>\n")]]
+    marked = [("system: S -> user: Q -> ", "A</s>"), ("user: R -> ", "B</s>")]
+    assert ChatTemplate(MARKED).render(SCENE).samples == [marked]
 
 
 def test_our_template_of_llama3_is_the_published_one():
@@ -58,9 +60,9 @@ def test_our_template_of_llama3_is_the_published_one():
         ("{{ ''.__class__.__mro__ }}", "refused by the sandbox: access to attribute '__class__' of 'str' object is"),
         ("{{ messages.append(1) }}", "refused by the sandbox: access to attribute 'append' of 'list' object is unsafe"),
         ("{{ raise_exception('no system') }}", "it says: no system"),
-        ("{% for m in messages %}{{ m.content.lower() }}{% endfor %}", "leaves out or changes the system text 'S'"),
+        ("{% for m in messages %}{{ m.content.lower() }}{% endfor %}", "leaves out or changes the assistant text 'A'"),
         ("{% for m in messages if m.role != 'system' %}{{ m.content }}{% endfor %}", "leaves out or changes"),
-        ("{% for m in messages %}{{ m.content }}{% if loop.last %}!{% endif %}{% endfor %}", "answer 2 cannot be told"),
+        ("{% for m in messages %}{{ loop.last }}{{ m.content }}{% endfor %}", "message 3, an answer, cannot be told"),
         ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "it calls itself without end"),
         ("{{ 'a' * 100000000000 }}", "it takes more memory than a template may"),
         ("{% generation %}{% for m in messages %}{{ m.content }}{% endfor %}{% endgeneration %}", "encloses 1 texts"),
@@ -82,17 +84,19 @@ QWEN3 = R1.replace("{{ m.content.split", "{{ m.content if loop.last else m.conte
 QWEN3_MARKED = QWEN3.replace("{{ m.content if", "{% generation %}{{ m.content if").replace(
     "</s>", "</s>{% endgeneration %}"
 )
-THOUGHT = Dialogue((Turn("Q", "<think>x</think>a"), Turn("R", "<think>y</think>b")))
+THOUGHT = plain_dialogue((("Q", "<think>x</think>a"), ("R", "<think>y</think>b")))
 
 
 @pytest.mark.parametrize("source", [QWEN3, QWEN3_MARKED])
-def test_an_earlier_answer_that_the_template_changes_is_read_and_the_last_one_learnt(source):
-    assert ChatTemplate(source).render(THOUGHT) == [("user:Q<A>a</s>user:R<A>", "<think>y</think>b</s>")]
-    assert ChatTemplate(source).render(TWO) == [("user:Q<A>", "A</s>"), ("user:R<A>", "B</s>")]
+def test_an_earlier_answer_that_the_template_changes_is_a_sample_as_it_was_served(source):
+    first, last = ("user:Q<A>", "<think>x</think>a</s>"), ("user:Q<A>a</s>user:R<A>", "<think>y</think>b</s>")
+    assert ChatTemplate(source).render(THOUGHT).samples == [[first], [last]]
+    assert ChatTemplate(source).render(THOUGHT, last=True).samples == [[last]]
+    assert ChatTemplate(source).render(TWO).samples == [[("user:Q<A>", "A</s>"), ("user:R<A>", "B</s>")]]
 
 
 def test_an_answer_that_stands_in_its_question_is_changed_all_the_same():
-    refused = ChatTemplate(R1, "mine").render_all([Dialogue((Turn("<think>x</think>a", "<think>x</think>a"),)), TWO])
+    refused = ChatTemplate(R1, "mine").render_all([plain_dialogue((("<think>x</think>a", "<think>x</think>a"),)), TWO])
     assert "leaves out or changes the assistant text '<think>x</think>a'" in str(refused[0])
     assert refused[1] == ChatTemplate(R1).render(TWO)
 
@@ -104,7 +108,7 @@ FEW = ("llama", "qwen3_thinking")
     "name", [one if one in FEW else pytest.param(one, marks=pytest.mark.long) for one in template_names()]
 )
 def test_our_templates_rendered_once_give_the_answers_of_every_prefix(monkeypatch, name):
-    dialogues = [TWO, SCENE, Dialogue((Turn("Q\n", " A "),) * 3, "\nS"), Dialogue(TWO.turns[:1])]
+    dialogues = [TWO, SCENE, plain_dialogue((("Q\n", " A "),) * 3, "\nS"), plain_dialogue(TURNS[:1])]
     once = find_template(name, None, {"model_type": "llama"})
     rendered = [encode_dialogue(dialogue, characters(once)) for dialogue in dialogues]
     assert chat_template._marked(once.source) != once.source
@@ -116,10 +120,12 @@ def test_our_templates_rendered_once_give_the_answers_of_every_prefix(monkeypatc
 def test_our_templates_and_those_with_generation_are_rendered_once():
     form = as_jinja("", "{{user}}", "{{bot}}")
     for source in (chat_template._marked(form), MARKED):
-        renderer, calls = Renderer(source, {}), []
+        renderer, calls = Renderer(source, {}, []), []
         render = renderer._render
         renderer._render = lambda *args, render=render, calls=calls: calls.append(args) or render(*args)
-        assert len(renderer.turns(chat_template._messages(Dialogue(TWO.turns * 5)))) == 10 and len(calls) == 1
+        dialogue = plain_dialogue(TURNS * 5).as_json() | {"trained": [True] * 20}
+        [turns] = renderer.samples(dialogue, last=False)["samples"]
+        assert len(turns) == 10 and len(calls) == 1
 
 
 def test_dialogues_after_one_that_ends_the_process_are_rendered(monkeypatch):
@@ -156,8 +162,8 @@ def test_a_forked_process_renders_with_a_process_of_its_own():
 
 def test_a_day_is_the_same_in_training_and_todays_in_use():
     source = "{{ strftime_now('%Y-%m-%d') }}|" + CHATML
-    (trained, _), _ = ChatTemplate(source).render(TWO)
-    (used, _), _ = ChatTemplate(source, today=True).render(TWO)
+    [[(trained, _), _]] = ChatTemplate(source).render(TWO).samples
+    used = ChatTemplate(source, today=True).prompt(plain_dialogue((), asked="Q"))
     assert trained.startswith("2024-07-26|") and not used.startswith("2024-07-26|")
 
 
@@ -194,7 +200,7 @@ def test_what_a_directory_has_that_is_no_template_and_its_special_tokens(tmp_pat
     tokens = {"bos_token": "<a>", "eos_token": {"content": "</a>"}}
     (tmp_path / "special_tokens_map.json").write_text(json.dumps(tokens))
     named(tmp_path, {"chat_template": "{{ bos_token }}{{ eos_token }}" + CHATML, "bos_token": {"content": "<b>"}})
-    (before, _), *_ = directory_template(tmp_path).render(Dialogue((Turn("Q", "A"),)))
+    before = directory_template(tmp_path).prompt(plain_dialogue((), asked="Q"))
     assert before.startswith("<b></a><|im_start|>user"), "special tokens are those of the directory"
 
 
@@ -215,7 +221,6 @@ def test_the_order_is_the_flag_then_the_directory_then_the_family(tmp_path):
 def test_lines_and_spaces_of_paddlenlps_form_stay(tmp_path):
     form = {"system": "\n s \n", "conversation": ["\n {{user}}\n ", "\n{{bot}}  \n"]}
     (tmp_path / "t.json").write_text(json.dumps(form))
-    assert load_template(tmp_path / "t.json").render(TWO) == [
-        ("\n s \n\n Q\n ", "\nA  \n"),
-        ("\n R\n ", "\nB  \n"),
+    assert load_template(tmp_path / "t.json").render(TWO).samples == [
+        [("\n s \n\n Q\n ", "\nA  \n"), ("\n R\n ", "\nB  \n")],
     ]

@@ -2,8 +2,9 @@
 
 import pytest
 
-from data_tools.dialogues.dialogue import RowError, find_schema
+from data_tools.dialogues.dialogue import find_schema
 from data_tools.dialogues.encoding import IGNORED, Encoding, encode_dialogue
+from data_tools.dialogues.messages import RowError, plain_dialogue
 from data_tools.dialogues.questions import (
     encode_question,
     last_answer,
@@ -52,7 +53,7 @@ def test_a_long_question_keeps_its_end_and_a_column_may_be_named(write_rows):
     assert (ids, cut) == ([1, 2, *map(ord, "def")], True)
     file = write_rows("rows.json", [{"q": "why", "src": "no"}])
     [question] = read_questions(file, "q")
-    assert question.dialogue.turns[0].prompt == "why"
+    assert question.dialogue == plain_dialogue((), asked="why")
     with pytest.raises(DataError, match=r"rows.json:1: no key 'p', only q, src"):
         read_questions(file, "p")
 
@@ -68,9 +69,9 @@ def test_rows_that_ask_nothing_are_named_with_their_lines(tmp_path):
     with pytest.raises(DataError, match="rows.json: no rows"):
         read_questions(file)
     for row, reason in [  # values of other types
-        ({"messages": [{"role": ["user"], "content": "Q"}]}, "role is .'user'., expected system, user, assistant"),
-        ({"src": ["a", "b"], "tgt": 5}, "2 texts at 'src', but 1 at 'tgt'"),
-        ({"src": ["a", "b"], "tgt": "no list"}, "2 texts at 'src', but 1 at 'tgt'"),
+        ({"messages": [{"role": ["user"], "content": "Q"}]}, "role is .'user'., expected system, developer, user"),
+        ({"src": ["a", "b"], "tgt": 5}, "2 texts at 'src', but 0 at 'tgt' before the last question"),
+        ({"src": ["a", "b"], "tgt": "no list"}, "2 texts at 'src', but 0 at 'tgt' before the last question"),
     ]:
         with pytest.raises(RowError, match=reason):
             row_question(row)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from data_tools.dialogues.dialogue import Dialogue, Turn
+from data_tools.dialogues.messages import plain_dialogue
 from data_tools.dialogues.rows import Fault, check_faults, read_rows, unused_line
 from data_tools.formats.errors import DataError
 
@@ -23,7 +23,7 @@ def file(tmp_path):
 def test_lines_and_a_list_hold_the_same_behind_a_byte_order_mark_too(file, mark, content):
     file.write_text(mark + content, encoding="utf-8")
     rows = read_rows(file)
-    assert (rows.entries, rows.faults) == ([Dialogue((Turn("Q", "A"),))] * 2, [])
+    assert (rows.entries, rows.faults) == ([plain_dialogue((("Q", "A"),))] * 2, [])
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,19 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data_tools.dialogues.dialogue import Turn
+from data_tools.dialogues.messages import Message, plain_dialogue
 from data_tools.formats.errors import DataError
 from data_tools.formats.preferences.forms import Preference, PreferenceColumns
 from tests.data_tools.dialogues.test_dialogue import SHAREGPT, said
 
-ONE = Preference((), "Q", "", "A", "B")
-TWO = Preference((Turn("P", "O"),), "Q", "S", "A", "B")
-GOOD, BAD = Preference((), "Q", "", "A", None), Preference((), "Q", "", None, "A")
+
+def preference(question: str, chosen: str | None, rejected: str | None, turns=(), system: str = "") -> Preference:
+    both = [text and Message("assistant", text) for text in (chosen, rejected)]
+    return Preference(plain_dialogue(turns, system, question), *both)
+
+
+ONE, TWO = preference("Q", "A", "B"), preference("Q", "A", "B", [("P", "O")], "S")
+GOOD, BAD = preference("Q", "A", None), preference("Q", None, "A")
 BEFORE = ("system", "S", "user", "P", "assistant", "O", "user", "Q")
 [A], [B] = said("assistant", "A"), said("assistant", "B")
 PAIR = {"prompt": "Q", "chosen": "A", "rejected": "B"}
@@ -29,12 +34,12 @@ FORMS = [
     (
         {"chosen": "The sky is blue.", "rejected": "The sky is black."},
         ("chosen/rejected", False),
-        Preference((), "The sky is", "", " blue.", " black."),
+        preference("The sky is", " blue.", " black."),
     ),
     (
         {"chosen": "天是蓝的", "rejected": "天是黑的"},
         ("chosen/rejected", False),
-        Preference((), "天是", "", "蓝的", "黑的"),
+        preference("天是", "蓝的", "黑的"),
     ),
     ({"prompt": said("user", "Q"), "chosen": [A], "rejected": [B]}, OF_MESSAGES, ONE),
     ({"prompt": "Q", "chosen": A, "rejected": B}, OF_MESSAGES, ONE),
@@ -48,7 +53,7 @@ FORMS = [
     (
         {"chosen": f"{ANTHROPIC}A", "rejected": f"{ANTHROPIC}B"},
         ("chosen/rejected of Anthropic", True),
-        Preference(TWO.turns, "Q", "", "A", "B"),
+        preference("Q", "A", "B", [("P", "O")]),
     ),
     (SORTED | {"src": "Q", "tgt": ""}, OF_SORTED, ONE),
     ({"src": ["P", "Q"], "tgt": ["O"], "response": ["B", "A"], "sort": [0, 3], "system": "S"}, OF_SORTED, TWO),
@@ -66,7 +71,7 @@ FORMS = [
     (
         {"instruction": "Q", "input": "x", "chosen": "A", "rejected": "B"},
         ("instruction/chosen/rejected", True),
-        Preference((), "Q\n\nx", "", "A", "B"),
+        preference("Q\n\nx", "A", "B"),
     ),
     ({"messages": [*said(*BEFORE), A], "rejected_response": "B"}, ("messages/rejected_response", True), TWO),
     ({"messages": MESSAGES["chosen"], "label": False}, ("messages/label", True), BAD),
@@ -84,24 +89,24 @@ def read(write_rows):
     return lambda *rows, columns=PreferenceColumns(): columns.read(write_rows("a.json", list(rows)))
 
 
-@pytest.mark.parametrize(("row", "schema", "preference"), FORMS)
-def test_each_form(read, row, schema, preference):
+@pytest.mark.parametrize(("row", "schema", "expected"), FORMS)
+def test_each_form(read, row, schema, expected):
     rows = read(row)
-    assert ((rows.schema.name, rows.schema.chat), rows.entries) == (schema, [preference])
+    assert ((rows.schema.name, rows.schema.chat), rows.entries) == (schema, [expected])
 
 
 @pytest.mark.parametrize(
     ("good", "change", "reason"),
     [
         (PAIR, {"rejected": " A "}, "chosen and rejected are the same"),
-        (PAIR, {"chosen": "\n"}, "an empty chosen response"),
+        (PAIR, {"chosen": "\n"}, "an answer of spaces alone"),
         (PAIR, {"rejected": ""}, "an empty answer"),
         (PAIR, {"rejected": None}, "'rejected' is null, expected a text"),
         (PAIR, {"chosen": 3}, "'chosen' is not a text: 3"),
         (PAIR, {"chosen": "\ud800"}, "'chosen' has half a surrogate pair"),
         (MESSAGES, {"rejected": said("user", "P", "assistant", "B")}, "differ before their last message"),
-        (MESSAGES, {"rejected": said("user", "Q")}, "user and assistant do not take turns, ending with the assistant"),
-        (MESSAGES, {"rejected": said("tool", "Q", "assistant", "B")}, "role is 'tool', expected system, user, assis"),
+        (MESSAGES, {"rejected": said("user", "Q")}, "the last message is no answer: user"),
+        (MESSAGES, {"rejected": said("tool", "Q", "assistant", "B")}, "tool follows nothing, expected system"),
         (MESSAGES, {"rejected": "B"}, "'rejected' or 'prompt' is not a list of messages"),
         (SORTED, {"sort": [1, 1]}, "'sort' has 1 twice"),
         *(
@@ -112,10 +117,10 @@ def test_each_form(read, row, schema, preference):
         (SORTED, {"tgt": ["x"]}, "1 texts at 'src' and 1 at 'tgt', expected one more at 'src'"),
         (SORTED, {"response": ["A"], "sort": [2]}, "'sort' is 2, expected true or 1"),
         (JUDGED, {"rejected_response": "A"}, "are the same"),
-        (JUDGED, {"rejected_response": " "}, "an empty rejected"),
+        (JUDGED, {"rejected_response": " "}, "an answer of spaces alone"),
         (LABELED, {"label": "true"}, "'label' is true, expected true or 1 for a desired response"),
         (LABELED, {"label": None}, "'label' is None, expected true or 1"),
-        (LABELED, {"completion": " "}, "an empty response"),
+        (LABELED, {"completion": " "}, "an answer of spaces alone"),
         ({"chosen": "a b", "rejected": "a c"}, {"rejected": "x y"}, "begin with different words"),
     ],
 )
@@ -129,7 +134,7 @@ def test_a_text_at_an_unknown_key_is_no_prompt_that_responses_begin_with(read):
     row = {"question": "Q", "chosen": "It is A", "rejected": "It is B"}
     with pytest.raises(DataError, match="--prompt_column KEY --chosen_column KEY --rejected_column KEY"):
         read(row)
-    assert read(row, columns=PreferenceColumns("question", "chosen", "rejected")).entries[0].question == "Q"
+    assert read(row, columns=PreferenceColumns("question", "chosen", "rejected")).entries[0].prompt == ONE.prompt
     with pytest.raises(DataError, match="--prompt_column, --chosen_column, --rejected_column: give all three or none"):
         read(row, columns=PreferenceColumns("question"))
 

@@ -7,16 +7,16 @@ from data_tools.dialogues.chat_template import ChatTemplate
 from data_tools.dialogues.datasets import survey
 from data_tools.formats.errors import DataError
 from data_tools.formats.preferences.datasets import encode_preference_survey, pair_lines
-from data_tools.formats.preferences.forms import Preference, PreferenceColumns
+from data_tools.formats.preferences.forms import PreferenceColumns
 from data_tools.formats.preferences.samples import DesiredDataset, PackedPairs, PairDataset, encode_preferences
 from tests.data_tools.dialogues.test_encoding import GREETING, LLAMA, decode, encoding
-from tests.data_tools.formats.preferences.test_forms import BAD, ONE, TWO
+from tests.data_tools.formats.preferences.test_forms import BAD, ONE, TWO, preference
 
-LONG = Preference((), "prompt", "", "AB", "C")
+LONG = preference("prompt", "AB", "C")
 
 
 @pytest.mark.parametrize(
-    ("preference", "how", "expected"),
+    ("judged", "how", "expected"),
     [
         (ONE, encoding(), ("<s>Q", "A</s>", "B</s>")),
         (TWO, encoding(), ("<s>S\n\nPO</s>Q", "A</s>", "B</s>")),
@@ -31,8 +31,8 @@ LONG = Preference((), "prompt", "", "AB", "C")
         (LONG, encoding(src_length=2, max_length=5), ("<s>t", "AB</s>", "C</s>")),
     ],
 )
-def test_the_prompt_keeps_its_end_and_responses_their_beginning(preference, how, expected):
-    [found] = encode_preferences([preference], how)
+def test_the_prompt_keeps_its_end_and_responses_their_beginning(judged, how, expected):
+    [found] = encode_preferences([judged], how)
     assert tuple(map(decode, (found.prompt, *found.responses))) == expected
 
 
