@@ -36,10 +36,10 @@ from data_tools.dialogues.rows import FAULTS_SHOWN, Fault, Rows, check_faults, u
 from data_tools.formats.atomic import check_not_input, written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
-from data_tools.formats.preferences.datasets import encode_preference_rows
-from data_tools.formats.preferences.forms import Preference, PreferenceColumns
-from data_tools.formats.preferences.samples import EncodedPreference, PreferenceCuts, encode_preferences
 from data_tools.inspect import length_histogram
+from data_tools.preferences.datasets import encode_preference_rows
+from data_tools.preferences.forms import Preference, PreferenceColumns
+from data_tools.preferences.samples import EncodedPreference, PreferenceCuts, encode_preferences
 from data_tools.sft import (
     UNLIMITED,
     add_lengths,

@@ -35,7 +35,8 @@ FLOORS = {
     "data_tools": (
         ("children",),
         ("formats", "language", "terminal"),
-        ("cli", "progress", "text"),
+        ("cli", "dialogues", "progress", "text"),
+        ("preferences",),
     ),
 }
 # These answer in under a second, on a machine that has neither Paddle nor paddlenlp. All commands are among them:

@@ -9,9 +9,10 @@ from pathlib import Path
 from data_tools.dialogues.dialogue import SCHEMAS, find_schema
 from data_tools.dialogues.encoding import IGNORED, Encoding
 from data_tools.dialogues.messages import Dialogue, RowError, plain_dialogue
-from data_tools.dialogues.rows import FAULTS_SHOWN, Fault, records
+from data_tools.dialogues.rows import FAULTS_SHOWN, Fault
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import shown
+from data_tools.formats.records import records
 
 NO_LIMIT = 1 << 40
 

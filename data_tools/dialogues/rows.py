@@ -1,25 +1,22 @@
-"""Read files of rows: JSON lines, one JSON list, or Parquet. A row that is no entry is a fault with its place and
-reason."""
+"""Read the entries of files of rows. A row that is no entry is a fault with its place and reason."""
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic
+from typing import Generic
 
 from data_tools.dialogues.dialogue import Entry, Schema, find_schema
 from data_tools.dialogues.messages import Dialogue, RowError
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import BOM, NotJson, not_utf8, parse_json
 from data_tools.formats.plural import plural
+from data_tools.formats.records import records
 
 FIRST_ROWS = 10  # of which the schema is found
 FAULTS_SHOWN = 5
 UNUSED_SHOWN = 10
-A_TEXT = "a JSON text, expected an object"
-PARQUET_ROWS = 1000  # that are in memory at a time
 
 
 @dataclass(frozen=True)
@@ -100,72 +97,3 @@ def check_faults(faults: list[Fault], allowed: int) -> None:
         f"{plural(len(faults), 'broken row')}, --max_broken_rows allows {allowed}: {shown}{more}. "
         f"Mend or remove them, or leave them out: --max_broken_rows {len(faults)}."
     )
-
-
-def records(file: Path) -> Iterator[tuple[int, dict | str]]:
-    """(number, the row or the reason why it is none) of each row that is not blank."""
-    if file.suffix == ".parquet":
-        yield from _of_parquet(file)
-        return
-    try:
-        with open(file, "rb") as lines:
-            begin = len(BOM) if lines.read(len(BOM)) == BOM else 0
-            lines.seek(begin)
-            start = lines.read(64).lstrip()
-            lines.seek(begin)
-            yield from _of_list(lines.read(), file) if start.startswith(b"[") else _of_lines(lines, file)
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror}.") from None
-
-
-def _of_lines(lines, file: Path) -> Iterator[tuple[int, dict | str]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.isspace():
-            yield number, _object(_parsed(line.rstrip(), file))
-
-
-def _of_list(content: bytes, file: Path) -> Iterator[tuple[int, dict | str]]:
-    rows = _parsed(content, file)
-    if isinstance(rows, str):
-        yield 1, rows
-        return
-    for number, row in enumerate(rows, start=1):
-        yield number, A_TEXT if isinstance(row, str) else _object(row)
-
-
-def _of_parquet(file: Path) -> Iterator[tuple[int, dict | str]]:
-    import pyarrow  # takes a tenth of a second
-    from pyarrow.parquet import ParquetFile
-
-    try:
-        with ParquetFile(file) as parquet:
-            number = 1
-            for batch in parquet.iter_batches(PARQUET_ROWS, use_threads=False):
-                yield from enumerate(_rows_of(batch, file), start=number)
-                number += len(batch)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(f"{file} cannot be read as Parquet: {error}. Copy or make it again.") from None
-
-
-def _rows_of(batch, file: Path) -> list[dict | str]:
-    try:
-        return batch.to_pylist()
-    except UnicodeDecodeError as error:  # some row's: each for itself
-        if len(batch) == 1:
-            return [not_utf8(error, file)]
-    return [row for place in range(len(batch)) for row in _rows_of(batch.slice(place, 1), file)]
-
-
-def _parsed(content: bytes, file: Path) -> Any:
-    """The JSON value, or the reason why it is none as a text."""
-    try:
-        value = parse_json(content, file)
-    except NotJson as error:
-        return str(error)
-    return A_TEXT if isinstance(value, str) else value
-
-
-def _object(value) -> dict | str:
-    if isinstance(value, (dict, str)):
-        return value
-    return f"a JSON {type(value).__name__}, expected an object"

@@ -12,9 +12,9 @@ from data_tools.dialogues.rows import Fault, Rows, check_faults, unused_line
 from data_tools.dialogues.samples import SHOWN_OF, DialogueDataset, sample_lines
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
-from data_tools.formats.preferences.datasets import encode_preference_rows, pair_lines, unpaired
-from data_tools.formats.preferences.forms import PreferenceColumns
-from data_tools.formats.preferences.samples import DesiredDataset, PairDataset
+from data_tools.preferences.datasets import encode_preference_rows, pair_lines, unpaired
+from data_tools.preferences.forms import PreferenceColumns
+from data_tools.preferences.samples import DesiredDataset, PairDataset
 from data_tools.text.encoders import JsonEncoder, SentencePieceEncoder, load_encoder
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig

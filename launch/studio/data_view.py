@@ -20,12 +20,12 @@ from data_tools.dialogues.datasets import Columns, Reader, encode_rows, find_sou
 from data_tools.dialogues.encoding import IGNORED, Encoded, Encoding, rendered
 from data_tools.dialogues.rows import Fault, Rows, unused_line
 from data_tools.formats.errors import DataError
-from data_tools.formats.preferences.datasets import encode_preference_rows
-from data_tools.formats.preferences.forms import Preference, PreferenceColumns
-from data_tools.formats.preferences.samples import EncodedPreference
 from data_tools.formats.tokens.blend import find_corpora
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.inspect import length_histogram
+from data_tools.preferences.datasets import encode_preference_rows
+from data_tools.preferences.forms import Preference, PreferenceColumns
+from data_tools.preferences.samples import EncodedPreference
 from launch.config.flag_values import FlagValues
 from launch.config.preference_flags import KTO
 from launch.config.run_config import RunConfig

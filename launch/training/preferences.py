@@ -7,9 +7,9 @@ import numpy as np
 
 from data_tools.dialogues.datasets import survey
 from data_tools.dialogues.encoding import IGNORED
-from data_tools.formats.preferences.datasets import PreferenceSets, encode_preference_survey, pair_lines
-from data_tools.formats.preferences.forms import PreferenceColumns
-from data_tools.formats.preferences.samples import Desired, Pair
+from data_tools.preferences.datasets import PreferenceSets, encode_preference_survey, pair_lines
+from data_tools.preferences.forms import PreferenceColumns
+from data_tools.preferences.samples import Desired, Pair
 from launch.errors import UserError
 from launch.families.encoding import check_vocabulary, encoding_of, template_lines
 from launch.families.registry import family_of_config

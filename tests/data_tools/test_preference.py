@@ -7,11 +7,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from data_tools.formats.preferences.forms import PreferenceColumns
 from data_tools.preference import row_of
+from data_tools.preferences.forms import PreferenceColumns
 from tests.data_tools.dialogues.test_dialogue import said
 from tests.data_tools.dialogues.test_encoding import encoding
-from tests.data_tools.formats.preferences.test_forms import FORMS, ULTRAFEEDBACK, preference
+from tests.data_tools.preferences.test_forms import FORMS, ULTRAFEEDBACK, preference
 
 
 def pairs(count: int) -> list[dict]:
@@ -93,7 +93,9 @@ def test_split_keeps_a_prompt_on_one_side(command, write_rows, tmp_path):
     assert not questions[0] & questions[1]
     again = tmp_path / "again"
     command("preference", "split", "--input", file, "--output", again, "--dev_percent", 20, "--seed", 1)
-    assert {one.prompt.messages[-1].text for one in PreferenceColumns().read(again / "dev.json").entries} != questions[1]
+    assert {one.prompt.messages[-1].text for one in PreferenceColumns().read(again / "dev.json").entries} != questions[
+        1
+    ]
 
 
 def test_convert_makes_messages_of_parquet(command, tmp_path):

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from data_tools.formats.tokens.indexed import IndexedDataset
 from tests.data_tools.conftest import ROOT
-from tests.data_tools.formats.preferences.test_forms import ULTRAFEEDBACK
+from tests.data_tools.preferences.test_forms import ULTRAFEEDBACK
 from tests.repository_folder import bash, link_repository
 
 PAGE = (ROOT / "docs" / "data.md").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 
 from data_tools.dialogues.encoding import IGNORED
-from data_tools.formats.preferences.samples import EncodedPreference, PackedPairs, PairDataset, PreferenceCuts
+from data_tools.preferences.samples import EncodedPreference, PackedPairs, PairDataset, PreferenceCuts
 from launch.training.preferences import collate_pairs
 from tests.families.family_ranks import VOCABULARY, build, tiny
 

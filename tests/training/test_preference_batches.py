@@ -7,7 +7,7 @@ import pytest
 
 from data_tools.dialogues.encoding import IGNORED
 from data_tools.formats.errors import DataError
-from data_tools.formats.preferences.samples import Desired, Pair
+from data_tools.preferences.samples import Desired, Pair
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.errors import UserError
 from launch.families.named_configs import load_config

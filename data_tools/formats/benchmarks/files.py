@@ -12,10 +12,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from data_tools.dialogues.rows import records
 from data_tools.formats.benchmarks.published import FORMS, NoQuestion, columns, form_of, of_articles
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import not_utf8, read_object, shown, with_fix
+from data_tools.formats.records import records
 
 SPLITS = {"test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "dev", "train": "train"}
 ENDINGS = (".csv", ".json", ".jsonl", ".parquet")

@@ -22,7 +22,7 @@ from data_tools.dialogues.encoding import Encoding, rendered
 from data_tools.dialogues.samples import flat, pack
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
-from data_tools.formats.preferences.forms import Preference
+from data_tools.preferences.forms import Preference
 
 
 class Pair(NamedTuple):

@@ -6,11 +6,11 @@ import pytest
 from data_tools.dialogues.chat_template import ChatTemplate
 from data_tools.dialogues.datasets import survey
 from data_tools.formats.errors import DataError
-from data_tools.formats.preferences.datasets import encode_preference_survey, pair_lines
-from data_tools.formats.preferences.forms import PreferenceColumns
-from data_tools.formats.preferences.samples import DesiredDataset, PackedPairs, PairDataset, encode_preferences
+from data_tools.preferences.datasets import encode_preference_survey, pair_lines
+from data_tools.preferences.forms import PreferenceColumns
+from data_tools.preferences.samples import DesiredDataset, PackedPairs, PairDataset, encode_preferences
 from tests.data_tools.dialogues.test_encoding import GREETING, LLAMA, decode, encoding
-from tests.data_tools.formats.preferences.test_forms import BAD, ONE, TWO, preference
+from tests.data_tools.preferences.test_forms import BAD, ONE, TWO, preference
 
 LONG = preference("prompt", "AB", "C")
 

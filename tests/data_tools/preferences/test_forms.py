@@ -8,7 +8,7 @@ from pyarrow import parquet
 
 from data_tools.dialogues.messages import Message, plain_dialogue
 from data_tools.formats.errors import DataError
-from data_tools.formats.preferences.forms import Preference, PreferenceColumns
+from data_tools.preferences.forms import Preference, PreferenceColumns
 from tests.data_tools.dialogues.test_dialogue import SHAREGPT, said
 
 
@@ -140,7 +140,7 @@ def test_a_text_at_an_unknown_key_is_no_prompt_that_responses_begin_with(read):
 
 
 def test_parquet_holds_the_same(read, tmp_path, monkeypatch):
-    monkeypatch.setattr("data_tools.dialogues.rows.PARQUET_ROWS", 1)
+    monkeypatch.setattr("data_tools.formats.records.PARQUET_ROWS", 1)
     rows = [ULTRAFEEDBACK, ULTRAFEEDBACK | {"rejected": MESSAGES["chosen"]}]
     file = tmp_path / "a.parquet"
     parquet.write_table(pyarrow.Table.from_pylist(rows), file)

@@ -11,8 +11,8 @@ from data_tools.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults
 from data_tools.dialogues.samples import SHOWN_OF, BlendedDialogues
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
-from data_tools.formats.preferences.forms import Preference
-from data_tools.formats.preferences.samples import (
+from data_tools.preferences.forms import Preference
+from data_tools.preferences.samples import (
     DesiredDataset,
     EncodedPreference,
     PackedPairs,
