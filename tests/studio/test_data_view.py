@@ -87,7 +87,7 @@ def test_without_a_tokenizer_the_template_alone_is_shown():
     assert (found["lengths"], found["measured"]) == ([], 0)
     row = {"chosen": [*CHAT, *CHAT], "rejected": [*CHAT, CHAT[0], {"role": "assistant", "content": "no."}]}
     [texts] = looked("dpo-llama3-8b", "mine.json", lines(row))["samples"]
-    assert [[part["counted"] for part in text] for text in texts] == [[False, False, False, True]] * 2
+    assert [[part["counted"] for part in text] for text in texts] == [[False, True]] * 2
 
 
 def test_a_file_that_is_given_is_named_as_it_was_and_not_kept(tmp_path, monkeypatch):
