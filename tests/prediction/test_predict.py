@@ -119,8 +119,8 @@ def test_a_text_and_the_lines_of_a_pipe_are_answered_one_by_one(said, dialogues)
     assert said["prompt"]["stdout"] == first["tgt"] + "\n"
     assert said["told"]["exit_code"] == 0 and "chat template: llama" in said["told"]["stderr"]
     question = text_question("Who?", "Be brief.")
-    assert question.chat and [turn.prompt for turn in question.dialogue.turns] == ["Who?"]
-    assert question.dialogue.system == "Be brief."
+    said_before = [(message.role, message.text) for message in question.dialogue.messages]
+    assert question.chat and said_before == [("system", "Be brief."), ("user", "Who?")]
     assert said["pipe"]["stdout"] == f"{first['tgt']}\n{second['tgt']}\n"
 
 
