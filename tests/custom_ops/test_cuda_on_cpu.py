@@ -30,12 +30,12 @@ def test_every_kernel_is_right_in_every_instance(tmp_path):
     status, said = run(tmp_path / "check")
     results = [line for line in said.splitlines() if not line.startswith("ran ")]
     assert status == 0 and all(line.startswith("right ") for line in results), said
-    assert len(results) == 241
+    assert len(results) == 301
     # Pairs of dtypes times kept lengths, or packs of 16 bytes and single numbers; sum_parts knows the weight's alone.
     assert Counter(re.findall(r"ran void rms_norm::cuda::(\w+)\(", said)) == {
-        "forward_kept": 25,
+        "forward_kept": 30,
         "forward_reread": 10,
-        "backward_kept": 15,
+        "backward_kept": 40,
         "backward_dots": 10,
         "backward_tiles": 10,
         "sum_parts": 3,
@@ -56,7 +56,7 @@ class Fault:
 
 BARRIER = "__syncthreads();"
 FAULTS = {
-    "a row too many": Fault("row >= call.rows", "row >= call.rows + ON", 2, 64, "out of bounds: byte "),
+    "a row too many": Fault("|| row < call.rows", "|| row < call.rows + ON", 2, 64, "out of bounds: byte "),
     "a pack too many": Fault(
         "pack < packs", "pack < packs + ON", 1, 1024, "out of bounds: byte 4096 of a buffer of 4096 bytes"
     ),
@@ -72,25 +72,35 @@ FAULTS = {
         f"{BARRIER}\n    value", f"if (!ON) {BARRIER}\n    value", 1, 1024, "shared memory is read "
     ),
     "parts added while they are written": Fault(
-        f"{BARRIER}\n  if", f"if (!ON) {BARRIER}\n  if", 2, 64, "shared memory is read "
+        f"{BARRIER}\n  const float total", f"if (!ON) {BARRIER}\n  const float total", 2, 64, "shared memory is read "
+    ),
+    "rows of a block added while they are written": Fault(
+        f"{BARRIER}\n    for (int column", f"if (!ON) {BARRIER}\n    for (int column", 2, 256, "shared memory is read "
+    ),
+    "a next row that is not there": Fault(
+        "packs_of(row + step)", "ON ? packs : packs_of(row + step)", 2, 1024, "out of bounds: byte "
     ),
     "a barrier that some threads miss": Fault(
         "value = 0;", f"value = 0; if (ON && threadIdx.x % 32) {BARRIER}", 1, 1024,
         "this thread waits for ever at the barrier of line ",
     ),
     "a shuffle that some threads miss": Fault(
-        "float sum = 0;", "float sum = 0; if (ON && threadIdx.x > 20) return;", 1, 64,
+        "float sum = 0;", "float sum = 0; if (ON && threadIdx.x > 20) return;", 1, 128,
         "this thread waits for ever at the shuffle of line ",
     ),
-    "a sum of half a warp": Fault("step = 16", "step = ON ? 8 : 16", 3, 128, "WRONG float32-float32 [3, 128]: y "),
-    "one part for several groups": Fault("parts[group", "parts[(ON ? blockIdx.x : group)", 37, 64, "weight_grad nan"),
-    "rows left out": Fault("row += groups", "row += groups * (1 + ON)", 301, 64, "x_grad nan"),
+    "a sum of half a warp": Fault("/ 2 : 16", "/ 2 : ON ? 8 : 16", 3, 128, "WRONG float32-float32 [3, 128]: y "),
+    "one part for several blocks": Fault(
+        "parts + blockIdx.x", "parts + (ON ? 0 : blockIdx.x)", 37, 64, "weight_grad nan"
+    ),
+    "rows left out": Fault("row += step", "row += step * (1 + ON)", 301, 64, "x_grad nan"),
     "tiles without an end": Fault("if (pack >=", "if (!ON && pack >=", 2, 1025, "out of bounds: byte "),
     "columns without an end": Fault(
         "if (column < hidden", "if (ON || column < hidden", 2, 1025, "out of bounds: byte "
     ),
     "a block too few": Fault(
-        "dim3(divide_up(call.rows, 4))", "dim3(ON ? call.rows / 4 : divide_up(call.rows, 4))", 5, 64, "y nan"
+        "grid(divide_up(call.rows,",
+        "grid((call.rows + (ON ? 0 : Shape::block().y - 1)) / Shape::block().y); (void)dim3(divide_up(call.rows,",
+        9, 64, "y nan",
     ),
     "rows along y": Fault(
         "<<<call.rows, kRereadThreads, 0, on",
@@ -99,13 +109,14 @@ FAULTS = {
     ),
     "rows that are not aligned": Fault("aligned = hidden", "aligned = ON || hidden", 2, 1023, "misaligned address"),
     "more threads than the kernel is for": Fault(
-        "<<<grid, 128,", "<<<grid, ON ? 256 : 128,", 1, 1024, "the block has 256 threads, __launch_bounds__ 128"
+        "<<<grid, Shape::block(),", "<<<grid, ON ? dim3(256) : Shape::block(),", 1, 1024,
+        "the block has 256 threads, __launch_bounds__ 128",
     ),
     "too little scratch memory": Fault(
         "call.hidden + call.rows", "call.hidden + (ON ? 0 : call.rows)", 5, 1023, "out of bounds: byte "
     ),
     "the default stream": Fault(
-        "dim3(32, 8), 0, on", "dim3(32, 8), 0, ON ? nullptr : on", 2, 64, "a kernel is started on the default stream"
+        "dim3(32, 32), 0, on", "dim3(32, 32), 0, ON ? nullptr : on", 2, 64, "a kernel is started on the default stream"
     ),
 }  # fmt: skip
 

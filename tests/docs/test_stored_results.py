@@ -4,11 +4,12 @@ import json
 
 import pytest
 
-from benchmarks import checkpoint_stall, cpu_step, cpu_training, restart, rms_norm_cpu, serving, tokenizing
+from benchmarks import bare_card, checkpoint_stall, cpu_step, cpu_training, restart, rms_norm_cpu, serving, tokenizing
 from benchmarks.page import place
 from docs.tools.pages import ROOT, read
 
 TABLES = {
+    "bare_card": (bare_card, "custom-ops"),
     "rms_norm_cpu": (rms_norm_cpu, "custom-ops"),
     "cpu_training": (cpu_training, "cpu-speed"),
     "cpu_step": (cpu_step, "cpu-speed"),

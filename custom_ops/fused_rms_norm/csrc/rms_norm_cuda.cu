@@ -38,44 +38,58 @@ int pack_of(int64_t hidden, std::initializer_list<const void*> tensors) {
   return aligned ? kPack : 1;
 }
 
+// How the registers of threads hold a row: kItems packs for each of kThreads threads.
+template <int kThreads_, int kItems_>
+struct Kept {
+  static constexpr int kThreads = kThreads_, kItems = kItems_, kPacks = kThreads * kItems;
+  static dim3 block() { return dim3(kThreads, kRows<kThreads>); }
+};
+
+// Calls body with the first of these in which a row of so many packs has room; false where none is long enough.
+template <class... Rows, class Body>
+bool with_kept(int64_t packs, Body body) {
+  bool found = false;
+  ((found || packs > Rows::kPacks || (body(Rows()), found = true)), ...);
+  return found;
+}
+
 template <class X, class W>
 void forward_in_packs(const Forward<X, W>& call, cudaStream_t stream) {
   constexpr int N = 16 / sizeof(X);
-  const int64_t packs = call.hidden / N;
-  const dim3 grid(call.rows);
-  if (packs <= 32 * 4) {
-    forward_kept<X, W, N, 32, 4><<<dim3(divide_up(call.rows, 4)), dim3(32, 4), 0, stream>>>(call);
-  } else if (packs <= 128 * 4) {
-    forward_kept<X, W, N, 128, 4><<<grid, 128, 0, stream>>>(call);
-  } else if (packs <= 256 * 4) {
-    forward_kept<X, W, N, 256, 4><<<grid, 256, 0, stream>>>(call);
-  } else if (packs <= 512 * 4) {
-    forward_kept<X, W, N, 512, 4><<<grid, 512, 0, stream>>>(call);
-  } else if (packs <= 512 * 8) {
-    forward_kept<X, W, N, 512, 8><<<grid, 512, 0, stream>>>(call);
-  } else {
-    forward_reread<X, W, N, kRereadThreads><<<grid, kRereadThreads, 0, stream>>>(call);
+  const auto kept = [&](auto shape) {
+    using Shape = decltype(shape);
+    const dim3 grid(divide_up(call.rows, kRows<Shape::kThreads>));
+    forward_kept<X, W, N, Shape::kThreads, Shape::kItems><<<grid, Shape::block(), 0, stream>>>(call);
+  };
+  if (with_kept<Kept<16, 1>, Kept<32, 4>, Kept<128, 4>, Kept<256, 4>, Kept<512, 4>, Kept<512, 8>>(call.hidden / N, kept)) {
+    return;
   }
+  forward_reread<X, W, N, kRereadThreads><<<dim3(call.rows), kRereadThreads, 0, stream>>>(call);
 }
 
-// Threads that share a row in registers in the backward pass; 0 where rows are too long for that, or odd.
-// (512 threads would have 128 registers each, which is not enough without spilling.)
-int threads_of_row(int64_t hidden, int pack) {
-  if (pack == 1) return 0;
-  for (const int threads : {32, 128, 256}) {
-    if (hidden / pack <= threads * 4) return threads;
-  }
-  return 0;
+// For the backward pass. 5120 numbers of 16 bits fill 320 threads; of 512 threads each has 128 registers, so few spill.
+template <class Body>
+bool with_kept_backward(int64_t hidden, int pack, Body body) {
+  if (pack == 1) return false;
+  return with_kept<Kept<16, 1>, Kept<32, 2>, Kept<64, 2>, Kept<64, 4>, Kept<128, 4>, Kept<320, 2>, Kept<512, 2>, Kept<512, 4>>(
+      hidden / pack, body);
 }
 
-// Groups of threads that a backward pass is divided among, each with a sum of its own.
-int64_t parts_of(int threads, int64_t rows, int64_t hidden, int pack) {
-  if (threads == 0) {
-    const int64_t tiles = divide_up(hidden / pack, kTileThreads);
-    return std::min(rows, std::max<int64_t>(1, multiprocessors() * 16 / tiles));
-  }
-  const int64_t groups = multiprocessors() * std::max(1024 / threads, 1);
-  return std::min(divide_up(rows, 4) * 4, divide_up(groups, 4) * 4);
+// Parts of the rows that a backward pass is divided among, each with a sum of its own: as many blocks as the card holds
+// at once.
+template <class X, class W>
+int64_t parts_of(int64_t rows, int64_t hidden, int pack) {
+  const int64_t tiles = divide_up(hidden / pack, kTileThreads);
+  int64_t parts = std::min(rows, std::max<int64_t>(1, multiprocessors() * 16 / tiles));
+  with_kept_backward(hidden, pack, [&](auto shape) {
+    using Shape = decltype(shape);
+    constexpr int kThreads = Shape::kThreads;
+    const auto kernel = backward_kept<X, W, 16 / sizeof(X), kThreads, Shape::kItems>;
+    int blocks = 0;
+    check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kBlock<kThreads>, 0), "cudaOccupancy");
+    parts = std::min(divide_up(rows, kRows<kThreads>), multiprocessors() * std::max(blocks, 1));
+  });
+  return parts;
 }
 
 template <class X, class W>
@@ -89,20 +103,6 @@ void backward_in_tiles(const Backward<X, W>& call, int64_t parts, float* workspa
   backward_dots<X, W, N, kRereadThreads><<<call.rows, kRereadThreads, 0, stream>>>(call, along_x);
   const dim3 tiles(divide_up(call.hidden / N, kTileThreads), parts);
   backward_tiles<X, W, N, kTileThreads><<<tiles, kTileThreads, 0, stream>>>(call, along_x, workspace);
-}
-
-template <class X, class W>
-void backward_in_packs(const Backward<X, W>& call, int threads, int64_t parts, float* workspace, cudaStream_t stream) {
-  constexpr int N = 16 / sizeof(X);
-  if (threads == 32) {
-    backward_kept<X, W, N, 32, 4><<<dim3(parts / 4), dim3(32, 4), 0, stream>>>(call, workspace);
-  } else if (threads == 128) {
-    backward_kept<X, W, N, 128, 4><<<parts, 128, 0, stream>>>(call, workspace);
-  } else if (threads == 256) {
-    backward_kept<X, W, N, 256, 4><<<parts, 256, 0, stream>>>(call, workspace);
-  } else {
-    backward_in_tiles<X, W, N>(call, parts, workspace, stream);
-  }
 }
 
 }  // namespace
@@ -122,7 +122,7 @@ void forward(const Forward<X, W>& call, void* stream) {
 template <class X, class W>
 int64_t workspace_numbers(const Backward<X, W>& call) {
   const int pack = backward_pack(call);
-  return parts_of(threads_of_row(call.hidden, pack), call.rows, call.hidden, pack) * call.hidden + call.rows;
+  return parts_of<X, W>(call.rows, call.hidden, pack) * call.hidden + call.rows;
 }
 
 template <class X, class W>
@@ -132,14 +132,19 @@ void backward(const Backward<X, W>& call, float* workspace, void* stream) {
     check(cudaMemsetAsync(call.weight_grad, 0, call.hidden * sizeof(W), on), "backward");
     return;
   }
-  const int pack = backward_pack(call), threads = threads_of_row(call.hidden, pack);
-  const int64_t parts = parts_of(threads, call.rows, call.hidden, pack);
-  if (pack == 1) {
+  constexpr int N = 16 / sizeof(X);
+  const int pack = backward_pack(call);
+  const int64_t parts = parts_of<X, W>(call.rows, call.hidden, pack);
+  const bool kept = with_kept_backward(call.hidden, pack, [&](auto shape) {
+    using Shape = decltype(shape);
+    backward_kept<X, W, N, Shape::kThreads, Shape::kItems><<<parts, Shape::block(), 0, on>>>(call, workspace);
+  });
+  if (!kept && pack == 1) {
     backward_in_tiles<X, W, 1>(call, parts, workspace, on);
-  } else {
-    backward_in_packs(call, threads, parts, workspace, on);
+  } else if (!kept) {
+    backward_in_tiles<X, W, N>(call, parts, workspace, on);
   }
-  sum_parts<<<divide_up(call.hidden, 32), dim3(32, 8), 0, on>>>(workspace, parts, call.hidden, call.weight_grad);
+  sum_parts<<<divide_up(call.hidden, 32), dim3(32, 32), 0, on>>>(workspace, parts, call.hidden, call.weight_grad);
   check(cudaGetLastError(), "backward");
 }
 

@@ -43,6 +43,7 @@ namespace cuda_on_cpu {
 constexpr size_t kPage = 4096, kStack = 16 * kPage;
 constexpr unsigned kThreadsOfBlock = 1024, kThreadsOfWarp = 32;
 constexpr int kMultiprocessors = 3;  // few, so that small inputs already give every block several rows
+constexpr int kBlocksOfMultiprocessor = 2;
 
 enum class State { ready, at_shuffle, at_barrier, ended };
 
@@ -419,6 +420,10 @@ inline cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
 inline cudaError_t cudaGetDevice(int* device) { return *device = 0, cudaSuccess; }
 inline cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   return *value = cuda_on_cpu::kMultiprocessors, cudaSuccess;
+}
+template <class Kernel>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, Kernel, int, size_t) {
+  return *blocks = cuda_on_cpu::kBlocksOfMultiprocessor, cudaSuccess;
 }
 inline cudaError_t cudaStreamCreate(cudaStream_t* stream) {
   static char made;
