@@ -12,9 +12,11 @@ from launch.devices.switches import Decision
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import attention_heads, head_size, key_value_heads
-from launch.families.registry import family_of_config
+from launch.families.registry import family_of_config, parameters
 from launch.training.device import compute_capability
 from launch.training.kernel_checks import (
+    HEAD_ROWS,
+    ROWS,
     Heads,
     RMSNorm,
     attention_fault,
@@ -102,8 +104,11 @@ def _fused_rms_norm(model_args, training_args, capability: tuple[int, int] | Non
     found = first_of_ranks(fused_ln.obstacle(fused_ln.find_build(), config["model_type"], capability))
 
     def tried(name: str, rms_norm: RMSNorm) -> str:
-        dtypes = _norm_dtypes(model_args, training_args)
-        return first_of_ranks(rms_norm_fault(name, rms_norm, config["hidden_size"], dtypes))
+        dtypes, sizes = _norm_dtypes(model_args, training_args), [(config["hidden_size"], ROWS)]
+        if any(parameter.module == "q_norm" for parameter in parameters(config)):
+            sizes.append((head_size(config), HEAD_ROWS))
+        faults = (rms_norm_fault(name, rms_norm, size, dtypes, rows) for size, rows in sizes)
+        return first_of_ranks(next(filter(None, faults), ""))
 
     if not found and switch != "off":
         found = tried("the module fused_ln", fused_ln_rms_norm)

@@ -110,7 +110,7 @@ def decide(
 def decide_rms_norm(capability: list | None, kinds: list, model: dict, training: dict) -> dict:
     """The decision about RMSNorm on such a card, Paddle's operator being one as its kernel is.
 
-    kinds: of each rank's operator: "right", "wrong", or "none" for Paddle's CPU build as it is.
+    kinds: of each rank's operator: "right", "wrong", right for a "few rows", or "none" for Paddle's CPU build as it is.
     """
     import paddle
 
@@ -122,13 +122,17 @@ def decide_rms_norm(capability: list | None, kinds: list, model: dict, training:
     if len(kinds) > 1:
         install()
         paddle.distributed.init_parallel_env()
-    tried = []
+    tried, parts = [], []
 
     def rms_norm(x, normalized_shape, weight, eps):
         assert x.dtype == weight.dtype and list(normalized_shape) == weight.shape == x.shape[-1:]
+        parts.append(not x.is_contiguous())
         tried.append([x.shape[-1], str(x.dtype).removeprefix("paddle.")])
         eps = 0.1 if kinds[rank()] == "wrong" else eps
         inverse_rms = paddle.rsqrt(x.astype("float32").pow(2).mean(-1, keepdim=True) + eps)
+        if kinds[rank()] == "few rows":
+            computed = paddle.arange(inverse_rms.size).reshape(inverse_rms.shape) < 65535
+            inverse_rms = inverse_rms * computed.astype("float32")
         return (x.astype("float32") * inverse_rms * weight.astype("float32")).astype(x.dtype), inverse_rms
 
     if kinds[rank()] != "none":
@@ -137,7 +141,8 @@ def decide_rms_norm(capability: list | None, kinds: list, model: dict, training:
     decisions.fused_ln.find_build = lambda: None if capability is None else without_cuda
     model, training = SimpleNamespace(**vars(MODEL) | model), SimpleNamespace(**vars(TRAINING) | training)
     decided = decisions._fused_rms_norm(model, training, tuple(capability) if capability else None)
-    return {"enabled": decided.enabled, "line": decided.reason, "tried": tried, "losses": llama_losses(decided.enabled)}
+    losses = llama_losses(decided.enabled)
+    return {"enabled": decided.enabled, "line": decided.reason, "tried": tried, "parts": parts, "losses": losses}
 
 
 def llama_losses(fused: bool) -> list[float]:

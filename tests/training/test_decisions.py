@@ -146,6 +146,15 @@ def test_paddles_rms_norm_that_is_wrong_on_one_rank_is_used_on_none(ranks):
         assert (decided["enabled"], len(decided["tried"])) == (False, 1)
 
 
+@pytest.mark.long
+def test_the_norms_of_heads_are_tried_with_more_rows_than_a_grid_has_blocks(ranks):
+    for kind, enabled in (("right", True), ("few rows", False)):
+        [decided] = ranks(1, RMS_NORM, A100, [kind], {"model_name_or_path": "qwen3-8b"}, {})
+        assert [size for size, _ in decided["tried"]][:2] == [4096, 128] and decided["enabled"] == enabled
+        assert decided["parts"][:2] == [True, True]  # of tensors with longer rows
+    assert decided["line"].endswith("allowed 2e-02 (65,600 rows of 128)), the framework's own RMSNorm")
+
+
 def test_without_a_kernel_in_paddle_rms_norm_is_composed(ranks):
     """As in Paddle's CPU build."""
     [decided] = ranks(1, RMS_NORM, A100, ["none"], {}, {})
