@@ -17,15 +17,18 @@ endif
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
-RUN := $(EXEC) .venv/bin/python
+# Values of variables reach commands by the environment: --flag:NAME and :NAME are filled in there.
+START := launch/environment/start.py
+RUN := $(EXEC) .venv/bin/python $(START)
 DATA_TOOLS := clean tokenizer tokenize verify inspect merge split blend sft preference
 FIND_PYTHON := sh launch/environment/find_python.sh
+quoted = '$(subst ','\'',$(1))'
 # For what needs no packages, and so no set-up.
-PLAIN = python=$$($(FIND_PYTHON) plain) && $(EXEC) "$$python"
+PLAIN = python=$$($(FIND_PYTHON) plain) && $(EXEC) "$$python" $(START)
 TARGETS := launch/environment/targets.py
 # name:file:target, for each target and for each other name that a recipe has (# Alias). None without a Python, which
 # whatever is asked for then says.
-NAMES := $(shell python=$$(PYTHON="$(PYTHON)" $(FIND_PYTHON) plain 2>/dev/null) && "$$python" -S $(TARGETS) recipes)
+NAMES := $(shell python=$$(PYTHON=$(call quoted,$(PYTHON)) $(FIND_PYTHON) plain 2>/dev/null) && "$$python" -S $(TARGETS) recipes)
 part = $(word $(1),$(subst :, ,$(2)))
 target_of = $(foreach name,$(NAMES),$(if $(filter $(1),$(call part,1,$(name))),$(call part,3,$(name))))
 
@@ -37,97 +40,92 @@ help:
 	@$(PLAIN) $(TARGETS) help
 
 setup: ## make .venv (every target that needs it does this by itself)
-	@python=$$($(FIND_PYTHON)) && $(EXEC) "$$python" launch/environment/setup.py $(if $(DEVICE),--device $(DEVICE))
+	@python=$$($(FIND_PYTHON)) && $(EXEC) "$$python" $(START) launch/environment/setup.py --device:DEVICE
 
 setup-gpu: ## Paddle's GPU build, CUDA=12.6|12.9|13.0 (untested: no cards)
-	@python=$$($(FIND_PYTHON)) && $(EXEC) "$$python" launch/environment/setup.py --device gpu $(if $(CUDA),--cuda $(CUDA))
+	@python=$$($(FIND_PYTHON)) && $(EXEC) "$$python" $(START) launch/environment/setup.py --device gpu --cuda:CUDA
 
 doctor: ## check Python, packages, cards, disk, ports; a fix for each fault
-	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; $(EXEC) "$$python" launch/commands/doctor.py $(ARGS)
+	@python=$$($(FIND_PYTHON) 2>/dev/null) || python=python3; $(EXEC) "$$python" $(START) launch/commands/doctor.py :ARGS...
 
 demo: setup ## pretrain a small LLaMA on real text, from nothing (5-10 min)
-	@$(RUN) launch/commands/demo.py $(ARGS)
+	@$(RUN) launch/commands/demo.py :ARGS...
 
 demo-finetune: setup ## then LoRA, prefix and full on it, compared (10 min)
-	@$(RUN) launch/commands/demo_finetune.py $(ARGS)
+	@$(RUN) launch/commands/demo_finetune.py :ARGS...
 
 demo-align: setup ## then DPO on it: a preference that can be checked (5 min)
-	@$(RUN) launch/commands/demo_align.py $(ARGS)
+	@$(RUN) launch/commands/demo_align.py :ARGS...
 
 fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
-	@$(PLAIN) launch/commands/fit.py $(if $(MODEL),--model "$(MODEL)") $(if $(GPUS),--gpus $(GPUS)) \
-	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") \
-	    $(if $(NNODES),--nnodes $(NNODES)) $(if $(NETWORK),--network "$(NETWORK)") \
-	    $(if $(METHOD),--method $(METHOD))
+	@$(PLAIN) launch/commands/fit.py --model:MODEL --gpus:GPUS --gpu_memory_gb:GPU_MEMORY_GB --card:CARD \
+	    --nnodes:NNODES --network:NETWORK --method:METHOD
 
 studio: setup ## a page to plan a run, start it, watch it (on 127.0.0.1)
-	@$(RUN) launch/commands/studio.py $(ARGS)
+	@$(RUN) launch/commands/studio.py :ARGS...
 
 config-from: ## ARGS=FILE of PaddleNLP's llm/config/: the command it means
-	@$(PLAIN) launch/commands/config_from.py $(ARGS)
+	@$(PLAIN) launch/commands/config_from.py :ARGS...
 
 measures: ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
-	@$(call needs,MODEL) $(PLAIN) launch/commands/guide.py measures "$(MODEL)" $(if $(GPUS),--gpus $(GPUS)) \
-	    $(if $(GPU_MEMORY_GB),--gpu_memory_gb $(GPU_MEMORY_GB)) $(if $(CARD),--card "$(CARD)") $(ARGS)
+	@$(call needs,MODEL) $(PLAIN) launch/commands/guide.py measures :MODEL --gpus:GPUS \
+	    --gpu_memory_gb:GPU_MEMORY_GB --card:CARD :ARGS...
 
 certify: setup ## check on your cards all that only a card runs (40 minutes)
-	@$(RUN) launch/commands/certify.py $(ARGS)
+	@$(RUN) launch/commands/certify.py :ARGS...
 
 # What it was called, when it measured one recipe.
 .PHONY: verify-gpu
-verify-gpu: only = $(if $(RECIPE),--only=recipe-$(or $(strip $(call target_of,$(RECIPE))),$(RECIPE)))
+verify-gpu: export ONLY = $(if $(RECIPE),--only=recipe-$(or $(strip $(call target_of,$(RECIPE))),$(RECIPE)))
 verify-gpu: setup
-	@echo 'make verify-gpu is another name of make certify$(if $(only), ARGS=$(only))' >&2; \
-	    $(RUN) launch/commands/certify.py $(only) $(ARGS)
+	@echo "make verify-gpu is another name of make certify$${ONLY:+ ARGS=$$ONLY}" >&2; \
+	    $(RUN) launch/commands/certify.py :ONLY :ARGS...
 
 download: setup ## MODEL=OWNER/NAME [FROM=modelscope OUTPUT=...]: from a hub
-	@$(call needs,MODEL) $(RUN) launch/commands/download.py $(if $(MODEL),"$(MODEL)") $(if $(FROM),--from "$(FROM)") \
-	    $(if $(OUTPUT),--output "$(OUTPUT)") $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/commands/download.py :MODEL --from:FROM --output:OUTPUT :ARGS...
 
 import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
-	@$(call needs,MODEL) $(RUN) launch/commands/import_weights.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/commands/import_weights.py :MODEL :OUTPUT :ARGS...
 
 export: setup ## MODEL=FOLDER, a run or adapter [OUTPUT=...]: to Hugging Face
-	@$(call needs,MODEL) $(RUN) launch/commands/export.py $(if $(MODEL),"$(MODEL)") $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/commands/export.py :MODEL :OUTPUT :ARGS...
 
 merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
-	@$(call needs,ADAPTER OUTPUT) $(RUN) launch/commands/merge.py $(if $(MODEL),--model_name_or_path "$(MODEL)") \
-	    --adapter_path "$(ADAPTER)" --output_dir "$(OUTPUT)" $(ARGS)
+	@$(call needs,ADAPTER OUTPUT) $(RUN) launch/commands/merge.py --model_name_or_path:MODEL \
+	    --adapter_path:ADAPTER --output_dir:OUTPUT :ARGS...
 
 predict: setup ## MODEL=... [ADAPTER=...] [DATA=FILE OUTPUT=FILE]: ask a model
-	@$(call needs,MODEL) $(RUN) launch/commands/predict.py --model_name_or_path "$(MODEL)" \
-	    $(if $(ADAPTER),--adapter_path "$(ADAPTER)") $(if $(DATA),--data_file "$(DATA)") \
-	    $(if $(OUTPUT),--output_file "$(OUTPUT)") $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/commands/predict.py --model_name_or_path:MODEL \
+	    --adapter_path:ADAPTER --data_file:DATA --output_file:OUTPUT :ARGS...
 
 serve: setup ## MODEL=... [ADAPTER="NAME=DIR ..." GPUS=2]: REST, gRPC, page
-	@$(call needs,MODEL) $(RUN) launch/commands/serve.py $(if $(MODEL),--model_name_or_path "$(MODEL)") \
-	    $(if $(ADAPTER),--adapter $(ADAPTER)) $(if $(GPUS),--tensor_parallel_degree $(GPUS)) $(ARGS)
+	@$(call needs,MODEL) $(RUN) launch/commands/serve.py --model_name_or_path:MODEL \
+	    --adapter:ADAPTER... --tensor_parallel_degree:GPUS :ARGS...
 
 rounding: setup ## MODEL= DATA=: what a base in 8 or 4 bits adds to the loss
-	@$(call needs,MODEL DATA) $(RUN) launch/commands/quantization_loss.py --model_name_or_path "$(MODEL)" \
-	    --dataset_name_or_path "$(DATA)" $(ARGS)
+	@$(call needs,MODEL DATA) $(RUN) launch/commands/quantization_loss.py --model_name_or_path:MODEL \
+	    --dataset_name_or_path:DATA :ARGS...
 
 evaluate: setup ## MODEL=... [ADAPTER=...] TASKS="mmlu=FOLDER ...": benchmarks
 	@$(if $(COMPARE),,$(call needs,MODEL TASKS)) $(RUN) launch/commands/evaluate.py \
-	    $(if $(COMPARE),--compare $(COMPARE),--model_name_or_path "$(MODEL)" --tasks $(TASKS)) \
-	    $(if $(ADAPTER),--adapter_path "$(ADAPTER)") $(if $(OUTPUT),--output_file "$(OUTPUT)") \
-	    $(if $(GPUS),--tensor_parallel_degree $(GPUS)) $(ARGS)
+	    $(if $(COMPARE),--compare:COMPARE...,--model_name_or_path:MODEL --tasks:TASKS...) \
+	    --adapter_path:ADAPTER --output_file:OUTPUT --tensor_parallel_degree:GPUS :ARGS...
 
 ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
-	@$(call needs,OUTPUT) $(RUN) launch/commands/ledger.py $(if $(OUTPUT),"$(OUTPUT)") $(ARGS)
+	@$(call needs,OUTPUT) $(RUN) launch/commands/ledger.py :OUTPUT :ARGS...
 
 data: ## text to training data: data-X ARGS="...", X is one of these
 	@$(PLAIN) $(TARGETS) data $(DATA_TOOLS)
 
 .PHONY: data $(DATA_TOOLS:%=data-%)
 $(DATA_TOOLS:%=data-%): data-%: setup
-	@$(RUN) -m data_tools.$* $(ARGS)
+	@$(RUN) -m data_tools.$* :ARGS...
 
 custom-ops: setup ## build fused RMSNorm (fused_ln) into .venv: faster steps
-	@$(RUN) launch/environment/custom_ops.py $(ARGS)
+	@$(RUN) launch/environment/custom_ops.py :ARGS...
 
 dashboard: setup ## loss curves in the browser (VisualDL on 127.0.0.1)
-	@$(RUN) launch/commands/dashboard.py $(ARGS)
+	@$(RUN) launch/commands/dashboard.py :ARGS...
 
 # Most tests start processes and wait for them; fixtures of a file are made once, and tests/conftest.py orders the files.
 # ARGS="-n 0": one after the other.
@@ -142,30 +140,30 @@ lint: setup ## style, mistakes, types: ruff, pyright, hadolint
 	@$(EXEC) .venv/bin/hadolint .devcontainer/Dockerfile
 
 test: setup ## what a contributor runs (at most 5 minutes on 2 cores)
-	@$(RUN) -m pytest -m "not long and not nightly" $(TWO_FILES_AT_A_TIME) $(ARGS)
+	@$(RUN) -m pytest -m "not long and not nightly" $(TWO_FILES_AT_A_TIME) :ARGS...
 
 test-long: setup ## more; installs torch and transformers to compare with
 	@$(COMPARE_TOO)
-	@$(RUN) -m pytest -m "long and not nightly" $(TWO_FILES_AT_A_TIME) $(ARGS)
+	@$(RUN) -m pytest -m "long and not nightly" $(TWO_FILES_AT_A_TIME) :ARGS...
 
 test-nightly: setup ## [SLICE=3]: the rest, hours, or one slice in 8 minutes
 	@$(COMPARE_TOO)
-	@files=$$($(if $(SLICE),.venv/bin/python -m tests.tiers "$(SLICE)",echo tests)) && \
-	    $(RUN) -m pytest -m nightly $(TWO_FILES_AT_A_TIME) $$files $(ARGS)
+	@files=$$($(if $(SLICE),.venv/bin/python -m tests.tiers "$$SLICE",echo tests)) && \
+	    $(RUN) -m pytest -m nightly $(TWO_FILES_AT_A_TIME) $$files :ARGS...
 
 lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" --overrides overrides.txt \
-	    --output-file cpu.lock cpu.in dev.in $(ARGS)
+	    --output-file cpu.lock cpu.in dev.in $$ARGS
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
-	    --output-file hubs.lock hubs.in $(ARGS)
+	    --output-file hubs.lock hubs.in $$ARGS
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
-	    --output-file grammar.lock grammar.in $(ARGS)
+	    --output-file grammar.lock grammar.in $$ARGS
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
 	    --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
-	    --output-file evaluate.lock evaluate.in $(ARGS)
+	    --output-file evaluate.lock evaluate.in $$ARGS
 	$(RUN) launch/environment/pins.py paddlepaddle < requirements/cpu.lock > requirements/gpu.lock
 
 clean: ## remove what builds and tests left; no checkpoints, no data
@@ -174,7 +172,7 @@ clean: ## remove what builds and tests left; no checkpoints, no data
 
 # A target that is not there: the nearest that is.
 .DEFAULT:
-	@$(PLAIN) $(TARGETS) unknown $@ $(DATA_TOOLS)
+	@$(PLAIN) $(TARGETS) unknown $(call quoted,$@) $(DATA_TOOLS)
 
 # The forms of a recipe. $(1): its name, $(2): its file, $(3): its target; another name says that one, and goes on.
 define recipe_forms

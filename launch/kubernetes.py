@@ -188,7 +188,8 @@ def _template(request: Request) -> Manifest:
     values = request.env | {"STOPPED_EXIT_CODE": str(STOPPED)}
     if several:
         values |= {"NNODES": str(request.nodes), "MASTER": f"{request.name}-0.{request.name}:{DEFAULT_PORT}"}
-    env: list[Manifest] = [{"name": name, "value": value} for name, value in values.items()]
+    # Kubernetes puts variables into values, too: $(NAME), which $$(NAME) is not.
+    env: list[Manifest] = [{"name": name, "value": value.replace("$", "$$")} for name, value in values.items()]
     if several:
         env.append({"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": POD_INDEX}}})
     return {

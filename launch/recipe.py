@@ -30,6 +30,7 @@ from data_tools.language import localized
 from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
+from launch.config.typed import typed
 from launch.config.variables import (
     DATA_FLAGS,
     check_variables,
@@ -66,7 +67,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"ACTION: found {action!r}, allowed: {', '.join(ACTIONS)}.")
     if action == "k8s" and own:
         raise UserError(
-            f"--{next(iter(own))}: a manifest takes the flags of ARGS. Say ARGS={shlex.quote(shlex.join(argv[1:]))}."
+            f"--{next(iter(own))}: a manifest takes the flags of ARGS. Say ARGS={typed(shlex.join(argv[1:]))}."
         )
     # A rehearsal runs the ranks of all nodes on this machine, the pods of a manifest number themselves, and a plan asks
     # for no more than the number of nodes.

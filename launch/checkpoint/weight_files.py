@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from shlex import quote
 
 from launch.checkpoint.manifest import MANIFEST, PARTIAL_MODEL, first_fault, read_manifest, stray_weights
 from launch.checkpoint.parts import ShardedTensor, sharded_weights
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
+from launch.config.typed import typed
 from launch.errors import UserError
 
 # The names of paddlenlp/utils/env.py. The first that exists is read.
@@ -110,7 +110,7 @@ def _why_none(directory: Path) -> str:
 def _torch_layout(path: Path) -> str:
     return (
         f"{path}: the weights are in Hugging Face's layout (torch's names, matrices transposed). "
-        f"Convert them first: make import MODEL={quote(str(path.parent))}"
+        f"Convert them first: make import MODEL={typed(path.parent)}"
     )
 
 

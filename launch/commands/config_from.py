@@ -26,6 +26,7 @@ from launch.config.key_files import read_source
 from launch.config.layout import degree, sharding_stage
 from launch.config.recipe_file import Recipe, load_recipes
 from launch.config.run_config import RunConfig
+from launch.config.typed import typed
 from launch.config.variables import apply_variables
 from launch.errors import UserError
 from launch.families.named_configs import load_config, named_size
@@ -131,7 +132,7 @@ def added_flags(recipe: Recipe, file: str, run: RunConfig) -> str | None:
 
 def make_command(recipe: Recipe, file: str, gpus: int) -> str:
     """make finetune-llama7b CONFIG=sft_argument.json GPUS=8"""
-    return f"make {recipe.target} CONFIG={shlex.quote(file)}" + (f" GPUS={gpus}" if gpus != recipe.gpus else "")
+    return f"make {recipe.target} CONFIG={typed(file)}" + (f" GPUS={gpus}" if gpus != recipe.gpus else "")
 
 
 def _method(script: str, flags: Flags) -> tuple:

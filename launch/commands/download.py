@@ -24,6 +24,7 @@ from data_tools.cli import GOES_ON, Parser
 from data_tools.formats.json_files import shown
 from data_tools.language import localized
 from launch.checkpoint.weight_files import find_weights
+from launch.config.typed import typed
 from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.families.named_configs import read_config
@@ -70,7 +71,7 @@ def main(argv: list[str]) -> None:
     elif is_same:
         size = originals.size_text(originals.bytes_there(original))
         print(localized(f"kept: {original}, {size}; the same command with --keep_original 0 removes it"))
-    print(localized(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={quote(str(target))}"))
+    print(localized(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={typed(target)}"))
 
 
 def _check_imported(target: Path, args: argparse.Namespace) -> None:

@@ -16,6 +16,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import BEGINS_ANEW, Parser, amount
+from launch.config.typed import typed
 from launch.errors import UserError
 from launch.families.named_configs import how_to_get
 from launch.guard import guarded
@@ -31,12 +32,12 @@ def main(argv: list[str]) -> None:
     target = (args.target or Path("models") / source.resolve().name).expanduser()
     if (source / peft.CONFIG).is_file():
         tensors = peft.import_adapter(source, args.base, target)
-        print(f"{target}: a LoRA adapter of {tensors} tensors\nuse it: ADAPTER={quote(str(target))}")
+        print(f"{target}: a LoRA adapter of {tensors} tensors\nuse it: ADAPTER={typed(target)}")
         return
     imported = import_directory(source, target, args.dtype, int(args.shard_gb * 1e9))
     print(f"{target}: {imported.family.title}, {imported.parameters:,} parameters in {', '.join(imported.dtypes)}")
     print(imported.tokenizer)
-    print(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={quote(str(target))}")
+    print(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={typed(target)}")
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

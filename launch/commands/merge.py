@@ -19,6 +19,7 @@ if __name__ == "__main__":
 
 from data_tools.cli import BEGINS_ANEW, Parser, amount
 from launch.adapters.lora_files import Lora, read_lora
+from launch.config.typed import typed
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
@@ -35,8 +36,8 @@ def main(argv: list[str]) -> None:
         _check(base, lora, args.output_dir)
         return
     merge(base, lora, args.output_dir, int(args.shard_gb * 1e9), lambda merged: _check(base, lora, merged))
-    merged = quote(str(args.output_dir))
-    print(f"use it: --model_name_or_path {merged}, or MODEL={merged}")
+    merged = args.output_dir
+    print(f"use it: --model_name_or_path {quote(str(merged))}, or MODEL={typed(merged)}")
 
 
 def _check(base: Path, lora: Lora, merged: Path) -> None:

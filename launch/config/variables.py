@@ -21,6 +21,7 @@ from launch.config.layout import (
 from launch.config.numbers import read_count
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
+from launch.config.typed import typed
 from launch.errors import UserError
 
 RECIPE = (
@@ -61,7 +62,7 @@ TOGETHER = (
 def given_variables(environment: Mapping[str, str]) -> str:
     """Those of a recipe as they were given, to be put behind a target of make: " DATA=mine GPUS=2"."""
     names = [name for name in (*RECIPE, *NODES) if environment.get(name)]
-    return "".join(f" {name}={shlex.quote(environment[name])}" for name in names)
+    return "".join(f" {name}={typed(environment[name])}" for name in names)
 
 
 def check_variables(environment: Mapping[str, str]) -> None:

@@ -12,6 +12,7 @@ from itertools import combinations, product
 from launch.config.flag_values import Flags
 from launch.config.layout import ACCUMULATION, MICRO_BATCH
 from launch.config.run_config import RunConfig
+from launch.config.typed import within_quotes
 from launch.errors import UserError
 from launch.plan.edits import Edit, Requested, edits, factors, with_edits
 from launch.plan.hardware import GIB, Card
@@ -164,7 +165,7 @@ def advice_lines(changes: list[Change]) -> list[str]:
         lines.append(f"{number:3d}. {change.peak_bytes / GIB:5.1f} GiB  x {change.slowdown:4.2f}  {change.title}")
         if change.result:
             lines.append(f"       {change.result}")
-        lines.append(f'       ARGS="{change.arguments}"')
+        lines.append(f'       ARGS="{within_quotes(change.arguments)}"')
     return lines
 
 
@@ -267,7 +268,7 @@ def faster_lines(run: RunConfig, ways: list[tuple[float, Candidate]]) -> list[st
         batch = f"micro batch {way.job.micro_batch} x accumulation {way.job.accumulation}"
         recompute = f"recompute {way.job.recompute}" if way.job.recompute else "no recompute"
         lines.append(f"  x {times:4.2f}  {way.peak_bytes / GIB:5.1f} GiB  {way.job.layout}; {batch}, {recompute}")
-        lines.append(f'       ARGS="{changed_arguments(run.words, dropped | way.flags)}"')
+        lines.append(f'       ARGS="{within_quotes(changed_arguments(run.words, dropped | way.flags))}"')
     return lines
 
 

@@ -15,6 +15,7 @@ from launch import preflight
 from launch.config.flag_values import Flags, flag_words, parse_flags
 from launch.config.layout import ACCUMULATION
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
+from launch.config.typed import within_quotes
 from launch.devices.cards import list_cards
 from launch.devices.switches import PINNED_BY_NEED
 from launch.errors import UserError
@@ -128,8 +129,8 @@ def lines_after_out_of_memory(planned: ThisRun) -> list[str]:
 def in_one_line(changes: list[Change]) -> str:
     """The changes as the fix of a finding: flags, memory, time."""
     lines = [
-        f'({number}) ARGS="{change.arguments}": {change.title}, {change.peak_bytes / GIB:.1f} GiB, time a token '
-        f"x {change.slowdown:.2f}{f', {change.result}' if change.result else ''}"
+        f'({number}) ARGS="{within_quotes(change.arguments)}": {change.title}, {change.peak_bytes / GIB:.1f} GiB, '
+        f"time a token x {change.slowdown:.2f}{f', {change.result}' if change.result else ''}"
         for number, change in enumerate(changes, start=1)
     ]
     return "; ".join(lines) or "more or larger cards, or a smaller model"

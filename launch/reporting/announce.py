@@ -3,12 +3,12 @@
 Before: the layout, the decisions, and what the data and steps amount to. After: what can be done with the result.
 """
 
-import shlex
 import sys
 from pathlib import Path
 
 from data_tools.terminal import WIDTH, has_colours, sign
 from launch.config.run_config import RunConfig
+from launch.config.typed import typed
 from launch.reporting.records import RUN_SUMMARY, read_summary, topology
 
 
@@ -38,9 +38,9 @@ def next_step(run: RunConfig, started: float) -> list[str]:
     summary = Path(values.output_dir, RUN_SUMMARY)
     if not values.do_train or not summary.exists() or summary.stat().st_mtime < started:
         return []
-    output = shlex.quote(values.output_dir)
+    output = typed(values.output_dir)
     if values.lora or values.prefix_tuning:
-        kind, variables = "adapter", f"MODEL={shlex.quote(values.model_name_or_path)} ADAPTER={output}"
+        kind, variables = "adapter", f"MODEL={typed(values.model_name_or_path)} ADAPTER={output}"
     else:
         kind, variables = "model", f"MODEL={output}"
     outcome = _outcome(read_summary(values.output_dir))

@@ -16,6 +16,7 @@ from launch.adapters import lora_files
 from launch.checkpoint.manifest import CHECKPOINT
 from launch.checkpoint.output_directory import newest_whole
 from launch.config.recipe_file import ROOT
+from launch.config.typed import typed
 from launch.errors import UserError
 from launch.families.named_configs import load_config, read_config
 from launch.families.registry import parameters
@@ -101,7 +102,7 @@ class Result:
 
 def _conversion(target: str, given: Mapping[str, str], words: list[str]) -> Conversion:
     """words: of the command, as the Makefile has them."""
-    command = f"make {target}" + "".join(f" {name}={shlex.quote(value)}" for name, value in given.items() if value)
+    command = f"make {target}" + "".join(f" {name}={typed(value)}" for name, value in given.items() if value)
     return Conversion(command, [sys.executable, str(COMMANDS / words[0]), *words[1:]], Path(given["OUTPUT"]))
 
 

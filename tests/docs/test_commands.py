@@ -37,7 +37,7 @@ def test_targets_variables_and_modules_are_there():
     known |= {f"{form}{target}" for form in FORMS for target in RECIPES | {"X"}}
     asked = {command.program.removeprefix("make ") for command in COMMANDS if command.words[0] == "make"}
     assert asked - known - {"..."} == set()
-    known = {*RECIPE, *KUBERNETES, "ADAPTER", "NNODES", "RANK", "MASTER", *re.findall(r"\$\((\w+)\)", MAKEFILE)}
+    known = {*RECIPE, *KUBERNETES, "ADAPTER", "NNODES", "RANK", "MASTER", *re.findall(r"(?:\$\(|:)(\w+)", MAKEFILE)}
     for command in COMMANDS:
         assert command.variables.keys() <= known, str(command)
     for command in COMMANDS:

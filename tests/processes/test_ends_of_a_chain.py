@@ -47,7 +47,8 @@ def machine(tmp_path_factory) -> Machine:
     folder = machine.folder
     shutil.copy(ROOT / "Makefile", folder)
     (folder / "launch").mkdir()
-    (folder / "launch" / "environment").symlink_to(ROOT / "launch" / "environment")
+    for name in ("environment", "recipe.sh"):
+        (folder / "launch" / name).symlink_to(ROOT / "launch" / name)
     (folder / "run_pretrain.py").write_text(RANK.format(root=str(ROOT)))
     recipe = folder / "recipes" / "tiny" / "pretrain.sh"
     recipe.parent.mkdir(parents=True)

@@ -14,6 +14,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from launch.checkpoint.output_directory import lock_start
+from launch.environment.start import filled_in
 from launch.errors import UserError
 from launch.studio import trying
 from launch.studio.app import make_app
@@ -88,13 +89,13 @@ def test_commands_are_those_of_make(here):
     }
     root = Path(__file__).resolve().parents[2]
     for name, conversion in found.items():  # what make starts for it
-        dry = ["make", "-n", "--no-print-directory", "-o", "setup", *shlex.split(conversion.command)[1:]]
+        typed = shlex.split(conversion.command)[1:]
+        dry = ["make", "-n", "--no-print-directory", "-o", "setup", *typed]
         said = subprocess.run(dry, cwd=root, capture_output=True, text=True, check=True).stdout
         words = shlex.split(said.replace("\\\n", ""))
-        assert words[words.index(f"launch/commands/{name}.py") :] == [
-            f"launch/commands/{name}.py",
-            *conversion.words[2:],
-        ]
+        variables = dict(word.split("=", 1) for word in typed[1:])
+        started = list(filled_in(words[words.index(f"launch/commands/{name}.py") :], variables))
+        assert started == [f"launch/commands/{name}.py", *conversion.words[2:]]
     result_of(here / "run/checkpoint-7", "config.json")
     assert Result.read("run/checkpoint-7").conversions("")["export"].output == Path("exported/run-checkpoint-7")
 
