@@ -152,9 +152,13 @@ class PackedDialogues:
         return len(self._rows)
 
     def __getitem__(self, i: int) -> dict[str, np.ndarray]:
-        parts = [self._dialogues[number] for number in self._rows[i]]
-        row = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-        return row | {"position_ids": np.concatenate([np.arange(part["labels"].size) for part in parts])}
+        return one_row([self._dialogues[number] for number in self._rows[i]])
+
+
+def one_row(samples: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return samples behind each other as one, with the positions of each."""
+    row = {key: np.concatenate([sample[key] for sample in samples]) for key in samples[0]}
+    return row | {"position_ids": np.concatenate([np.arange(sample["labels"].size) for sample in samples])}
 
 
 class BlendedDialogues:

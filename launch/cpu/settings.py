@@ -151,9 +151,22 @@ def keep_freed_memory() -> bool:
 
 
 def _prepare_threads(processes: int) -> str:
-    """Share the cores among the processes. (Where it is not set, Paddle sets it to one thread.)"""
+    """Share the cores among the processes. Where it is not set, Paddle sets it to one thread: also in the launcher,
+    from which ranks inherit that."""
     cores = available_cores()
+    if _set_by_launcher():
+        del os.environ["OMP_NUM_THREADS"]
     return _prepare_variable("OMP_NUM_THREADS", threads_per_rank(processes), f"cores {cores}, processes {processes}")
+
+
+def _set_by_launcher() -> bool:
+    """Return True if OMP_NUM_THREADS of this rank is not the user's: the launcher was started without it."""
+    try:
+        started_with = Path(f"/proc/{os.getppid()}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    named = any(variable.startswith(b"OMP_NUM_THREADS=") for variable in started_with)
+    return "PADDLE_TRAINER_ID" in os.environ and "OMP_NUM_THREADS" in os.environ and not named
 
 
 def available_cores() -> int:

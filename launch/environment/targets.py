@@ -108,7 +108,7 @@ def unknown_target(target: str, tools: list[str]) -> str:
     own = re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE)
     names = list(recipe_names())
     known = [*own, *names, *(f"data-{tool}" for tool in tools), *(form + name for name in names for form in FORMS)]
-    near = difflib.get_close_matches(target, known, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(target, dict.fromkeys(known), n=3, cutoff=0.6)
     meant = f" Did you mean {' or '.join(f'make {name}' for name in near)}?" if near else ""
     return f"error: make {target}: there is no such target.{meant} `make help` lists all."
 

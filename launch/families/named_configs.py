@@ -75,7 +75,8 @@ def find_config(model_name_or_path: str) -> Path:
     found = f"--model_name_or_path: {model_name_or_path!r} is no directory with a config.json, no .json file and no "
     if way := how_to_get(model_name_or_path):
         raise UserError(f"{found}name known here. {way}\nNames: {', '.join(config_names())}.")
-    nearest = _nearest(path.name)
+    beside = [str(one.parent) for one in path.parent.glob("*/config.json")]  # directories with a similar name
+    nearest = difflib.get_close_matches(str(path), beside, n=1, cutoff=0.8) or _nearest(path.name)
     raise UserError(
         f"{found}configuration by name. {f'Did you mean {nearest[0]}? ' if nearest else ''}"
         f"Names: {', '.join(config_names())}."

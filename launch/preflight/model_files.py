@@ -1,5 +1,6 @@
 """The requested model: its configuration, the headers of its weights, and its tokenizer. No weights are read."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from launch.families.registry import family_of_config, parameters
 from launch.families.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
 
+MODEL_FLAG = "model_name_or_path"
 WEIGHTS_FIX = "MODEL=DIRECTORY or --model_name_or_path names another; --continue_training 0 starts from random weights"
 # paddlenlp fuses linear layers under names that differ from those of launch.families.parameters.
 FUSED = ("fuse_attention_qkv", "fuse_attention_ffn")
@@ -35,14 +37,16 @@ def check_model(flags: Flags) -> list[Finding]:
 
 
 def check_weights(run: RunConfig) -> list[Finding]:
-    """The weights of a model directory fit its config.json.
+    """The weights of a model directory fit its config.json. A warning for a name whose weights are not here.
 
-    No finding for a name, which is downloaded when the run starts, and for random weights.
+    No finding for random weights, and for what the check of the model refuses.
     """
     values = run.flags
     directory = Path(values.model_name_or_path or "").expanduser()
-    if not values.model_name_or_path or not directory.is_dir() or values.continue_training is False:
+    if not values.model_name_or_path or values.continue_training is False:
         return []
+    if not directory.is_dir():
+        return _weights_of_name(values.model_name_or_path)
     try:
         weights = find_weights(directory)
         misfits = _misfits(weights, load_config(str(directory)), run.scores)
@@ -55,6 +59,18 @@ def check_weights(run: RunConfig) -> list[Finding]:
     size = sum(tensor.nbytes for tensor in weights.values()) / 1e9
     number = "1 file" if files == 1 else f"{files} files"
     return [Finding(True, "weights", f"{len(weights)} tensors, {size:,.1f} GB in {number}")]
+
+
+def _weights_of_name(name: str) -> list[Finding]:
+    """A warning where PaddleNLP has not downloaded them; its own folder is that of paddlenlp/utils/env.py."""
+    kept = Path(os.environ.get("PPNLP_HOME") or Path.home() / ".paddlenlp") / "models" / name
+    if any(kept.glob("*.safetensors")) or any(kept.glob("*.pdparams")) or not check_model({MODEL_FLAG: [name]})[0].ok:
+        return []
+    found = (
+        f"{name}: not here. The start asks PaddleNLP's hub for this name, which does not have every model; make "
+        "download MODEL=OWNER/NAME gets any, and MODEL=models/NAME then names it"
+    )
+    return [Finding(True, "weights", found, warns=True)]
 
 
 def _file_count(directory: Path, weights: Mapping[str, Weight]) -> int:

@@ -3,6 +3,8 @@
 Before: the layout, the decisions, and what the data and steps amount to. After: what can be done with the result.
 """
 
+import json
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +12,9 @@ from data_tools.terminal import WIDTH, has_colours, sign
 from launch.config.run_config import RunConfig
 from launch.config.typed import typed
 from launch.reporting.records import RUN_SUMMARY, read_summary, topology
+
+# Set by a recipe for its ranks: what its checks have printed, {subject: found}.
+SHOWN = "LAUNCH_SHOWN"
 
 
 def format_duration(seconds: float) -> str:
@@ -66,7 +71,20 @@ def announce(lines: list[str], decisions, trainer) -> None:
         lines.append(describe_steps(trainer))
     if trainer.reporter.throughput.note:
         lines.append(trainer.reporter.throughput.note)
-    print("\n".join(lines), flush=True)
+    print("\n".join(not_shown(lines)), flush=True)
+
+
+def not_shown(lines: list[str]) -> list[str]:
+    """Return the lines that the checks before the start have not printed; a sample, whose lines begin with spaces, is
+    left out with its first line."""
+    findings = json.loads(os.environ.get(SHOWN, "{}")).items()
+    shown = {text for subject, found in findings for text in (found.split("\n")[0], f"{subject}: {found}")}
+    left, repeats = [], False
+    for line in lines:
+        repeats = line in shown or (repeats and line.startswith("    "))
+        if not repeats:
+            left.append(line)
+    return left
 
 
 def describe_layout(trainer) -> str:

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from data_tools.dialogues.encoding import IGNORED
+from data_tools.dialogues.samples import one_row, pack
 from launch.checkpoint.data_ledger import shuffled
 from launch.families.encoding import mask_position, prefix_lm_mask, prefix_lm_positions
 from launch.families.registry import Family, family_of_config
@@ -142,8 +143,11 @@ class Collator:
     of each token's dialogue instead, "attn_mask_startend_row_indices" int32 [batch, length].
 
     pad: the id to pad with; its labels count for nothing. length: of every batch, None for its longest sample's,
-    rounded up to a multiple of `multiple`. row_ends: whether packed rows are for FlashMask.
+    rounded up to a multiple of `multiple`. row_ends: whether packed rows are for FlashMask. shares_rows: whether the
+    samples of a batch are laid into fewer rows, no longer than the longest of them, where they fit.
     """
+
+    shares_rows = False
 
     def __init__(self, pad: int, length: int | None, packed: bool = False, multiple: int = 1, row_ends: bool = False):
         self.values = {"input_ids": pad, "labels": IGNORED}
@@ -154,12 +158,15 @@ class Collator:
 
     def __call__(self, samples: list[dict]) -> dict:
         longest = max(len(sample["labels"]) for sample in samples)
+        rows = pack([len(sample["labels"]) for sample in samples], longest) if self.shares_rows else ()
+        shared = 0 < len(rows) < len(samples)
+        samples = [one_row([samples[number] for number in row]) for row in rows] if shared else samples
         length = self.length or -(-longest // self.multiple) * self.multiple
         batch = {
             key: np.stack([_padded(sample[key], length, value) for sample in samples])
             for key, value in self.values.items()
         }
-        if self.packed:
+        if self.packed or shared:
             batch["position_ids"] = np.stack([_positions(sample, length) for sample in samples])
             if self.row_ends:
                 batch["attn_mask_startend_row_indices"] = ends(batch["position_ids"])
@@ -206,6 +213,15 @@ def padding_share(tokens: np.ndarray, micro_batch: int) -> float:
     reached = (np.arange(len(tokens) + 1) / len(tokens)) ** micro_batch
     longest = float((np.sort(tokens) * np.diff(reached)).sum())
     return 1 - float(tokens.mean()) / longest
+
+
+def shared_padding(tokens: np.ndarray, micro_batch: int) -> float:
+    """The share of padding in the first batches where their samples share rows (Collator.shares_rows)."""
+    batches = [
+        tokens[start : start + micro_batch] for start in range(0, min(len(tokens), 64 * micro_batch), micro_batch)
+    ]
+    places = sum(len(pack(batch.tolist(), int(batch.max()))) * int(batch.max()) for batch in batches)
+    return 1 - sum(int(batch.sum()) for batch in batches) / places
 
 
 class PrefixCollator(Collator):

@@ -10,8 +10,10 @@ from paddle import nn
 from paddle.distributed.fleet.meta_parallel import VocabParallelEmbedding
 from paddlenlp.peft import LoRAModel
 
+from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
-from launch.training.batches import collator, padding_share
+from launch.models.rotary_scaling import scaled_by_length
+from launch.training.batches import collator, padding_share, shared_padding
 from launch.training.data import TrainingData, open_dialogues, run_length
 from launch.training.evaluation import Answers
 from launch.training.losses import IGNORED, Loss, TokenLoss
@@ -37,10 +39,12 @@ class Finetuning(Stage):
         ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
         steps, end, epochs = run_length(ledger, sets.train, args)
         samples: Any = sets.train or sets.dev
+        collate = collator(config, tokenizer, self.data_args, args.sequence_parallel, row_ends)
+        collate.shares_rows = self._shares_rows(config)
         return DialogueData(
             sets.train,
             sets.dev,
-            collator(config, tokenizer, self.data_args, args.sequence_parallel, row_ends),
+            collate,
             {"input_ids": np.zeros(1, dtype=np.int64), "labels": np.full(1, IGNORED)},
             ledger,
             args,
@@ -52,14 +56,31 @@ class Finetuning(Stage):
             unit="rows of packed samples" if self.data_args.zero_padding else "samples",
         )
 
+    def _shares_rows(self, config) -> bool:
+        """Return True if the samples of a micro batch are laid into fewer rows, which changes no result of a LoRA.
+
+        On a card rows are packed by --zero_padding, whose mask the choice of its kernels knows.
+        """
+        args, values = self.training_args, self.data_args
+        can = "packing" not in family_of_config(config.to_dict()).lacking and args.pipeline_parallel_degree <= 1
+        length_counts = values.neftune or scaled_by_length(load_config(self.model_args.model_name_or_path))
+        apart = values.zero_padding or args.sequence_parallel or length_counts
+        return self.adapter_args.lora and args.device == "cpu" and can and not apart
+
     def _padding_lines(self, samples, config) -> list[str]:
-        """What packing would change, for a family that can."""
+        """What packing changes, or would change, for a family that can."""
         args = self.training_args
         if self.data_args.zero_padding or "packing" in family_of_config(config.to_dict()).lacking:
             return []
         share = padding_share(samples.tokens, args.per_device_train_batch_size)
         if share < NOTABLE_PADDING or self.adapter_args.prefix_tuning:
             return []
+        if self._shares_rows(config):
+            left = shared_padding(samples.tokens, args.per_device_train_batch_size)
+            return [
+                f"padding: {left:.0%} of batches of {args.per_device_train_batch_size} whose short samples share rows, "
+                f"none sees another; {share:.0%} with a row for each"
+            ]
         return [
             f"padding: {share:.0%} of batches of {args.per_device_train_batch_size}; --zero_padding 1 packs several "
             "samples into a row instead"

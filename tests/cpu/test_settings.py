@@ -113,3 +113,19 @@ def test_freed_memory_is_kept():
         return int(done.stdout)
 
     assert faults("auto") < 10 < faults("off")
+
+
+@pytest.mark.parametrize(("user", "threads"), [(None, "4"), ("1", "1"), ("3", "3")])
+def test_the_launchers_one_thread_is_not_the_users_wish(user, threads):
+    """A launcher that sets the variable for its rank, as importing Paddle does, and the rank's settings."""
+    rank = "from launch.cpu import settings; settings.available_cores = lambda: 8; settings._prepare_threads(2); "
+    rank += "import os; print(os.environ['OMP_NUM_THREADS'])"
+    launcher = "import os, subprocess, sys; os.environ.setdefault('OMP_NUM_THREADS', '1'); "
+    launcher += (
+        "os.environ['PADDLE_TRAINER_ID'] = '0'; sys.exit(subprocess.run([sys.executable, *sys.argv[1:]]).returncode)"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != THREADS}
+    environment |= {THREADS: user} if user else {}
+    command = [sys.executable, "-c", launcher, "-c", rank]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"{threads}\n"), done.stderr

@@ -1,6 +1,7 @@
 """The public face: make help, and the four forms of each recipe."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -141,6 +142,8 @@ def test_without_python_or_by_an_unknown_target_every_target_says_so(house):
         assert line.startswith(f"error: make {mistyped}: there is no such target.")
         assert line.endswith("`make help` lists all.")
         assert f"Did you mean {near}" in line if near else "Did" not in line
+        offered = re.findall(r"make (\S+?)(?: or |\?)", line)
+        assert len(offered) == len(set(offered)), line
     python = house / "python"
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)

@@ -92,6 +92,13 @@ def test_preflight_and_plan_refuse_it(tmp_path):
         Job.from_flags("run_pretrain", {"model_name_or_path": [str(tmp_path)], "max_seq_length": ["64"]}, processes=1)
 
 
+def test_a_mistyped_directory_is_answered_with_the_one_beside_it(tmp_path):
+    (tmp_path / "Qwen3-8B").mkdir()
+    (tmp_path / "Qwen3-8B" / "config.json").write_text("{}")
+    with pytest.raises(UserError, match=f"Did you mean {tmp_path}/Qwen3-8B\\? "):
+        load_config(str(tmp_path / "Qwen3-8b"))
+
+
 @pytest.mark.parametrize(
     ("content", "message"), [(b"\xff\xfe{}", "not UTF-8 at byte 0"), (b'{"a":' * 10**5, "nested too deeply")]
 )

@@ -37,6 +37,17 @@ def config():
     return load_config("llama-rehearsal")
 
 
+def test_of_a_name_they_are_not_here_until_paddlenlp_has_them(tmp_path, monkeypatch):
+    monkeypatch.setenv("PPNLP_HOME", str(tmp_path))
+    stated = {"model_name_or_path": ["Qwen/qwen3-8b"]}
+    [one] = check_weights(RunConfig("launch/finetune_generation.py", stated))
+    assert one.ok and one.warns and one.found.startswith("Qwen/qwen3-8b: not here. The start asks PaddleNLP's hub")
+    assert told("Qwen/qwen3-8b", continue_training=["0"]) == [] == told("Qwen/nothing")
+    (tmp_path / "models/Qwen/qwen3-8b").mkdir(parents=True)
+    (tmp_path / "models/Qwen/qwen3-8b/model.safetensors").write_bytes(b"")
+    assert told("Qwen/qwen3-8b") == []
+
+
 NAMES = ["llama-rehearsal", "qwen2-rehearsal", "bloom-rehearsal", "chatglm2-rehearsal", "opt-rehearsal"]
 
 
@@ -102,4 +113,3 @@ def test_weights_that_are_not_whole_not_ours_or_not_there(tmp_path, config):
     [(ok, found)] = told(model)
     assert not ok and found.startswith(f"{model}: no weights")
     assert told(model, continue_training=["0"]) == []
-    assert told("facebook/llama-7b") == told("llama-tiny") == [], "a name is downloaded later"

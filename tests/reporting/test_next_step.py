@@ -7,7 +7,7 @@ import pytest
 
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
-from launch.reporting.announce import next_step
+from launch.reporting.announce import SHOWN, next_step, not_shown
 
 BASE = "--model_name_or_path models/base --do_train 1"
 
@@ -52,3 +52,12 @@ def test_nothing_where_there_is_no_result_of_this_run(output):
     assert told(output, BASE, started=1001) == []
     (output / "run_summary.json").unlink()
     assert told(output, BASE) == []
+
+
+def test_what_the_checks_have_printed_is_not_printed_again(monkeypatch):
+    lines = ["precision: float32", "chat template: llama", "a sample:", "    text", "    more", "steps: 2"]
+    assert not_shown(lines) == lines
+    monkeypatch.setenv(
+        SHOWN, json.dumps({"precision": "float32", "sample": "a sample:\n    te xt", "data": "steps: 3"})
+    )
+    assert not_shown(lines) == ["chat template: llama", "steps: 2"]

@@ -10,7 +10,7 @@ from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.families.registry import FAMILIES
 from launch.preflight import run_on_flags
-from launch.training.batches import Collator, apart, ends, padding_share
+from launch.training.batches import Collator, apart, ends, padding_share, shared_padding
 from tests.devices.row_ends import visible
 from tests.distributed.cells import FULL
 from tests.distributed.parity import numbers_apart
@@ -108,6 +108,29 @@ def test_a_step_on_packed_rows_is_a_step_on_their_dialogues(runs):
     assert f"steps: 1 of {FEW_PAIRS} samples (about " in apart.stdout
     assert f"steps: 1 of {number} rows of packed samples (about " in rows.stdout
     assert all(found <= allowed for found, allowed in numbers_apart(rows, apart).values())
+
+
+def test_samples_of_a_batch_share_rows_where_they_fit():
+    samples = [{"input_ids": np.arange(size), "labels": np.arange(1, size + 1)} for size in (2, 5, 3)]
+    collate = Collator(9, None)
+    assert collate(samples)["labels"].shape == (3, 5)
+    collate.shares_rows = True
+    batch = collate(samples)
+    assert batch["input_ids"].tolist() == [[0, 1, 2, 3, 4], [0, 1, 2, 0, 1]] == batch["position_ids"].tolist()
+    assert batch["labels"].tolist() == [[1, 2, 3, 4, 5], [1, 2, 3, 1, 2]]
+    assert (batch["attention_mask"] == apart(batch["position_ids"])).all()
+    assert set(collate(samples[:2])) == {"input_ids", "labels"}, "nothing fits: no mask"
+    assert shared_padding(np.array([2, 5, 3]), 3) == 0 and shared_padding(np.array([4, 5, 3]), 3) == pytest.approx(0.2)
+
+
+@pytest.mark.long
+def test_a_lora_learns_the_same_in_shared_rows(runs):
+    """As with micro batches of one sample, which has no padding."""
+    flags = {"lora": 1, "max_steps": 2, "save_steps": 9, "do_eval": 1}
+    shared = runs(FULL, **flags, per_device_train_batch_size=8)
+    alone = runs(FULL, **flags, per_device_train_batch_size=1, gradient_accumulation_steps=8)
+    assert "short samples share rows" in shared.stdout and "padding: " not in alone.stdout
+    assert all(found <= allowed for found, allowed in numbers_apart(shared, alone).values())
 
 
 @pytest.mark.long
