@@ -2,10 +2,11 @@
 
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from data_tools.formats.han import HAN, are_chinese
 
+NOTHING: Mapping[int, str] = {}
 UNFINISHED = "\ufffd"  # what a decoder gives for the first bytes of a character
 
 
@@ -39,14 +40,35 @@ class TextStream:
         self.shown = max(self.shown, len(text))
 
 
-def decode(tokenizer, ids: list[int]) -> str:
-    """The text of an answer, as it was learnt: "a . b" is not made "a. b"."""
-    return tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+def decode(tokenizer, ids: list[int], kept: Mapping[int, str] = NOTHING) -> str:
+    """The text of an answer, as it was learnt: "a . b" is not made "a. b". kept: of kept_marks()."""
+    texts, start = [], 0
+    for place, token in enumerate(ids) if kept else ():
+        if token in kept:
+            texts += [decode(tokenizer, ids[start:place]), kept[token]]
+            start = place + 1
+    rest = tokenizer.decode(ids[start:], skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    return "".join([*texts, rest])
+
+
+def kept_marks(tokenizer, marks: Iterable[str]) -> dict[int, str]:
+    """Return the ids of those texts that are a special token, whose text decode() would leave out."""
+    found = {tokenizer.convert_tokens_to_ids(mark): mark for mark in marks}
+    return {
+        token: mark
+        for token, mark in found.items()
+        if token is not None and tokenizer.convert_ids_to_tokens(token) == mark and not decode(tokenizer, [token])
+    }
 
 
 def before_first(text: str, ends: tuple[str, ...]) -> str:
     """The text before the first of the ends that is in it."""
     return text[: min((place for end in ends if (place := text.find(end)) >= 0), default=len(text))]
+
+
+def overlap(text: str, word: str) -> int:
+    """Return the length of the longest end of the text that begins the word without completing it."""
+    return next((size for size in range(min(len(word) - 1, len(text)), 0, -1) if text.endswith(word[:size])), 0)
 
 
 # ---- how near answers are to their references

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from launch.generation.text import UNFINISHED
+from launch.generation.answer_parts import PLAIN, Reading
+from launch.generation.text import UNFINISHED, overlap
 from launch.serving.request import Event, Finish, Likelihood, Options, Reason, Refusal, Row
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class StopWords:
         if places:
             self.found, self.kept = True, ""
             return text[: min(places)]
-        shown = len(text) - max((_overlap(text, word) for word in self.words), default=0)
+        shown = len(text) - max((overlap(text, word) for word in self.words), default=0)
         self.kept = text[shown:]
         return text[:shown]
 
@@ -111,11 +112,6 @@ class StopWords:
         """What was kept back, at the end of an answer."""
         kept, self.kept = self.kept, ""
         return kept
-
-
-def _overlap(text: str, word: str) -> int:
-    """The length of the longest end of the text that begins the word without completing it."""
-    return next((size for size in range(min(len(word) - 1, len(text)), 0, -1) if text.endswith(word[:size])), 0)
 
 
 FAULTS = {
@@ -153,7 +149,7 @@ def joined(pieces: list[Piece]) -> Piece:
 
 class Answer:
     """Made within a running event loop. Use it up by pieces(), or cancel() it. echoes: of the prompts, where they are
-    wanted; the first text of each answer. grammars: of answers in JSON."""
+    wanted; the first text of each answer. grammars: of answers in JSON. reading: of answers that have parts."""
 
     def __init__(
         self,
@@ -164,8 +160,10 @@ class Answer:
         deadline: float,
         echoes: list[Echo] | None = None,
         grammars: Sequence = (),
+        reading: Reading = PLAIN,
     ):
         self.options = options
+        self.reading = reading
         self.token_name = served.token_name
         self.echoes = echoes
         self.prompt_tokens = sum(map(len, prompts))
@@ -174,9 +172,8 @@ class Answer:
         self.on_end: Callable[[Answer, str], None] = lambda answer, outcome: None
         self.loop = asyncio.get_running_loop()
         self.events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
-        self.decoders = (
-            [echo.decoder.copy() for echo in echoes] if echoes else [Decoder(served.decode) for _ in prompts]
-        )
+        decode = served.decoder(reading)
+        self.decoders = [echo.decoder.copy() for echo in echoes] if echoes else [Decoder(decode) for _ in prompts]
         self.told: list[list[Told]] = [[] for _ in prompts]  # and not yet part of a piece
         self.stops = [StopWords(options.stop) for _ in prompts]
         self.rows = [

@@ -1,4 +1,4 @@
-"""Which tokens may come next in an answer that is to be JSON of a schema, by llguidance.
+"""Which tokens may come next in an answer that is to be JSON of a schema, or calls of tools, by llguidance.
 
 grammars = Grammars(name, ids, eos, encode)
 grammar = grammars.of_schema('{"type": "object"}')
@@ -8,6 +8,7 @@ grammar.take(token)
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -17,12 +18,15 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper  # pyright: ignore[reportMissingImports]
 
 from data_tools.formats.json_files import shown
+from launch.generation.answer_parts import ARGUMENTS, CLOSE, NAME, OPEN, PLAIN, QUOTED, Reading
 from launch.serving.request import Reason, Refusal, TokenName
 
 OPTIONS_KEY = "x-guidance"  # of a schema: llguidance prefers its values to ours
 # The least common multiple of all multipleOf of a schema. llguidance walks through that many remainders, eight seconds
 # for a million of them; all else that it computes has limits of its own, some hundredths of a second a token.
 MOST_REMAINDERS = 10_000
+# As json.dumps writes it. With any space allowed, a model can go on with spaces for ever.
+WRITTEN: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 class Vocabulary:
@@ -45,31 +49,83 @@ class Grammars:
 
     def __init__(self, name: Callable[[int], TokenName], ids: int, eos: int, encode: Callable[[str], list[int]]):
         vocabulary = Vocabulary([name(token) for token in range(ids)], eos, encode)
+        self.special = {vocabulary.tokens[token].decode(): token for token in vocabulary.special_token_ids}
         self.tokenizer = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=ids)
 
-    def of_schema(self, schema: str) -> "Grammar":
-        """Raises Refusal for a schema that is wrong, or has what llguidance does not know."""
-        parsed = json.loads(schema)
-        if OPTIONS_KEY in parsed:
-            raise _refusal(f"{OPTIONS_KEY}: found, expected a schema without options of the server")
-        remainders = 1
-        for multiple in _multiples(parsed):
-            if (remainders := math.lcm(remainders, multiple)) > MOST_REMAINDERS:
-                found = f"found {shown(remainders, 20)} as a least common multiple in the schema"
-                raise _refusal(f"multipleOf: {found}, expected {MOST_REMAINDERS} at most (decimal points do not count)")
-        # As json.dumps writes it. With any space allowed, a model can go on with spaces for ever.
-        overrides: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+    def of_schema(self, schema: str, reading: Reading = PLAIN) -> "Grammar":
+        """Raises Refusal for a schema that is wrong, or has what llguidance does not know. reading: of an answer that
+        may begin with reasoning."""
+        plain = self._of_json(json.loads(schema), "response_format")
+        if not reading.reasons:
+            return plain
+        return self._of_lark(reading, "json", [_rule("json", json.loads(schema))], "response_format")
+
+    def of_calls(self, reading: Reading) -> "Grammar":
+        """Return the grammar of an answer that calls tools, after reasoning if it is to have some. Raises Refusal as
+        of_schema."""
+        form = reading.form
+        assert form
+        rules = []
+        for number, (name, schema) in enumerate(reading.schemas.items()):
+            before, _, behind = form.call.partition(ARGUMENTS)
+            before = before.replace(QUOTED, json.dumps(name, ensure_ascii=False)).replace(NAME, name)
+            rules.append(f"call{number}: {self._literal(before)} arguments{number} {self._literal(behind)}")
+            self._of_json(schema, "tools")  # says what is wrong
+            rules.append(_rule(f"arguments{number}", schema))
+        rules.append(f"call: {' | '.join(f'call{number}' for number in range(len(reading.schemas)))}")
+        more = f"({self._literal(form.between)} call)*" if reading.several and form.several else ""
+        calls = f"{self._literal(form.first)} call {more} {self._literal(form.last)}"
+        return self._of_lark(reading, calls, rules, "tools")
+
+    def _of_json(self, schema: Any, parameter: str) -> "Grammar":
+        _require_safe(schema, parameter)
         try:
-            grammar = LLMatcher.grammar_from_json_schema(schema, overrides=overrides)
+            return self._grammar(LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=WRITTEN), parameter)
         except ValueError as error:  # too deep, NaN, half a surrogate pair
-            raise _refusal(str(error)) from None
+            raise _refusal(str(error), parameter) from None
+
+    def _of_lark(self, reading: Reading, start: str, rules: list[str], parameter: str) -> "Grammar":
+        """Return the grammar of rules in Lark's form, as llguidance has it, after reasoning."""
+        if reading.reasons:
+            start = f"thought{'' if reading.opened else '?'} {start}"
+            rules += [f"thought: {'' if reading.opened else self._literal(OPEN)} thinking /\\n*/"]
+            anything, ends = r"/(.|\n)*/", CLOSE in self.special
+            rules += [f"text: {anything}", f"thinking: text {self._literal(CLOSE)}"] if ends else []
+            rules += [] if ends else [f'thinking[suffix="{CLOSE}"]: {anything}']
+        return self._grammar(LLMatcher.grammar_from_lark("\n".join([f"start: {start}", *rules])), parameter)
+
+    def _literal(self, text: str) -> str:
+        """Return an expression of this text. Special tokens are no text of any other token."""
+        pieces = re.split(f"({'|'.join(map(re.escape, self.special))})", text)
+        return " ".join(
+            f"<[{self.special[piece]}]>" if piece in self.special else json.dumps(piece, ensure_ascii=False)
+            for piece in pieces
+            if piece
+        )
+
+    def _grammar(self, grammar: str, parameter: str) -> "Grammar":
         matcher = LLMatcher(self.tokenizer, grammar)
         first = matcher.deep_copy()
         if not matcher.is_error():
             first.compute_bitmask()  # a schema that leads to itself alone is found out here
         if first.is_error():
-            raise _refusal(_first_line(first))
+            raise _refusal(_first_line(first), parameter)
         return Grammar(matcher)
+
+
+def _rule(name: str, schema: Any) -> str:
+    return f"{name}: %json {json.dumps({OPTIONS_KEY: WRITTEN} | schema)}"
+
+
+def _require_safe(schema: Any, parameter: str) -> None:
+    if OPTIONS_KEY in schema:
+        raise _refusal(f"{OPTIONS_KEY}: found, expected a schema without options of the server", parameter)
+    remainders = 1
+    for multiple in _multiples(schema):
+        if (remainders := math.lcm(remainders, multiple)) > MOST_REMAINDERS:
+            found = f"found {shown(remainders, 20)} as a least common multiple in the schema"
+            found = f"multipleOf: {found}, expected {MOST_REMAINDERS} at most (decimal points do not count)"
+            raise _refusal(found, parameter)
 
 
 def _multiples(schema: Any) -> Iterator[int]:
@@ -84,8 +140,8 @@ def _multiples(schema: Any) -> Iterator[int]:
             yield int("".join(map(str, digits))) * 10 ** max(0, int(exponent)) or 1  # 0 is refused by llguidance
 
 
-def _refusal(found: str) -> Refusal:
-    return Refusal(Reason.INVALID, f"response_format: {found}", "response_format")
+def _refusal(found: str, parameter: str) -> Refusal:
+    return Refusal(Reason.INVALID, f"{parameter}: {found}", parameter)
 
 
 def _first_line(matcher: LLMatcher) -> str:

@@ -12,15 +12,16 @@ import math
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import paddle
 from paddlenlp.generation import LogitsProcessor
 
-from data_tools.dialogues.messages import RowError
-from data_tools.dialogues.questions import NO_LIMIT, Question, encode_question, row_question, text_question
+from data_tools.dialogues.encoding import Encoding
+from data_tools.dialogues.messages import Dialogue
+from data_tools.dialogues.questions import NO_LIMIT, text_question
 from data_tools.formats.errors import DataError
 from launch.adapters.adapter_files import load_adapter
 from launch.adapters.quantization import Format
@@ -28,12 +29,16 @@ from launch.adapters.quantized_layers import use_quantized
 from launch.checkpoint.model_loader import without_values
 from launch.errors import UserError
 from launch.families.encoding import NONE, encoding_of, template_line
+from launch.generation.answer_parts import CLOSE, OPEN, Reading, find_form
 from launch.generation.generate import Decoding, KnownIds, damaged, generate
-from launch.generation.text import decode
+from launch.generation.text import decode, kept_marks
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
+from launch.serving.chats import Chat
 from launch.serving.likelihoods import likelihoods, longest_prompt, prompt_likelihoods
-from launch.serving.request import Finish, Reason, Refusal, Row
+from launch.serving.request import Finish, Options, Reason, Refusal, Row
 from launch.serving.token_names import TokenNames
+
+PROMPT_END = 16  # ids in which the block of reasoning is that a prompt ends with, if it does
 
 
 def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf) -> None:
@@ -87,7 +92,8 @@ class Chooser:
     def _next(self, row: Row, most_likely: int, logits: paddle.Tensor, number: int) -> int:
         if row.done:
             return self.ends[0]
-        return most_likely if row.options.most_likely else row.choose(logits[number].astype("float32").numpy())
+        plain = row.options.most_likely and not row.grammar
+        return most_likely if plain else row.choose(logits[number].astype("float32").numpy())
 
     def _tell_likelihoods(self, rows: list[Row], tokens: list[int], logits: paddle.Tensor) -> None:
         """To the rows that want them, before their tokens."""
@@ -135,19 +141,23 @@ class Prompts:
     def of_text(self, text: str) -> list[int]:
         """The bare text, after what the tokenizer puts before every text."""
         self._require_size(len(text), "prompt")
-        return self._encode(text_question(text), self._for_texts, "prompt")
+        return self._encode(text_question(text).dialogue, self._for_texts, "prompt")
 
-    def of_chat(self, messages: list[dict]) -> list[int]:
-        """messages: {"role": ..., "content": text}, the last one the user's."""
-        if messages and messages[-1]["role"] != "user":
-            found = f"the last one is of the role {messages[-1]['role']!r}, expected 'user': it is what is answered"
-            raise Refusal(Reason.INVALID, f"messages: {found}", "messages")
-        self._require_size(sum(len(message["content"]) for message in messages), "messages")
-        try:
-            question = row_question({"messages": messages})
-        except (RowError, DataError) as error:
-            raise Refusal(Reason.INVALID, f"messages: {error}", "messages") from None
-        return self._encode(question, self._for_chats, "messages")
+    def of_chat(self, chat: Chat) -> tuple[list[int], Reading]:
+        """The ids of a chat, and how its answers are read."""
+        self._require_size(chat.dialogue.size, "messages")
+        ids = self._encode(chat.dialogue, self._for_chats, "messages")
+        template = self._for_chats.template
+        source = template.source if template else ""
+        form = find_form(source) if chat.schemas else None
+        if chat.schemas and form is None:
+            found = f"{template_line(template)}, which writes calls in no form that is known here"
+            raise Refusal(Reason.INVALID, f"tools: {found}", "tools")
+        kept = kept_marks(self.predictor.tokenizer, (OPEN, CLOSE))
+        before = decode(self.predictor.tokenizer, ids[-PROMPT_END:], kept).rstrip()
+        reasons = CLOSE in source and not before.endswith(CLOSE)
+        opened = reasons and before.endswith(OPEN)
+        return ids, Reading(form, chat.schemas, chat.forced, chat.several, reasons, opened)
 
     def of_ids(self, ids: list[int]) -> list[int]:
         self.require_known(ids, "prompt")
@@ -168,7 +178,7 @@ class Prompts:
     def prepare(self) -> None:
         """Raises UserError or DataError where texts or chats cannot become ids at all: at start, before any request."""
         _ = self._for_texts, self._longest_token
-        encode_question(text_question("?").dialogue, self._for_chats)  # a template fails only when it renders
+        self._for_chats.prompt(text_question("?").dialogue)  # a template fails only when it renders
 
     def _require_size(self, characters: int, parameter: str) -> None:
         """Raises Refusal before encoding a text that is too long however it is encoded."""
@@ -183,10 +193,10 @@ class Prompts:
         """Characters of the tokenizer's longest token."""
         return max(len(token) for token in self.predictor.tokenizer.get_vocab())
 
-    def _encode(self, question: Question, encoding, parameter: str) -> list[int]:
+    def _encode(self, dialogue: Dialogue, encoding: Encoding, parameter: str) -> list[int]:
         try:
-            return encode_question(question.dialogue, encoding)[0]
-        except (UserError, DataError) as error:
+            return encoding.prompt(dialogue)
+        except (UserError, DataError, UnicodeEncodeError, RecursionError) as error:
             raise Refusal(Reason.INVALID, f"{parameter}: {error}", parameter) from None
 
     @cached_property
@@ -197,7 +207,7 @@ class Prompts:
     def _for_chats(self):
         return self._encoding(self.chat_template, chat=True)
 
-    def _encoding(self, template: str | None, chat: bool):
+    def _encoding(self, template: str | None, chat: bool) -> Encoding:
         limits = SimpleNamespace(chat_template=template, src_length=NO_LIMIT, max_length=NO_LIMIT)
         return encoding_of(limits, self.predictor.tokenizer, self.predictor.config.to_dict(), chat, use=True)
 
@@ -253,12 +263,22 @@ class Served:
         encode = lambda text: tokenizer.encode(text, add_special_tokens=False)["input_ids"]  # noqa: E731
         return Grammars(self.token_name, ids, self.predictor.ends[0], encode)
 
-    def grammars(self, schema: str, answers: int) -> list:
-        """A grammar for each answer. Raises Refusal for a schema that is wrong, or where the server has none."""
+    def grammars(self, options: Options, reading: Reading, answers: int) -> list:
+        """A grammar for each answer, if one is wanted. Raises Refusal for a schema that is wrong, or where the server
+        has none."""
+        forced = reading.forced
+        if not forced and options.json_schema is None:
+            return []
+        parameter = "tool_choice" if forced else "response_format"
         if self.backend is None:
             found = "this server is started without --grammar_backend llguidance"
-            raise Refusal(Reason.INVALID, f"response_format: {found}", "response_format")
-        grammar = self._grammars.of_schema(schema)
+            raise Refusal(Reason.INVALID, f"{parameter}: {found}", parameter)
+        if options.json_schema is None:
+            grammar = self._grammars.of_calls(reading)
+        elif reading.form:
+            raise Refusal(Reason.INVALID, "response_format: found with tools, which are called otherwise", parameter)
+        else:
+            grammar = self._grammars.of_schema(options.json_schema, reading)
         return [grammar.copy() for _ in range(answers)]
 
     def decode(self, ids: list[int]) -> str:
@@ -268,6 +288,11 @@ class Served:
     def _decode_one(self) -> Callable[[int], str]:
         """A stream decodes each token by itself once more with the next one."""
         return lru_cache(1 << 16)(lambda token: decode(self.predictor.tokenizer, [token]))
+
+    def decoder(self, reading: Reading) -> Callable[[list[int]], str]:
+        """Decode, with the special tokens that are marks of an answer's parts."""
+        kept = kept_marks(self.predictor.tokenizer, reading.marks)
+        return partial(decode, self.predictor.tokenizer, kept=kept) if kept else self.decode
 
 
 def load_models(

@@ -129,8 +129,8 @@ class Options:
 
     @property
     def most_likely(self) -> bool:
-        """Whether each token is the most likely one by the model's own logits."""
-        changed = self.frequency_penalty or self.presence_penalty or self.logit_bias or self.json_schema
+        """Whether each token is the most likely one by the model's own logits, unless a grammar excludes it."""
+        changed = self.frequency_penalty or self.presence_penalty or self.logit_bias
         return not (self.temperature or changed)
 
     @property

@@ -1,4 +1,5 @@
-"""The REST server: /v1/completions, /v1/chat/completions, /v1/models, /health, /metrics, and a page to try it.
+"""The REST server: /v1/completions, /v1/chat/completions, /tokenize, /v1/models, /health, /metrics, and a page to try
+it.
 
 Answers have the form of the OpenAI API: whole, or as server-sent events.
 """
@@ -8,6 +9,7 @@ import json
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from fastapi import Depends, FastAPI, Request
@@ -16,8 +18,10 @@ from fastapi.responses import FileResponse, JSONResponse, Response, StreamingRes
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
+from data_tools.dialogues.messages import ToolCall
+from launch.generation.answer_parts import Reader, Said
 from launch.serving.answer import Answer, Piece, joined
-from launch.serving.request import Reason, Refusal
+from launch.serving.request import Finish, Reason, Refusal
 from launch.serving.rest_logprobs import by_ids, of_chat, of_completion
 from launch.serving.rest_requests import (
     LARGEST_BODY,
@@ -39,6 +43,7 @@ class Reply:
         self.answer = answer
         prefix = "chatcmpl" if self.is_chat else "cmpl"
         self.head = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
+        self.readers = [Reader(answer.reading) for _ in answer.rows]
 
     @property
     def is_chat(self) -> bool:
@@ -49,7 +54,7 @@ class Reply:
         pieces: list[list[Piece]] = [[] for _ in self.answer.rows]
         async for piece in self.answer.pieces():
             pieces[piece.number].append(piece)
-        choices = await asyncio.to_thread(lambda: [self._choice(joined(parts), whole=True) for parts in pieces])
+        choices = await asyncio.to_thread(lambda: [self._whole_choice(joined(parts)) for parts in pieces])
         return {**self.head, "object": self.kind, "choices": choices, "usage": self._usage()}
 
     async def events(self, with_usage: bool) -> AsyncIterator[str]:
@@ -61,24 +66,63 @@ class Reply:
                 role = {"index": number, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
                 yield _event({**head, "choices": [role]})
             async for piece in self.answer.pieces():
-                choice = await asyncio.to_thread(self._choice, piece) if piece.prompt else self._choice(piece)
-                yield _event({**head, "choices": [choice]})
+                choices = await asyncio.to_thread(self._choices, piece) if piece.prompt else self._choices(piece)
+                for choice in choices:
+                    yield _event({**head, "choices": [choice]})
             if with_usage:
                 yield _event({**head, "choices": [], "usage": self._usage()})
         except Refusal as refusal:  # too late for a status
             yield _event(refusal.body())
         yield "data: [DONE]\n\n"
 
-    def _choice(self, piece: Piece, whole: bool = False) -> dict:
-        """whole: all of an answer, not a part of its stream. Names of tokens that are new take their time: where there
-        are many, not in the event loop."""
+    def _whole_choice(self, piece: Piece) -> dict:
+        """All of an answer."""
         if not self.is_chat:
-            content = {"text": piece.text}
-        elif whole:
-            content = {"message": {"role": "assistant", "content": piece.text}}
-        else:
-            content = {"delta": {"content": piece.text} if piece.text else {}}
-        choice = {"index": piece.number, **content, "logprobs": self._logprobs(piece), "finish_reason": piece.finish}
+            return self._choice(piece, {"text": piece.text})
+        parts = self._parts(piece)
+        said = [part for part in parts if isinstance(part, Said)]
+        calls = [_call(part) for part in parts if isinstance(part, ToolCall)]
+        content = "".join(part.text for part in said if not part.reasoning)
+        reasoning = "".join(part.text for part in said if part.reasoning)
+        message = {"role": "assistant", "content": content or (None if calls else "")}
+        message |= {"reasoning_content": reasoning} if reasoning else {}
+        return self._choice(piece, {"message": message | ({"tool_calls": calls} if calls else {})})
+
+    def _choices(self, piece: Piece) -> list[dict]:
+        """A part of an answer's stream: log-probabilities are in the first one, the end in the last one."""
+        if not self.is_chat:
+            return [self._choice(piece, {"text": piece.text})]
+        deltas, parts = [], self._parts(piece)
+        index = self.readers[piece.number].calls - sum(isinstance(part, ToolCall) for part in parts)
+        for part in parts:
+            if isinstance(part, Said):
+                deltas.append({"reasoning_content" if part.reasoning else "content": part.text})
+                continue
+            call = {"index": index, **_call(part)}
+            named = {"name": part.name, "arguments": ""}
+            rest = {"index": index, "function": {"arguments": part.arguments}}
+            deltas += [{"tool_calls": [call | {"function": named}]}, {"tool_calls": [rest]}]
+            index += 1
+        if not (deltas or piece.finish or piece.told or piece.prompt):
+            return []
+        first, *others = deltas or [{}]
+        choices = [self._choice(replace(piece, text="", finish=None), {"delta": first})]
+        choices += [self._choice(Piece(piece.number, ""), {"delta": delta}) for delta in others]
+        choices[-1]["finish_reason"] = self._finish(piece)
+        return choices
+
+    def _parts(self, piece: Piece) -> list[Said | ToolCall]:
+        reader = self.readers[piece.number]
+        return [*reader.put(piece.text), *(reader.rest() if piece.finish else [])]
+
+    def _finish(self, piece: Piece) -> str | None:
+        called = piece.finish is Finish.STOP and self.readers[piece.number].calls
+        return "tool_calls" if called else piece.finish
+
+    def _choice(self, piece: Piece, content: dict) -> dict:
+        """Names of tokens that are new take their time: where there are many, not in the event loop."""
+        choice = {"index": piece.number, **content, "logprobs": self._logprobs(piece)}
+        choice["finish_reason"] = self._finish(piece)
         if self.answer.options.prompt_logprobs is not None and piece.prompt:
             names, most = self.answer.token_name, self.answer.options.prompt_logprobs
             choice["prompt_logprobs"] = by_ids(piece.prompt, most, names)
@@ -95,6 +139,12 @@ class Reply:
     def _usage(self) -> dict:
         prompt, completion = self.answer.prompt_tokens, self.answer.completion_tokens
         return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+def _call(call: ToolCall) -> dict:
+    """With an id of 9 letters and digits, which Mistral's templates want."""
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": uuid.uuid4().hex[:9], "type": "function", "function": function}
 
 
 def _event(data: dict) -> str:
@@ -124,8 +174,13 @@ def make_app(service: Service, key: str | None = None, local: bool = True) -> Fa
 
     @app.post("/v1/chat/completions", dependencies=keyed)
     async def chat(body: ChatRequest, request: Request):
-        answer = await service.chat(body.model, [message.turn() for message in body.messages], body.options())
+        answer = await service.chat(body.model, body.chat(), body.options())
         return await _reply("chat.completion", body, answer, request)
+
+    @app.post("/tokenize", dependencies=keyed)
+    async def tokenize(body: ChatRequest):
+        tokens = await service.tokens(body.model, body.chat())
+        return {"count": len(tokens), "tokens": tokens}
 
     @app.get("/v1/models", dependencies=keyed)
     async def models():

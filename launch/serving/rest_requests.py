@@ -1,22 +1,33 @@
 """What a REST request must be: its size, its key, its time and host, and its fields, those of the OpenAI API.
 
-A key that is not understood is an error, unless its value requests nothing: a client that believes to have, say, a tool
-must not be answered without one.
+A key that is not understood is an error, unless its value requests nothing: a client that believes to have, say, a
+penalty must not be answered without one.
 """
 
 import asyncio
 import hmac
 import json
 import time
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WrapValidator,
+    field_validator,
+    model_validator,
+)
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from data_tools.dialogues.messages import MESSAGE_KEYS
 from data_tools.formats.json_files import shown
+from launch.serving.chats import Chat, read_chat
 from launch.serving.request import LONGEST_MESSAGE, MOST_ITEMS, MOST_LIKELY, Options, Reason, Refusal
 
 LARGEST_BODY = 4 * 2**20  # bytes
@@ -116,7 +127,6 @@ NEUTRAL_VALUES = {
     "min_p": (0,),
     "min_tokens": (0,),
     "modalities": (["text"],),
-    "parallel_tool_calls": (False, True),  # of tools, and there are none
     "priority": (0,),
     "repetition_penalty": (1,),
     "return_token_ids": (False,),
@@ -125,8 +135,6 @@ NEUTRAL_VALUES = {
     "spaces_between_special_tokens": (False, True),
     "stop_token_ids": ([],),
     "suffix": ("",),
-    "tool_choice": ("none", "auto"),
-    "tools": ([],),
     "use_beam_search": (False,),
     "verbosity": ("medium",),
 }
@@ -135,7 +143,7 @@ IGNORED = set(
     ["user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"]
 )
 # Keys of received messages that clients send back.
-NEUTRAL_IN_MESSAGES = {"annotations": ([],), "audio": (), "function_call": (), "refusal": (), "tool_calls": ([],)}
+NEUTRAL_IN_MESSAGES = {"annotations": ([],), "audio": (), "function_call": (), "refusal": ()}
 
 
 def _require_nothing(extra: dict | None, neutral: dict[str, tuple]) -> None:
@@ -311,29 +319,65 @@ class TextPart(Fields):
 
 
 class Message(Fields):
+    """As far as its form goes: data_tools/dialogues/messages.py reads it."""
+
     model_config = ConfigDict(strict=True, extra="allow")
-    role: Literal["system", "developer", "user", "assistant"]
-    content: Text | Annotated[list[TextPart], Items]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
+    content: Text | Annotated[list[TextPart], Items] | None = None
+    tool_calls: Annotated[list[Annotated[dict[Text, Any], FewKeys]], Items] | None = None
 
     @model_validator(mode="after")
     def _understood(self):
-        _require_nothing(self.model_extra, NEUTRAL_IN_MESSAGES)
+        extra = {key: value for key, value in (self.model_extra or {}).items() if key not in MESSAGE_KEYS}
+        _require_nothing(extra, NEUTRAL_IN_MESSAGES)
         return self
 
-    def turn(self) -> dict:
-        """As data_tools/dialogues/messages.py has messages."""
-        text = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
-        return {"role": "system" if self.role == "developer" else self.role, "content": text}
+
+class Known(Fields):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+    @model_validator(mode="after")
+    def _understood(self):
+        _require_nothing(self.model_extra, {})
+        return self
+
+
+class Function(Known):
+    name: Text
+    description: Text | None = None
+    parameters: Annotated[dict[Text, Any] | None, FewKeys] = None
+    strict: bool | None = None
+
+
+class Tool(Known):
+    type: Literal["function"]
+    function: Function
+
+
+# What clients sent, whose order of keys chat templates show.
+Checked = WrapValidator(lambda found, check: check(found) and found)
 
 
 class ChatRequest(GenerationRequest):
-    messages: Annotated[list[Message], Items, Field(min_length=1)]
+    messages: Annotated[list[Annotated[Message, Checked]], Items, Field(min_length=1)]
+    tools: Annotated[list[Annotated[Tool, Checked]], Items] | None = None
+    tool_choice: Literal["none", "auto", "required"] | Tool | None = None
+    parallel_tool_calls: bool | None = None
+    chat_template_kwargs: Annotated[dict[Text, Any] | None, FewKeys] = None
     max_completion_tokens: int | None = None
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELY)] | None = None
 
     def options(self, **more) -> Options:
         return super().options(logprobs=(self.top_logprobs or 0) if self.logprobs else None, **more)
+
+    def chat(self) -> Chat:
+        """Raises Refusal where the messages are no dialogue, or the tools none."""
+        choice = self.tool_choice.function.name if isinstance(self.tool_choice, Tool) else None
+        forced = choice is not None or self.tool_choice == "required"
+        tools = None if self.tool_choice == "none" else self.tools
+        several, messages = self.parallel_tool_calls is not False, cast(list[dict], self.messages)
+        return read_chat(messages, cast("list[dict] | None", tools), choice, forced, several, self.chat_template_kwargs)
 
     @model_validator(mode="after")
     def _top_of_something(self):

@@ -8,10 +8,13 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from launch.generation.answer_parts import PLAIN, Reading
 from launch.serving.answer import Answer, Echo, before
+from launch.serving.chats import Chat
 from launch.serving.engine import Engine, QueueFull
 from launch.serving.request import Finish, Options, Reason, Refusal
 from launch.serving.whole_batches import Batch
@@ -78,14 +81,20 @@ class Service:
     async def complete(self, model: str, prompts: list[str] | list[list[int]], options: Options) -> Answer:
         """Queue answers to texts or lists of ids. Raises Refusal where there cannot be any, or not now."""
 
-        def encode(served, prompt: str | list[int]) -> list[int]:
-            return served.prompts.of_text(prompt) if isinstance(prompt, str) else served.prompts.of_ids(prompt)
+        def encode(served, prompt: str | list[int]) -> tuple[list[int], Reading]:
+            of = served.prompts.of_text if isinstance(prompt, str) else served.prompts.of_ids
+            return of(prompt), PLAIN
 
         return await self._start(model, encode, prompts, options)
 
-    async def chat(self, model: str, messages: list[dict], options: Options) -> Answer:
+    async def chat(self, model: str, chat: Chat, options: Options) -> Answer:
         """Queue answers to a chat. Raises Refusal where there cannot be any, or not now."""
-        return await self._start(model, lambda served, chat: served.prompts.of_chat(chat), [messages], options)
+        return await self._start(model, lambda served, chat: served.prompts.of_chat(chat), [chat], options)
+
+    async def tokens(self, model: str, chat: Chat) -> list[int]:
+        """The ids that a model reads before it answers a chat. Raises Refusal where it cannot."""
+        ids, _ = await self._encoded(time.monotonic() + self.limits.seconds, self.model(model).prompts.of_chat, chat)
+        return ids
 
     def model(self, name: str):
         """The model of this name. Raises Refusal where there is none."""
@@ -108,7 +117,7 @@ class Service:
         self.stopping = True
 
     async def _start(self, name: str, encode: Callable, prompts: list, options: Options) -> Answer:
-        """encode: from a model and one of the prompts to its ids."""
+        """encode: from a model and one of the prompts to its ids, and to how answers are read."""
         try:
             answer = await self._queued(name, encode, prompts, options)
         except Refusal as refusal:
@@ -131,16 +140,14 @@ class Service:
             raise Refusal(Reason.INVALID, f"prompt_logprobs: {found}", "prompt_logprobs")
         served.prompts.require_known((token for token, _ in options.logit_bias), "logit_bias")
 
-        async def run(function: Callable, *arguments):
-            loop = asyncio.get_running_loop()
-            return await before(deadline, loop.run_in_executor(self.encoder, function, *arguments))
-
-        encoded = await run(lambda: [encode(served, prompt) for prompt in prompts])
+        run = partial(self._encoded, deadline)
+        found = await run(lambda: [encode(served, prompt) for prompt in prompts])
+        encoded, reading = [ids for ids, _ in found], found[0][1]
         ids = [one for one in encoded for _ in range(options.n)]
         lengths = [self._length(served, one, options) for one in ids]
         echoes = await run(_echoes, served.decode, prompts, encoded, options.n) if options.echo else None
-        grammars = await run(served.grammars, options.json_schema, len(ids)) if options.json_schema else ()
-        answer = Answer(served, ids, lengths, options, deadline, echoes, grammars)
+        grammars = await run(served.grammars, options, reading, len(ids))
+        answer = Answer(served, ids, lengths, options, deadline, echoes, grammars, reading)
         if options.max_tokens == 0 and options.scores_prompt is None:  # an echo alone
             for row in answer.rows:
                 row.finish(Finish.LENGTH)
@@ -150,6 +157,10 @@ class Service:
         except QueueFull as full:
             raise Refusal(Reason.BUSY, f"{full}: ask again later") from None
         return answer
+
+    async def _encoded(self, deadline: float, function: Callable, *arguments):
+        loop = asyncio.get_running_loop()
+        return await before(deadline, loop.run_in_executor(self.encoder, function, *arguments))
 
     def _length(self, served, prompt: list[int], options: Options) -> int:
         """The largest length of the answer, in tokens. Raises Refusal where the requested length does not fit."""

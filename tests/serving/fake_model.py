@@ -11,8 +11,9 @@ import time
 from itertools import islice
 from pathlib import Path
 
-from data_tools.formats.errors import DataError
-from launch.serving.request import Finish, Likelihood, Reason, Refusal, TokenName
+from launch.generation.answer_parts import Reading, find_form
+from launch.serving.chats import Chat
+from launch.serving.request import Finish, Likelihood, Options, Reason, Refusal, TokenName
 from tests.processes.waiting import wait_for
 
 EOS, POSITIONS = 256, 4096
@@ -26,10 +27,11 @@ class Prompts:
             wait_for((folder / "go").exists)
         return list(text.encode())
 
-    def of_chat(self, messages: list[dict]) -> list[int]:
-        if messages[-1]["role"] != "user":
-            raise Refusal(Reason.INVALID, f"messages: {DataError('the last one is not the user')}", "messages")
-        return list("|".join(one["content"] for one in messages).encode())
+    def of_chat(self, chat: Chat) -> tuple[list[int], Reading]:
+        """The answer to "think>a</think>" is reasoning. If there are tools, "<tool_call>" begins a call."""
+        text = "|".join(message.text for message in chat.dialogue.messages)
+        form = find_form("<tool_call>") if chat.schemas else None
+        return list(text.encode()), Reading(form, chat.schemas, several=chat.several, reasons="</think>" in text)
 
     def require_known(self, ids, parameter: str) -> None:
         if wrong := [token for token in ids if token > EOS]:
@@ -60,11 +62,16 @@ class FakeModel:
         text = "</s>" if token == EOS else bytes([token]).decode("ascii", errors="backslashreplace")
         return TokenName(text, None if token == EOS else bytes([token]))
 
-    def grammars(self, schema: str, answers: int) -> list:
-        raise Refusal(Reason.INVALID, f"response_format: found {schema}", "response_format")
+    def grammars(self, options: Options, reading: Reading, answers: int) -> list:
+        if options.json_schema:
+            raise Refusal(Reason.INVALID, f"response_format: found {options.json_schema}", "response_format")
+        return []
 
     def decode(self, ids: list[int]) -> str:
         return bytes(ids).decode("utf-8", errors="replace")
+
+    def decoder(self, reading: Reading):
+        return self.decode
 
     def answer(self, rows: list) -> None:
         self.batches.append(len(rows))

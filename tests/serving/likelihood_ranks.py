@@ -157,6 +157,7 @@ def refused() -> list:
     tokenizer cannot encode: it has nothing but its vocabulary."""
     from types import SimpleNamespace
 
+    from launch.serving.chats import read_chat
     from launch.serving.models import Prompts
     from launch.serving.request import Refusal
 
@@ -165,7 +166,10 @@ def refused() -> list:
     said, answer = [], {"role": "assistant", "content": "y"}
     chats = [[{"role": "user", "content": "x" * 25}, answer, {"role": "user", "content": "z" * 25}]]
     chats.append([{"role": "user", "content": "x"}, answer])
-    for ask in (lambda: prompts.of_text("x" * 51), *(lambda chat=chat: prompts.of_chat(chat) for chat in chats)):
+    for ask in (
+        lambda: prompts.of_text("x" * 51),
+        *(lambda chat=chat: prompts.of_chat(read_chat(chat)) for chat in chats),
+    ):
         try:
             ask()
         except Refusal as refusal:

@@ -57,7 +57,7 @@ def test_rows_that_are_done_are_given_eos(facts):
 
 def test_what_cannot_fit_however_it_is_encoded_is_refused_before_it_is(facts):
     room = "found 51 characters, the model has 10 positions for tokens of 5 characters at most"
-    last = "messages: the last one is of the role 'assistant', expected 'user': it is what is answered"
+    last = "messages: the last message is no question: user, assistant"
     assert facts["refused"] == [
         [400, f"prompt: {room}", "prompt"],
         [400, f"messages: {room}", "messages"],

@@ -1,14 +1,17 @@
-"""Schemas that are wrong: the request is at fault, and nothing of them is printed whole."""
+"""Grammars of schemas and of calls. Wrong schemas: the request is at fault, and nothing of them is printed whole."""
 
 import json
 import math
+import re
 
 import numpy as np
 import pytest
 
+from launch.generation.answer_parts import FORMS, Reader, Reading, Said
 from launch.serving.request import Finish, Options, Refusal, Row, TokenName
 
 EOS = 256
+SPECIAL = ("</s>", "[TOOL_CALLS]", "<｜tool▁sep｜>")
 
 
 class Failing:
@@ -23,7 +26,7 @@ def grammars():
     pytest.importorskip("llguidance")
     from launch.serving.json_grammar import Grammars
 
-    names = [*(TokenName(chr(byte), bytes([byte])) for byte in range(EOS)), TokenName("</s>", None)]
+    names = [*(TokenName(chr(byte), bytes([byte])) for byte in range(EOS)), *(TokenName(one, None) for one in SPECIAL)]
     return Grammars(names.__getitem__, len(names), EOS, lambda text: list(text.encode()))
 
 
@@ -60,11 +63,55 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_schema_is_a_fault_of_the_request(grammars, name, capfd):
     schema, said = WRONG[name]
-    with pytest.raises(Refusal) as refused:
-        grammars.of_schema(json.dumps(schema))
-    assert refused.value.reason.http == 400 and refused.value.parameter == "response_format"
-    assert said in refused.value.message and len(refused.value.message) < 300
-    assert capfd.readouterr() == ("", "")
+    calls = Reading(FORMS[0], {"f": schema}, forced=True)
+    for parameter, make in (
+        ("response_format", lambda: grammars.of_schema(json.dumps(schema))),
+        ("tools", lambda: grammars.of_calls(calls)),
+    ):
+        with pytest.raises(Refusal) as refused:
+            make()
+        assert refused.value.reason.http == 400 and refused.value.parameter == parameter
+        assert said in refused.value.message and len(refused.value.message) < 300
+        assert capfd.readouterr() == ("", "")
+
+
+def accepts(grammar, text: str) -> bool:
+    """Whether it is whole; special tokens are single ids."""
+    grammar = grammar.copy()
+    ids = []
+    for piece in re.split(f"({'|'.join(map(re.escape, SPECIAL))})", text):
+        ids += [EOS + SPECIAL.index(piece)] if piece in SPECIAL else piece.encode()
+    return all(map(grammar.matcher.consume_token, ids)) and grammar.matcher.is_accepting()
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.known_by[-1])
+def test_calls_are_held_to_their_schemas_and_read_back(grammars, form):
+    number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+    schemas = {"f": number | {"additionalProperties": False}, "g": {"type": "object", "additionalProperties": False}}
+
+    def answer(*calls: tuple[str, str]) -> str:
+        whole = [form.call.replace("QUOTED", f'"{name}"').replace("NAME", name) for name, _ in calls]
+        whole = [text.replace("ARGUMENTS", found) for text, (_, found) in zip(whole, calls, strict=True)]
+        return form.first + form.between.join(whole) + form.last
+
+    one, two, wrong = answer(("f", '{"n": 5}')), answer(("f", '{"n": 5}'), ("g", "{}")), answer(("f", '{"n": "5"}'))
+    for thought, ways in (
+        ("", {"reasons": False}),
+        ("", {"reasons": True}),
+        ("<think>\na\n</think>\n\n", {"reasons": True}),
+        ("a</think>", {"reasons": True, "opened": True}),
+    ):
+        reading = Reading(form, schemas, forced=True, **ways)
+        grammar = grammars.of_calls(reading)
+        assert accepts(grammar, thought + one) and not accepts(grammar, thought + wrong)
+        assert not accepts(grammar, thought + answer(("h", "{}"))) and not accepts(grammar, "a")
+        assert accepts(grammar, thought + two) == form.several
+        reader = Reader(reading)
+        found = [part for part in reader.put(thought + one) + reader.rest() if not isinstance(part, Said)]
+        assert [(call.name, call.arguments) for call in found] == [("f", '{"n": 5}')]
+    assert not accepts(grammars.of_calls(Reading(form, schemas, forced=True, several=False)), two)
+    opened = grammars.of_schema(json.dumps(number), Reading(reasons=True, opened=True))
+    assert accepts(opened, 'hm</think>\n{"n": 5}') and not accepts(opened, '{"n": 5}')
 
 
 @pytest.mark.parametrize("multiples", [(5, 10, 15, 1000), (0.01, 0.25, 0.5, 10), (10_000,)], ids=str)

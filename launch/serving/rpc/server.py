@@ -13,6 +13,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from launch.serving.answer import Answer
+from launch.serving.chats import read_chat
 from launch.serving.request import MOST_ITEMS, Finish, Options, Reason, Refusal
 from launch.serving.rest_requests import LARGEST_BODY, right_key
 from launch.serving.rpc import generation_pb2 as messages
@@ -74,7 +75,7 @@ class Servicer(stubs.GenerationServicer):
     async def _chat(self, request, stream: bool) -> Answer:
         messages = _few("messages", request.messages)
         turns = [{"role": message.role, "content": message.content} for message in messages]
-        return await self.service.chat(request.model, turns, _options(request.options, stream))
+        return await self.service.chat(request.model, read_chat(turns), _options(request.options, stream))
 
 
 def _few(name: str, items):

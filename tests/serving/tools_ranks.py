@@ -1,0 +1,28 @@
+"""What training makes of dialogues that a server is asked about. For a rank."""
+
+from types import SimpleNamespace
+
+
+def training_prompts(model: str, template: str, rows: list[dict]) -> list[list[int]]:
+    """Of each row the ids before its last answer, by training's own encoding."""
+    from data_tools.dialogues.encoding import encode_dialogue
+    from data_tools.dialogues.messages import read_dialogue
+    from data_tools.dialogues.questions import last_answer
+    from launch.families.encoding import encoding_of
+    from launch.families.named_configs import load_config
+    from launch.training.model import open_tokenizer
+
+    flags = SimpleNamespace(chat_template=template, src_length=1000, max_length=2000)
+    encoding = encoding_of(flags, open_tokenizer("model_name_or_path", model), load_config(model), chat=True)
+    found = []
+    for row in rows:
+        dialogue = read_dialogue(row["messages"], row.get("tools"), row.get("chat_template_kwargs"))
+        *_, sample = encode_dialogue(dialogue, encoding)
+        found.append(sample.ids[: last_answer(sample.labels)[0]])
+    return found
+
+
+def ends(model: str) -> list[int]:
+    from launch.prediction.predictor import load_predictor
+
+    return list(load_predictor(model, None, None).ends)
