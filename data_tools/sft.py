@@ -3,10 +3,11 @@
     python -m data_tools.sft --input AdvertiseGen/train.json --output data \\
         --tokenizer tokenizer --max_length 288
 
-Known forms, found by themselves: pairs (src/tgt, content/summary as in AdvertiseGen, or --prompt_column and
---response_column), Alpaca, ShareGPT, messages. Pairs become {"src", "tgt"}, which training reads without a chat
-template; the others {"messages": [{"role", "content"}, ...]}, which it reads with the model's. A broken row stops the
-command, unless --max_broken_rows allows some; repeated dialogues are dropped.
+Files are JSON lines, one JSON list, CSV with names in its first row (RFC 4180), or Parquet. Known forms, found by
+themselves: pairs (src/tgt, content/summary as in AdvertiseGen, or --prompt_column and --response_column), Alpaca,
+ShareGPT, messages. Pairs become {"src", "tgt"}, which training reads without a chat template; the others {"messages":
+[{"role", "content"}, ...]}, which it reads with the model's. A broken row stops the command, unless --max_broken_rows
+allows some; repeated dialogues are dropped.
 
 --dev_percent of the questions go to dev.json, chosen by the hash of the question: one with several answers is on one
 side, and more data moves none. With --tokenizer, a histogram says how many tokens the dialogues have, and what
@@ -15,6 +16,8 @@ side, and more data moves none. With --tokenizer, a histogram says how many toke
 
 import hashlib
 import json
+import math
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -45,13 +48,15 @@ from data_tools.text.encoders import load_encoder
 
 HASH_SCALE = 1 << 64
 UNLIMITED = 1 << 30
+FEWEST = 20  # dialogues whose loss says something
 SRC_LENGTH = 1024  # that of training, where it is not given
 
 
 @dataclass(frozen=True)
 class Sides:
     """The dialogues that go to train.json and dev.json, each as the JSON row it becomes; repeated: dropped ones; chat:
-    whether they are chats, which training reads with a template; unused: a line about keys that nothing is made of."""
+    whether they are chats, which training reads with a template; unused: a line about keys that nothing is made of;
+    forms: those of the files."""
 
     train: dict[str, Dialogue]
     dev: dict[str, Dialogue]
@@ -59,6 +64,7 @@ class Sides:
     broken: int
     chat: bool
     unused: str
+    forms: tuple[str, ...]
 
 
 def read_dialogues(
@@ -87,7 +93,15 @@ def read_dialogues(
         raise DataError(
             f"all questions of {', '.join(files)} go to dev.json. Give a smaller --dev_percent, or more data."
         )
-    return Sides(train, dev, repeated, len(faults), bool(chat), unused_line(every))
+    return Sides(
+        train,
+        dev,
+        repeated,
+        len(faults),
+        bool(chat),
+        unused_line(every),
+        tuple(dict.fromkeys(rows.schema.name for rows in every)),
+    )
 
 
 def in_dev(dialogue: Dialogue, percent: float, seed: int = 0) -> bool:
@@ -186,6 +200,15 @@ def report_lengths(
     )
 
 
+def dev_warning(dev: int, train: int, dev_percent: float) -> list[str]:
+    """Return a line where too few dialogues are set aside for an evaluation to say anything."""
+    if not dev_percent or dev >= FEWEST:
+        return []
+    more = min(50, math.ceil(100 * FEWEST / (dev + train)))
+    found = f"{plural(dev, 'dialogue')} in dev.json" if dev else "no dev.json, which an evaluation needs"
+    return [f"warning: {found}: of so few rows set more aside, --dev_percent {more}"]
+
+
 def template_of(args, chat: bool) -> ChatTemplate | None:
     """That of --chat_template; else, for chats, the one that the tokenizer brings."""
     directory = Path(args.tokenizer) if args.tokenizer else None
@@ -209,7 +232,7 @@ def choose_lengths(args) -> None:
 
 def main() -> None:
     parser = Parser("python -m data_tools.sft", __doc__)
-    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON lines, one JSON list, Parquet")
+    parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON, CSV or Parquet")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for train.json and dev.json")
     parser.add_argument("--dev_percent", type=percent, default=2, help="of the questions (default: 2; 0: no dev.json)")
     parser.add_argument("--prompt_column", metavar="KEY", help="key of the question")
@@ -229,6 +252,8 @@ def main() -> None:
     for name, rows in written.items():
         if rows:
             print(f"{args.output}/{name}.json: {plural(len(rows), 'dialogue')}")
+    for line in [*dev_warning(len(sides.dev), len(sides.train), args.dev_percent), f"form: {', '.join(sides.forms)}"]:
+        print(line)
     left_out = [(sides.repeated, "repeated dialogues dropped"), (sides.broken, "broken rows left out")]
     for count, what in left_out:
         if count:
@@ -239,6 +264,10 @@ def main() -> None:
         dialogues = [*sides.train.values(), *sides.dev.values()]
         console = Console(soft_wrap=True, markup=False)
         report_lengths(dialogues, args.tokenizer, template, args.src_length, args.max_length, console)
+    folder = shlex.quote(args.output.replace("$", "$$"))
+    print(
+        f"next, on a card: make lora-qwen3-8b MODEL=models/Qwen3-8B DATA={folder}; here: make lora-tiny DATA={folder}"
+    )
 
 
 if __name__ == "__main__":

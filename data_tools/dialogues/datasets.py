@@ -14,7 +14,7 @@ from data_tools.formats.blended import weighted_paths
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 
-SUFFIXES = (".json", ".jsonl", ".parquet")
+SUFFIXES = (".json", ".jsonl", ".csv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Source:
 def find_sources(named: str) -> list[Source]:
     """The datasets that --dataset_name_or_path names.
 
-        ./data                       a folder with train.json and dev.json (.jsonl, .parquet), or folders train/, dev/
+        ./data                       a folder with train.json and dev.json (.jsonl, .csv, .parquet), or train/ and dev/
         ./data/train.json            one file, to train on
         0.7 ./data/a 0.3 ./data/b    weights and these in turn, spaces or commas between; any sum of weights
 
@@ -45,9 +45,11 @@ def _source(weight: float | None, path: Path) -> Source:
         raise DataError(f"no data at {path}: no such folder or file.")
     train, dev = (_files(path, split) for split in ("train", "dev"))
     if not train and not dev:
+        there = sorted(file.name for file in path.iterdir())[:5]
         raise DataError(
-            f"no data in {path}: looked for train.json and dev.json (or .jsonl, .parquet), and for folders train and "
-            "dev with such files."
+            f"no data in {path}: looked for train.json and dev.json (or .jsonl, .csv, .parquet), and for folders train "
+            f'and dev with such files; found {", ".join(there) or "nothing"}. `make data-sft ARGS="--input FILES '
+            '--output FOLDER"` makes both of other files.'
         )
     return Source(weight, train, dev)
 
@@ -63,7 +65,7 @@ def _files(folder: Path, split: str) -> tuple[Path, ...]:
 
 
 def files_named(folder: Path, split: str) -> tuple[Path, ...]:
-    """train.json, train.jsonl and train.parquet of a folder, those that are there."""
+    """train.json, train.jsonl, train.csv and train.parquet of a folder, those that are there."""
     return tuple(file for suffix in SUFFIXES if (file := folder / f"{split}{suffix}").is_file())
 
 

@@ -1,5 +1,7 @@
-"""Rows of files that others made: JSON lines, one JSON list, or Parquet."""
+"""Rows of files that others made: JSON lines, one JSON list, CSV with names in its first row, or Parquet."""
 
+import csv
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,8 @@ PARQUET_ROWS = 1000  # that are in memory at a time
 
 def records(file: Path) -> Iterator[tuple[int, dict | str]]:
     """(number, the row or the reason why it is none) of each row that is not blank."""
-    if file.suffix == ".parquet":
-        yield from _of_parquet(file)
+    if file.suffix in (".parquet", ".csv"):
+        yield from _of_parquet(file) if file.suffix == ".parquet" else _of_csv(file)
         return
     try:
         with open(file, "rb") as lines:
@@ -23,8 +25,46 @@ def records(file: Path) -> Iterator[tuple[int, dict | str]]:
             start = lines.read(64).lstrip()
             lines.seek(begin)
             yield from _of_list(lines.read(), file) if start.startswith(b"[") else _of_lines(lines, file)
+    except IsADirectoryError:
+        raise DataError(f"{file}: a folder. Name the files in it, such as {file}/*.json.") from None
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}.") from None
+
+
+def csv_rows(file: Path, longest: int = 1 << 17) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line and the values, of so many characters at most, of each row of a CSV file (RFC 4180) that is
+    not blank.
+
+    Raises DataError, with file and line, for a quote that nothing closes: it would swallow all rows behind it.
+    """
+    csv.field_size_limit(longest)
+    try:
+        text = file.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{file}: {not_utf8(error, file)}.") from None
+    except OSError as error:
+        raise DataError(f"{file}: {error.strerror}.") from None
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    while True:
+        line = reader.line_num + 1  # where the row begins: it may have several lines
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise DataError(f"{file}:{line}: {error}. Mend the row; is a quote missing?") from None
+        if row is None:
+            return
+        if row:
+            yield line, row
+
+
+def _of_csv(file: Path) -> Iterator[tuple[int, dict | str]]:
+    rows = csv_rows(file, longest=1 << 30)
+    _, names = next(rows, (1, []))
+    if len(set(names)) < len(names):
+        raise DataError(f"{file}:1: found {', '.join(names)}, expected a name of its own for each column.")
+    for line, row in rows:
+        fits = len(row) == len(names)
+        yield line, dict(zip(names, row, strict=True)) if fits else f"{len(row)} columns, expected {len(names)}"
 
 
 def _of_lines(lines, file: Path) -> Iterator[tuple[int, dict | str]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from data_tools.dialogues.datasets import Columns, Reader, encode_rows, find_sources
+from data_tools.dialogues.datasets import SUFFIXES, Columns, Reader, encode_rows, find_sources
 from data_tools.dialogues.encoding import IGNORED, Encoded, Encoding, rendered
 from data_tools.dialogues.rows import Fault, Rows, unused_line
 from data_tools.formats.errors import DataError
@@ -87,7 +87,8 @@ def _named(run: RunConfig) -> list[Rows]:
 def _given(reader: Reader, name: str, content: str) -> Rows:
     """The rows of a file that is not on this machine."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"file{'.parquet' if name.endswith('.parquet') else '.json'}"
+        suffix = Path(name).suffix
+        path = Path(folder) / f"file{suffix if suffix in SUFFIXES else '.json'}"
         try:
             path.write_bytes(base64.b64decode(content, validate=True))
             return _renamed(reader.read(path), name)

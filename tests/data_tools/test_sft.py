@@ -9,10 +9,11 @@ import pytest
 from rich.console import Console
 
 from data_tools.dialogues.chat_template import ChatTemplate
+from data_tools.dialogues.datasets import find_sources
 from data_tools.dialogues.messages import plain_dialogue
 from data_tools.dialogues.rows import read_rows
 from data_tools.formats.errors import DataError
-from data_tools.sft import read_dialogues, report_lengths
+from data_tools.sft import dev_warning, read_dialogues, report_lengths
 from tests.data_tools.conftest import ROOT
 from tests.data_tools.dialogues.test_dialogue import SHAREGPT, said
 
@@ -96,7 +97,36 @@ def test_the_command(command, write_rows, tokenizer_dir, tmp_path):
     train, dev = (len((tmp_path / "out" / name).read_text().splitlines()) for name in ("train.json", "dev.json"))
     assert train + dev == 300 and 0 < dev < 30
     assert done.stdout.startswith(f"{tmp_path}/out/train.json: {train} dialogues\n{tmp_path}/out/dev.json: {dev} dial")
-    assert "nothing cut" in done.stdout
+    assert "nothing cut" in done.stdout and "\nwarning: " in done.stdout and "\nform: content/summary\n" in done.stdout
+    assert done.stdout.endswith(f"; here: make lora-tiny DATA={tmp_path}/out\n")
+    assert dev_warning(20, 980, 2) == [] == dev_warning(0, 3, 0)
+    assert dev_warning(1, 49, 2) == ["warning: 1 dialogue in dev.json: of so few rows set more aside, --dev_percent 40"]
+    assert dev_warning(0, 9, 2)[0].startswith("warning: no dev.json, which an evaluation needs: ")
+    assert "out: a folder. Name the files in it" in command("sft", "--input", tmp_path / "out", "--output", "x").stderr
+
+
+def test_csv_is_read_like_json(write_rows, tmp_path):
+    (tmp_path / "a.csv").write_bytes(
+        b'\xef\xbb\xbfsrc,tgt,n\r\n"what, now?","one\r\ntwo ""x""",1\r\n\r\nb,c,2\r\nb,c\r\n'
+    )
+    sides = read(str(tmp_path / "a.csv"), allowed=1)
+    same = read(write_rows("a.json", [{"src": "what, now?", "tgt": 'one\r\ntwo "x"'}, {"src": "b", "tgt": "c"}]))
+    assert list(sides.train) == list(same.train) and sides.unused == "keys that are not used: n (2 rows)"
+    with pytest.raises(DataError, match=r"a\.csv:6: 2 columns, expected 3"):
+        read(str(tmp_path / "a.csv"))
+    for content, message in (
+        (b'src,tgt\na,"b\nc,d\n', r":2: unexpected end of data"),
+        (b"a,a\n1,2\n", ":1: found a, a"),
+    ):
+        (tmp_path / "b.csv").write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            read(str(tmp_path / "b.csv"))
+    (tmp_path / "a.csv").rename(tmp_path / "train.csv")
+    [source] = find_sources(str(tmp_path))
+    assert source.train == (tmp_path / "train.csv",) and source.dev == ()
+    (tmp_path / "train.csv").rename(tmp_path / "other.csv")
+    with pytest.raises(DataError, match=r"looked for train\.json .*; found a\.json, b\.csv, other\.csv\. `make d"):
+        find_sources(str(tmp_path))
 
 
 @pytest.mark.parametrize("tool", [("sft",), ("preference", "split")])

@@ -5,8 +5,6 @@ in its name or in that of its folder, as published: abstract_algebra_test.csv, v
 test-00000-of-00001.parquet. A file is read whole or refused.
 """
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ from pathlib import Path
 from data_tools.formats.benchmarks.published import FORMS, NoQuestion, columns, form_of, of_articles
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import not_utf8, read_object, shown, with_fix
-from data_tools.formats.records import records
+from data_tools.formats.records import csv_rows, records
 
 SPLITS = {"test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "dev", "train": "train"}
 ENDINGS = (".csv", ".json", ".jsonl", ".parquet")
@@ -160,24 +158,8 @@ def _articles(file: Path) -> list[dict] | None:
 
 def _csv_rows(file: Path) -> Iterator[tuple[int, dict]]:
     """The first line has the names of the columns, but in MMLU's files, which have none."""
-    try:
-        text = file.read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{file}: {not_utf8(error, file)}.") from None
-    except OSError as error:
-        raise DataError(f"{file}: {error.strerror}.") from None
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     names: list[str] | None = None
-    while True:
-        line = reader.line_num + 1  # where the row begins: it may have several lines
-        try:
-            row = next(reader, None)
-        except csv.Error as error:
-            raise DataError(f"{file}:{line}: {error}. Mend the row; is a quote missing?") from None
-        if row is None:
-            return
-        if not row:  # a blank line
-            continue
+    for line, row in csv_rows(file):
         if names is None:
             if _has_names(row):
                 names = row
