@@ -51,6 +51,7 @@ def main(argv: list[str]) -> None:
 async def _serve(socket, addresses, token: str, runs, slow) -> None:
     import uvicorn
 
+    from launch.serving.event_loop import ACCEPTED, END_SECONDS, end_within
     from launch.serving.rest_requests import TimedHead
     from launch.studio.app import make_app
     from launch.studio.trying import Trial
@@ -63,6 +64,7 @@ async def _serve(socket, addresses, token: str, runs, slow) -> None:
         log_level="error",
         access_log=False,
         lifespan="off",
+        backlog=ACCEPTED,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     server, stop = uvicorn.Server(config), asyncio.Event()
@@ -77,6 +79,7 @@ async def _serve(socket, addresses, token: str, runs, slow) -> None:
     print("ready (Ctrl-C stops; what was started goes on)", flush=True)
     try:
         await stop.wait()
+        end_within(END_SECONDS)
     finally:
         trial.stop()
     server.should_exit = True
@@ -84,8 +87,8 @@ async def _serve(socket, addresses, token: str, runs, slow) -> None:
 
 
 def _token() -> str:
-    """Of the environment, so that an address can stay the same; else a new one."""
-    token = os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
+    """Of the environment, so that an address can stay the same; else a new one. No run gets it."""
+    token = os.environ.pop(TOKEN_VARIABLE, None) or secrets.token_urlsafe(24)
     if len(token) < SHORTEST_TOKEN or not all(
         letter.isascii() and (letter.isalnum() or letter in "-_") for letter in token
     ):

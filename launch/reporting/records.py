@@ -41,7 +41,10 @@ def past_losses(output_dir: Path | str, step: int, count: int) -> list[float]:
 
 def read_summary(output_dir: Path | str) -> dict:
     """NaN and infinity, which other writers may have left, are None: as write_summary has them."""
-    text = (Path(output_dir) / RUN_SUMMARY).read_text(encoding="utf-8")
+    path = Path(output_dir) / RUN_SUMMARY
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "no file, but a folder, a pipe or a device", str(path))
+    text = path.read_text(encoding="utf-8")
     return json.loads(text, parse_constant=lambda name: None)
 
 

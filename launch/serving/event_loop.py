@@ -25,7 +25,8 @@ class EngineEnded(Exception):
 
 GRACE_SECONDS = 15.0  # time for answers in progress when a stop is requested
 END_SECONDS = 19.0  # from there to the end of the process, whatever computes: most who stop it wait for 20 s
-BACKLOG = 1024
+BACKLOG = 1024  # connections that the kernel keeps for us
+ACCEPTED = 8  # of them at once: asyncio takes so many before it handles one, and writes as many lines where it cannot
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ async def _serve(service: Service, rest: socket.socket, addresses: Addresses, ke
     running = asyncio.create_task(server.serve(sockets=[rest]))
     while not server.started and not running.done():
         await asyncio.sleep(0.01)
+    rest.listen(BACKLOG)
     ready(rest.getsockname()[1], rpc.port)
     await stop.wait()
     end_within(END_SECONDS)
@@ -129,6 +131,6 @@ def _config(service: Service, addresses: Addresses, key: str | None) -> uvicorn.
         log_level="error",
         access_log=False,
         lifespan="off",
-        backlog=BACKLOG,
+        backlog=ACCEPTED,
         timeout_graceful_shutdown=int(GRACE_SECONDS),
     )

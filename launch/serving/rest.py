@@ -31,6 +31,7 @@ from launch.serving.rest_requests import (
     CompletionRequest,
     first_error,
     require_key,
+    unless_gone,
 )
 from launch.serving.service import Service
 
@@ -210,19 +211,8 @@ async def _reply(kind: str, body: CompletionRequest | ChatRequest, answer: Answe
     reply = Reply(kind, body.model, answer)
     if body.stream:
         return _Stream(reply.events(body.with_usage), answer.cancel)
-    whole, gone = asyncio.ensure_future(reply.whole()), asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait({whole, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return JSONResponse(await whole) if whole.done() else Response(status_code=499)
-    finally:
-        whole.cancel()
-        gone.cancel()
-
-
-async def _gone(request: Request) -> None:
-    """Returns when the client has closed the connection."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
+    whole = await unless_gone(request, reply.whole())
+    return Response(status_code=499) if whole is None else JSONResponse(whole)
 
 
 class _Stream(StreamingResponse):

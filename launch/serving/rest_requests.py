@@ -7,8 +7,10 @@ penalty must not be answered without one.
 import asyncio
 import hmac
 import json
+import resource
 import time
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Coroutine
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
@@ -30,6 +32,7 @@ from data_tools.formats.json_files import shown
 from launch.serving.chats import Chat, read_chat
 from launch.serving.request import LONGEST_MESSAGE, MOST_ITEMS, MOST_LIKELY, Options, Reason, Refusal
 
+T = TypeVar("T")
 LARGEST_BODY = 4 * 2**20  # bytes
 MOST_KEYS = 1024  # of an object
 LOOPBACK = ["127.0.0.1", "localhost"]
@@ -39,13 +42,21 @@ BODY_SECONDS = 60.0  # from there to the end of its body
 
 class TimedHead(H11Protocol):
     """uvicorn's HTTP, which waits for a header that never ends as long as its client likes: its own limit is for
-    connections on which nothing comes at all (timeout_keep_alive)."""
+    connections on which nothing comes at all (timeout_keep_alive). And of more connections than half of the files that
+    this process may open, the one that has waited longest for a header is closed: those that ask find room.
+    """
 
     timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport) -> None:
         super().connection_made(transport)
         self._watch()
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # -1: as many as it likes
+        if len(self.connections) > files // 2 >= 0:
+            waiting = {one.timer.when(): one for one in self.connections if isinstance(one, TimedHead) and one.timer}
+            oldest = waiting[min(waiting)]
+            oldest._end_watch()
+            oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -93,6 +104,23 @@ class BodyLimit:
             return message
 
         await self.app(scope, counted if scope["type"] == "http" else receive, send)
+
+
+async def unless_gone(request: Request, wanted: Coroutine[Any, Any, T]) -> T | None:
+    """What is awaited. Where the client closes the connection before, it is cancelled: None."""
+    found, gone = asyncio.ensure_future(wanted), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({found, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return await found if found.done() else None
+    finally:
+        found.cancel()
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    """Returns when the client has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def require_key(key: str | None):

@@ -19,7 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from data_tools.formats.errors import DataError
 from data_tools.language import translated
 from launch.errors import UserError
-from launch.serving.rest_requests import LOOPBACK, BodyLimit, FewKeys, Text, first_error, right_key
+from launch.serving.rest_requests import LOOPBACK, BodyLimit, FewKeys, Text, first_error, right_key, unless_gone
 from launch.studio.data_view import data_of
 from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
 from launch.studio.runs import Runs
@@ -55,6 +55,13 @@ def _language(accept_language: Annotated[str, Header()] = "") -> Callable:
 
 Language = Annotated[Callable, Depends(_language)]
 Given = Annotated[dict[Text, Text], FewKeys, Body()]
+
+
+def _choice(given: Given) -> Choice:
+    return Choice.read(given)
+
+
+Chosen = Annotated[Choice, Depends(_choice)]  # read in a thread
 
 
 def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool = True) -> FastAPI:
@@ -98,12 +105,12 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return language(plan_of(Choice.read(given)))
 
     @api.post("/advice")
-    def advice(given: Given, language: Language) -> list:
-        return language(slow(advice_of, Choice.read(given)))
+    async def advice(choice: Chosen, language: Language, request: Request) -> list:
+        return language(await unless_gone(request, slow(advice_of, choice)) or [])
 
     @api.post("/layouts")
-    def layouts(given: Given, language: Language) -> list:
-        return language(slow(layouts_of, Choice.read(given)))
+    async def layouts(choice: Chosen, language: Language, request: Request) -> list:
+        return language(await unless_gone(request, slow(layouts_of, choice)) or [])
 
     @api.post("/checks")
     def checks(given: Given, language: Language) -> list:

@@ -59,7 +59,7 @@ class Choice:
         for key, value in variables.items():
             if key not in VARIABLES or not isinstance(value, str) or len(value) > LONGEST_VALUE or "\0" in value:
                 raise UserError(f"{key}: found a value that no recipe takes. Allowed: {', '.join(VARIABLES)}.")
-        return cls(recipes[str(name)], {key: str(value) for key, value in variables.items()})
+        return cls(recipes[str(name)], {key: os.path.expanduser(str(value)) for key, value in variables.items()})
 
     @property
     def command(self) -> str:

@@ -117,6 +117,7 @@ class Runs:
         self, action: str, command: str, words: list[str], variables: dict[str, str], output: Path, log_dir: Path
     ) -> str:
         STARTED.mkdir(parents=True, exist_ok=True)
+        STARTED.chmod(0o700)  # commands and logs are nobody else's
         name, log = new_log(f"{time.strftime('%Y%m%d-%H%M%S')}-{command.split()[1]}")
         environment = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
         with log:
@@ -191,15 +192,14 @@ class Runs:
         identity: as answered with the offset. A log that is another one, or has become shorter, because its run went
         back to a checkpoint or began anew, is read from its beginning: "anew" says so."""
         path = self._known(output) / TRAIN_LOG
-        try:
-            with open(path, "rb") as file:
-                found = _identity(file)
-                size = file.seek(0, os.SEEK_END)
-                anew = offset > 0 and (size < offset or identity != found)
-                begin = file.seek(0 if anew else offset)
-                text = file.read(LARGEST_PART)
-        except FileNotFoundError:
+        if not path.is_file():
             return {"records": [], "offset": 0, "identity": "", "anew": offset > 0}
+        with open(path, "rb") as file:
+            found = _identity(file)
+            size = file.seek(0, os.SEEK_END)
+            anew = offset > 0 and (size < offset or identity != found)
+            begin = file.seek(0 if anew else offset)
+            text = file.read(LARGEST_PART)
         whole = text[: text.rfind(b"\n") + 1]
         return {"records": list(_records(whole)), "offset": begin + len(whole), "identity": found, "anew": anew}
 
@@ -222,8 +222,9 @@ class Runs:
         return folder
 
     def _started(self) -> dict[str, Started]:
-        """Oldest first."""
-        return {path.stem: started for path in sorted(STARTED.glob("*.json")) if (started := Started.read(path))}
+        """Oldest first. Files of others are left out: the studio ends processes of which they tell."""
+        own = [path for path in sorted(STARTED.glob("*.json")) if path.is_file() and path.stat().st_uid == os.getuid()]
+        return {path.stem: started for path in own if (started := Started.read(path))}
 
     def _latest(self) -> dict[str, Started]:
         """Of each output: the start that is alive, else the last one."""
@@ -237,15 +238,17 @@ class Runs:
         for top in self.where:
             for folder, below, files in os.walk(top):
                 below[:] = [name for name in below if not CHECKPOINT.fullmatch(name)]
-                if TRAIN_LOG in files:
+                if TRAIN_LOG in files and Path(folder, TRAIN_LOG).is_file():
                     yield Path(folder)
 
     def _row(self, output: str, started: Started | None) -> dict | None:
-        """None for a folder that cannot be read, or has gone meanwhile."""
+        """None for a folder that cannot be read, or told as JSON, or has gone meanwhile."""
         try:
-            return self._described(Path(output), started)
-        except (OSError, ValueError):
+            row = self._described(Path(output), started)
+            json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
+        except (OSError, ValueError, RecursionError):
             return None
+        return row if _is_shallow(row) else None
 
     def _described(self, folder: Path, started: Started | None) -> dict:
         log_dir = Path(started.log_dir) if started else _log_dir(folder)
@@ -264,6 +267,12 @@ class Runs:
             "ranks": len(list(log_dir.glob("workerlog.*"))),
             "summary": _summary(folder),
         }
+
+
+def _is_shallow(value: object, levels: int = 20) -> bool:
+    """Return whether an answer of JSON can have it: those who encode it call themselves for each level."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return levels > 0 and all(_is_shallow(part, levels - 1) for part in parts)
 
 
 def _folders(choice: Choice, action: str) -> tuple[Path, Path]:
@@ -334,7 +343,7 @@ def _records(text: bytes) -> Iterator[dict]:
         try:
             record = json.loads(line)
             yield {name: _finite(record[name]) for name in SHOWN if name in record}
-        except (ValueError, TypeError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             continue
 
 

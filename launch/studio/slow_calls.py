@@ -1,5 +1,6 @@
-"""Calls that take seconds, in a process beside the studio, so that plans do not wait for them."""
+"""Calls that take seconds, in a process beside the studio, so that nothing else waits for them."""
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -11,28 +12,37 @@ from concurrent.futures.process import BrokenProcessPool
 from data_tools.children import end_process
 from launch.errors import UserError
 
+SECONDS = 120.0  # that a call may take
+
 
 class SlowCalls:
-    """The process is started by the first call, and anew after one that has ended. It ends with the studio."""
+    """The process is started by the first call, and anew after one that has ended. It ends with the studio, and with a
+    call that nobody waits for any more."""
 
     def __init__(self):
-        self._lock = threading.Lock()  # requests come in several threads
+        self._turn = asyncio.Semaphore(1)
         self._pool = _new_pool()
 
-    def __call__(self, function: Callable, argument):
+    async def __call__(self, function: Callable, argument):
         """What the function returns. Raises what it raises; UserError where the process ends meanwhile."""
-        with self._lock:
+        async with self._turn:
             try:
                 future = self._pool.submit(function, argument)
             except BrokenProcessPool:
                 self._pool = _new_pool()
                 future = self._pool.submit(function, argument)
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            raise UserError(
-                "the process that computes this was ended from outside, most often for want of memory: ask again."
-            ) from None
+            try:
+                return await asyncio.wait_for(asyncio.wrap_future(future), SECONDS)
+            except BrokenProcessPool:
+                raise UserError(
+                    "the process that computes this was ended from outside, most often for want of memory: ask again."
+                ) from None
+            except (asyncio.CancelledError, asyncio.TimeoutError) as error:
+                self.close()
+                self._pool = _new_pool()
+                if isinstance(error, asyncio.CancelledError):
+                    raise
+                raise UserError(f"this has not been computed within {SECONDS:g} s: ask for fewer cards.") from None
 
     def close(self) -> None:
         """At once, also amid a call: nobody reads its answer."""

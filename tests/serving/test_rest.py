@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import openai
+import psutil
 import pytest
 
 from launch.errors import UserError
@@ -262,6 +263,20 @@ def test_a_full_queue_answers_429_and_a_client_that_left_frees_its_place():
     server.wait_for("running_rows", 0)
     assert client.completions.create(model="base", prompt="a").choices[0].text == "<a>"
     assert server.stop() == 0
+
+
+@pytest.mark.long
+def test_connections_that_ask_nothing_leave_room_for_others():
+    server = start_fake()
+    psutil.Process(server.process.pid).rlimit(psutil.RLIMIT_NOFILE, (200, 200))
+    working = _leave_behind(server)
+    server.wait_for("running_rows", 1)
+    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(400)]
+    assert server.ask("/health")[0] == 200
+    assert idle[0].recv(1) == b"" and server.metric("running_rows") == 1
+    for connection in (working, *idle):
+        connection.close()
+    assert server.stop() == 0 and "".join(server.said).count("\n") == 1
 
 
 def _leave_behind(server) -> socket.socket:

@@ -1,8 +1,10 @@
 """The HTTP of the studio: who may ask, what is said in Chinese, what cannot be started; and the words of the page."""
 
+import asyncio
 import json
 import re
 
+import httpx
 import pytest
 from starlette.testclient import TestClient
 
@@ -114,3 +116,28 @@ def test_every_word_of_the_page_is_translated_and_nothing_loaded_from_elsewhere(
     for path in PAGE.iterdir():
         found = re.findall(r"""(?:https?:)?//[\w.]+|(?:src|href)="/|fetch\(["`]/""", path.read_text())
         assert [one for one in found if one != "http://www.w3.org"] == [], path.name
+
+
+def test_layouts_that_wait_hold_nobody(runs):
+    """More of them than there are threads."""
+
+    async def ask() -> list[int]:
+        begun, go = asyncio.Semaphore(0), asyncio.Event()
+
+        async def slow(function, choice):
+            begun.release()
+            await go.wait()
+            return []
+
+        transport = httpx.ASGITransport(make_app(TOKEN, runs, Trial(), slow))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8020", headers=KEY) as client:
+            waiting = [asyncio.create_task(client.post("/api/layouts", json=CHOICE)) for _ in range(60)]
+            for _ in waiting:
+                await begun.acquire()
+            asked = [client.get("/"), client.get("/api/runs"), client.get("/api/runs", headers={"Authorization": ""})]
+            found = [(await one).status_code for one in asked]
+            assert not any(one.done() for one in waiting)
+            go.set()
+            return found + [(await one).status_code for one in waiting]
+
+    assert asyncio.run(ask()) == [200, 200, 401, *[200] * 60]

@@ -7,11 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from starlette.testclient import TestClient
 
 from launch.checkpoint.output_directory import lock_output, lock_start
+from launch.commands import studio
 from launch.errors import UserError
+from launch.studio.app import make_app
 from launch.studio.planning import Choice
 from launch.studio.runs import Runs
+from launch.studio.trying import Trial
 from tests.processes.waiting import wait_for
 
 # Stands for a recipe: says what it was given, and ends well when it is asked to.
@@ -208,6 +212,45 @@ def test_a_damaged_file_is_left_out_and_hides_no_other_run(tmp_path, monkeypatch
             (tmp_path / "build" / file).write_text(text)
             found = [(row["output"], row["summary"]) for row in Runs().list()]
             assert found == [("build/run", {})], text[:100]
+
+
+def test_a_folder_that_no_answer_can_tell_of_is_left_out(tmp_path, monkeypatch):
+    """And what is no file is not waited for."""
+    monkeypatch.chdir(tmp_path)
+    log_of(tmp_path / "build/run", {"global_step": 1, "loss": 2.5})
+    client = TestClient(make_app("token" * 5, Runs(), Trial(), slow=None), base_url="http://127.0.0.1:8020")
+    client.headers = {"Authorization": "Bearer tokentokentokentokentoken"}
+    log_of(tmp_path / "build/bad", {"global_step": 1, "loss": 10**400})
+    log_of(tmp_path / os.fsdecode(b"build/\xff"), {"global_step": 1})
+    for text in ('{"evaluation": "\\ud800"}', '{"seconds": 1e999}', '{"evaluation": ' + "[" * 500 + "]" * 500 + "}"):
+        (tmp_path / "build/bad/run_summary.json").write_text(text)
+        reply = client.get("/api/runs")
+        assert reply.status_code == 200 and [row["output"] for row in reply.json()] == ["build/run"], text[:50]
+    (tmp_path / "build/bad/run_summary.json").unlink()
+    os.mkfifo(tmp_path / "build/bad/run_summary.json")
+    (tmp_path / "build/pipe").mkdir()
+    os.mkfifo(tmp_path / "build/pipe/train_log.jsonl")
+    assert {row["output"]: row["summary"] for row in client.get("/api/runs").json()} == {
+        "build/run": {},
+        "build/bad": {},
+    }
+    for output in ("build/bad", "build/pipe"):
+        assert client.get("/api/records", params={"output": output}).json()["records"] == []
+
+
+def test_what_the_studio_knows_of_runs_is_its_users_alone(chosen, monkeypatch):
+    monkeypatch.setenv("STUDIO_TOKEN", "a-token-of-the-tests")
+    assert studio._token() == "a-token-of-the-tests" and "STUDIO_TOKEN" not in os.environ
+    assert Choice.read({"recipe": "lora-tiny", "OUTPUT": "~/x"}).variables["OUTPUT"] == f"{Path.home()}/x"
+    runs = Runs()
+    runs.start(chosen, "rehearse")
+    assert Path("build/studio").stat().st_mode & 0o777 == 0o700
+    [row] = runs.list()
+    with monkeypatch.context() as changed:
+        changed.setattr(os, "getuid", lambda: os.stat("build/studio").st_uid + 1)  # as if another had written it
+        with pytest.raises(UserError, match="does not run, or was not started here"):
+            runs.stop(row["name"])
+    runs.stop(row["name"])
 
 
 @pytest.mark.parametrize("output", ["\0", "/etc", "..", "build/../..", "elsewhere", "build/link"])

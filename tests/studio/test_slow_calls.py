@@ -1,5 +1,6 @@
 """The process beside the studio: one that has ended is replaced, and none outlives the studio."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from launch.errors import UserError
+from launch.studio import slow_calls
 from launch.studio.slow_calls import SlowCalls
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +47,7 @@ def studio_that(function: str, *words) -> subprocess.CompletedProcess:
 def call_from_a_thread_that_ends() -> None:
     slow = SlowCalls()
     for _ in range(3):
-        thread = threading.Thread(target=lambda: print(slow(own_number, 1)))
+        thread = threading.Thread(target=lambda: print(asyncio.run(slow(own_number, 1))))
         thread.start()
         thread.join()
     slow.close()
@@ -58,13 +60,13 @@ def test_the_process_stays_where_the_thread_that_started_it_ends():
 
 def call_one_that_ends() -> None:
     slow = SlowCalls()
-    first = slow(own_number, 1)
+    first = asyncio.run(slow(own_number, 1))
     for function, argument in [(end, signal.SIGKILL), (refuse, "a fault of the question")]:
         try:
-            slow(function, argument)
+            asyncio.run(slow(function, argument))
         except UserError as error:
             print(error)
-    print(slow(own_number, 2) // 2 != first)
+    print(asyncio.run(slow(own_number, 2)) // 2 != first)
     slow.close()
 
 
@@ -74,10 +76,37 @@ def test_one_that_has_ended_is_replaced():
     assert (done.stderr, done.stdout.splitlines()) == ("", [ended, "a fault of the question", "True"])
 
 
+def leave_calls(file: str) -> None:
+    asyncio.run(leave_calls_to(SlowCalls(), file))
+
+
+async def leave_calls_to(slow: SlowCalls, file: str) -> None:
+    """One that waits is answered when the client before it goes, or the time of its call is over."""
+    first = 0
+    for seconds, gone in ((600, "cancelled"), (5, "late")):
+        slow_calls.SECONDS = seconds
+        before = asyncio.create_task(slow(sleep, f"{file}-{gone}"))
+        behind = asyncio.create_task(slow(own_number, 1))
+        while not Path(f"{file}-{gone}").exists():
+            await asyncio.sleep(0.01)
+        if gone == "cancelled":
+            before.cancel()
+        [found] = await asyncio.gather(before, return_exceptions=True)
+        print(type(found).__name__, found, (await behind) != first)
+        first = await behind
+    slow.close()
+
+
+def test_a_call_ends_with_its_client_and_its_time(tmp_path):
+    done = studio_that("leave_calls", str(tmp_path / "begun"))
+    late = "UserError this has not been computed within 5 s: ask for fewer cards."
+    assert (done.stderr, done.stdout.splitlines()) == ("", ["CancelledError  True", f"{late} True"])
+
+
 def end_amid_a_call(how: str, file: str) -> None:
     slow = SlowCalls()
-    print(slow(own_number, 1), flush=True)
-    threading.Thread(target=slow, args=(sleep, file), daemon=True).start()
+    print(asyncio.run(slow(own_number, 1)), flush=True)
+    threading.Thread(target=lambda: asyncio.run(slow(sleep, file)), daemon=True).start()
     while not Path(file).exists():
         time.sleep(0.01)
     slow.close() if how == "close" else os.kill(os.getpid(), signal.SIGKILL)
