@@ -161,6 +161,7 @@ def encoding_of(tokenizer_dir: str, template: ChatTemplate | None, src_length: i
     return Encoding(
         template=template,
         encode=encoder.encode_chat,
+        locate=encoder.locate_chat,
         begin=(),
         eos=encoder.eos_id,
         src_length=src_length,

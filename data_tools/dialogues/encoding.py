@@ -198,7 +198,7 @@ def _bare_turns(dialogue: Dialogue) -> list[tuple[str, str]]:
 
 
 def _samples(turns: list[tuple[str, str]], encoding: Encoding) -> list[Encoded]:
-    if not encoding.marks and not encoding.apart:
+    if not encoding.marks and not (encoding.apart and encoding.template):
         return [_encode(turns, encoding)]
     before_answer = ["".join(before + after for before, after in turns[:number]) for number in range(len(turns))]
     return [

@@ -9,7 +9,8 @@ import hashlib
 import itertools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from shlex import quote
 
@@ -27,6 +28,10 @@ SENTENCEPIECE_NAMES = (
 JSON_NAME = "tokenizer.json"
 CONFIG_NAME = "tokenizer_config.json"
 ADDED_NAME = "added_tokens.json"
+# A key of tokenizer_config.json that we add: added_tokens_decoder as published, which paddlenlp does not keep.
+PUBLISHED_TOKENS = "published_added_tokens"
+# Behind a sentencepiece model, of which the last value of a field counts: normalizer_spec.add_dummy_prefix is false.
+NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"
 SPACE = "\u2581"  # what sentencepiece, and some tokenizer.json, write for a space
 
 
@@ -38,8 +43,21 @@ class SentencePieceEncoder:
         self._model = load_sentencepiece(path)
         self.vocab_size = self._model.get_piece_size()
         self.eos_id = self._model.eos_id() if self._model.eos_id() >= 0 else None
-        pieces = (number for number in range(self.vocab_size) if self._model.is_control(number))
+        config = read_object(path.parent / CONFIG_NAME)
+        numbers = range(self.vocab_size)
+        pieces = [number for number in numbers if self._model.is_control(number) or self._model.is_unknown(number)]
         self._special = {self._model.id_to_piece(number): number for number in pieces} | _added_tokens(path.parent)
+        named = config.get(PUBLISHED_TOKENS) or config.get("added_tokens_decoder") or {}
+        self._special |= {token["content"]: int(number) for number, token in named.items()}
+        self._splits = re.compile(_pattern(self._special, [*named.values()]))
+        # transformers' rule: of its old form, which LLaMA's makers have, each text between special tokens begins with a
+        # space of its own; of the newer one only the text as a whole.
+        self._each_begins = config.get("legacy", True)
+
+    @cached_property
+    def _bare(self) -> sentencepiece.SentencePieceProcessor:
+        """The model without the space that it puts before a text."""
+        return sentencepiece.SentencePieceProcessor(model_proto=self.path.read_bytes() + NO_DUMMY_PREFIX)
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """int32 ids of each text."""
@@ -50,18 +68,44 @@ class SentencePieceEncoder:
         return self._model.decode(ids)
 
     def encode_chat(self, text: str) -> list[int]:
-        """The ids of a text in which special tokens are spelt, as paddlenlp's tokenizers make them."""
+        """Return the ids of a text in which special tokens are spelt, as transformers' tokenizers make them."""
         ids = []
-        for part in re.split(f"({'|'.join(map(re.escape, self._special))})", text) if self._special else [text]:
-            ids += [self._special[part]] if part in self._special else self._model.encode(part)
+        for _, part, special, model in self._parts(text):
+            ids += [special] if model is None else model.encode(part)
         return ids
+
+    def locate_chat(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of `encode_chat`, and (first character, one behind the last) of each."""
+        ids, places = [], []
+        for start, part, special, model in self._parts(text):
+            if model is None:
+                ids.append(special)
+                places.append((start, start + len(part)))
+                continue
+            found = model.encode(part, return_type="offset_mapping")
+            ids += found["ids"]
+            places += [(start + first, start + last) for first, last in found["offsets"]]
+        return ids, places
+
+    def _parts(self, text: str) -> Iterator[tuple[int, str, int | None, sentencepiece.SentencePieceProcessor | None]]:
+        """Yield (place, text, its id where it is a special token, else what encodes it) of each part."""
+        place = 0
+        for part in self._splits.split(text):
+            special = self._special.get(part.strip() if part not in self._special else part)
+            if special is not None:
+                yield place, part, special, None
+            elif part:
+                begins = self._each_begins or (place == 0 and not part.startswith(" "))
+                yield place, part, None, self._model if begins else self._bare
+            place += len(part)
 
     def decode_chat(self, ids: list[int]) -> str:
         """The text of ids, special tokens included."""
         spelt = {number: token for token, number in self._special.items()}
+        model = self._model if self._each_begins else self._bare
         parts = []
         for special, run in itertools.groupby(ids, key=spelt.__contains__):
-            parts += [spelt[token] for token in run] if special else [self._model.decode(list(run))]  # noqa: B031
+            parts += [spelt[token] for token in run] if special else [model.decode(list(run))]  # noqa: B031
         return "".join(parts)
 
     def as_decoded(self, text: str) -> str:
@@ -101,6 +145,11 @@ class JsonEncoder:
         """The ids of a text in which special tokens are spelt."""
         return self.encode([text])[0].tolist()
 
+    def locate_chat(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Return the ids of `encode_chat`, and (first character, one behind the last) of each."""
+        found = self._tokenizer.encode(text, add_special_tokens=False)
+        return found.ids, found.offsets
+
     def decode_chat(self, ids: list[int]) -> str:
         """The text of ids, special tokens included."""
         return self.decode([ids])[0]
@@ -113,15 +162,13 @@ class JsonEncoder:
 
 
 def load_encoder(directory: str | Path) -> SentencePieceEncoder | JsonEncoder:
-    """The tokenizer of a directory; where it has both kinds of file, the sentencepiece model, as paddlenlp does.
+    """The tokenizer of a directory; where it has both kinds of file, paddlenlp's, else tokenizer.json, as import does.
 
     Raises DataError when there is none, or it is damaged.
     """
-    for name in SENTENCEPIECE_NAMES:
+    for name in (SENTENCEPIECE_NAMES[0], JSON_NAME, *SENTENCEPIECE_NAMES[1:]):
         if Path(directory, name).is_file():
-            return SentencePieceEncoder(Path(directory, name))
-    if Path(directory, JSON_NAME).is_file():
-        return JsonEncoder(Path(directory, JSON_NAME))
+            return (JsonEncoder if name == JSON_NAME else SentencePieceEncoder)(Path(directory, name))
     raise DataError(
         f"{directory} has no tokenizer: looked for {', '.join(SENTENCEPIECE_NAMES)} and {JSON_NAME}. Train one with "
         f"`.venv/bin/python -m data_tools.tokenizer --input FILES --output {quote(str(directory))} "
@@ -146,6 +193,16 @@ def _without_prefix(normalize: Callable[[str], str], text: str) -> str:
     """A normalized text, without the space that some tokenizers put in front and take away in decoding."""
     put_in_front = len(normalize("x")) - 1
     return normalize(text)[put_in_front:]
+
+
+def _pattern(special: dict[str, int], named: list[dict]) -> str:
+    """Return the pattern of special tokens, the longest first, with the space around them that some take in."""
+    strips = {token["content"]: (token.get("lstrip"), token.get("rstrip")) for token in named}
+    parts = []
+    for token in sorted(special, key=len, reverse=True):
+        left, right = (r"\s*" if strip else "" for strip in strips.get(token, (False, False)))
+        parts.append(left + re.escape(token) + right)
+    return f"({'|'.join(parts)})" if parts else "(?!)"
 
 
 def _added_tokens(directory: Path) -> dict[str, int]:

@@ -236,6 +236,8 @@ CHATGLM_V2 = Family(
     prefix_postprocess="chatglm_postprocess_past_key_value",
     chat_template="chatglm_v2",
     begins_chats=True,
+    # Its makers encode an answer apart from all before it: ptuning/main.py of THUDM/ChatGLM2-6B, a_ids and b_ids.
+    encodes_apart=True,
     corrections=(
         "generation_mask",
         "chatglm_v2_flash_layout",

@@ -10,7 +10,7 @@ counts the answer from 1. Which tokens these are: Family.answer_marks.
 Sources: arXiv 2103.10360, section 2; get_position_ids and get_masks of THUDM/chatglm-6b.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from data_tools.dialogues.chat_template import (
     trained_with,
 )
 from data_tools.dialogues.encoding import Encoding
+from data_tools.text.encoders import SENTENCEPIECE_NAMES, SentencePieceEncoder
 from launch.errors import UserError
 from launch.families.registry import Family, family_of_config
 
@@ -119,10 +120,8 @@ def encoding_of(
     """
     family = family_of_config(config)
 
-    def encode(text: str) -> list[int]:
-        return tokenizer.encode(text, add_special_tokens=False)["input_ids"]
-
     directory = directory_of(tokenizer)
+    encode, locate = _encoders(tokenizer, directory)
     template = find_template(data_args.chat_template, directory, config)
     if family_template:
         template = family_chat_template(directory, config)
@@ -139,7 +138,24 @@ def encoding_of(
         src_length=data_args.src_length,
         max_length=data_args.max_length,
         marks=_marks(tokenizer, family, config),
+        locate=locate,
+        apart=family.encodes_apart,
     )
+
+
+def _encoders(tokenizer, directory: Path | None) -> tuple[Callable[[str], list[int]], Callable | None]:
+    """Return what makes the ids of a text, and what also says where each stands, if anything can."""
+    if backend := getattr(tokenizer, "backend_tokenizer", None):
+
+        def locate(text: str) -> tuple[list[int], list[tuple[int, int]]]:
+            found = backend.encode(text, add_special_tokens=False)
+            return found.ids, found.offsets
+
+        return lambda text: locate(text)[0], locate
+    if directory and (directory / SENTENCEPIECE_NAMES[0]).is_file():
+        encoder = SentencePieceEncoder(directory / SENTENCEPIECE_NAMES[0])
+        return encoder.encode_chat, encoder.locate_chat
+    return lambda text: tokenizer.encode(text, add_special_tokens=False)["input_ids"], None
 
 
 def end_id(tokenizer, family: Family) -> int:

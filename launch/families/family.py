@@ -186,6 +186,7 @@ class Family:
                       tokenizer that brings none of its own. chat_template_by_token: (a token in its JSON, the template
                       of a tokenizer that has this token)
     begins_chats:     whether what the tokenizer puts before a text stands before a chat, too; else the template says
+    encodes_apart:    whether the makers encode an answer under a chat template apart from what is before it
     odd_vocabulary:   whether a tensor_parallel_degree may leave a remainder of the vocabulary: its embedding and head
                       then stay whole on every rank
     attention:        "causal": input_ids and labels are enough. "prefix": the prompt is seen in both directions, and
@@ -234,6 +235,7 @@ class Family:
     scales_positions: bool = False
     chat_template_by_token: tuple[tuple[str, str], ...] = ()
     begins_chats: bool = False
+    encodes_apart: bool = False
     odd_vocabulary: bool = False
     attention: str = "causal"
     answer_marks: tuple[str, ...] = ()

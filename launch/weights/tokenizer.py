@@ -16,7 +16,7 @@ import sentencepiece
 
 from data_tools.dialogues.chat_template import JINJA_FILE, JSON_FILE, directory_template
 from data_tools.formats.json_files import read_object
-from data_tools.text.encoders import JsonEncoder
+from data_tools.text.encoders import PUBLISHED_TOKENS, JsonEncoder
 from launch.errors import UserError
 from launch.families.registry import Family
 from launch.families.tokenizer_files import read_tokenizer
@@ -80,6 +80,7 @@ def export_tokenizer(source: Path, target: Path, family: Family) -> str:
     config = read_object(source / CONFIG)
     files = family.published.tokenizer
     theirs, ours = files.sentencepiece or ("", "")
+    config |= {"added_tokens_decoder": config[PUBLISHED_TOKENS]} if PUBLISHED_TOKENS in config else {}
     values = {key: config[key] for key in KEPT if config.get(key) is not None}
     if any((source / name).is_file() for name in (JINJA_FILE, JSON_FILE)):
         template = directory_template(source)
@@ -110,8 +111,11 @@ def export_tokenizer(source: Path, target: Path, family: Family) -> str:
 
 def _write_added_tokens(model: Path, config: dict, target: Path) -> None:
     """Tokens beyond the pieces go from the configuration to a file: PaddleNLP splits a text only at those of the file,
-    and leaves the file aside where the configuration has them, too."""
-    decoder = {int(number): token["content"] for number, token in config.pop("added_tokens_decoder", {}).items()}
+    and leaves the file aside where the configuration has them, too. So these are kept at a key of our own."""
+    published = config.pop("added_tokens_decoder", {})
+    if published:
+        config[PUBLISHED_TOKENS] = published
+    decoder = {int(number): token["content"] for number, token in published.items()}
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(model)).get_piece_size() if decoder else 0
     added = {token: number for number, token in decoder.items() if number >= pieces}
     if added:

@@ -111,7 +111,9 @@ def test_what_a_directory_says_of_itself(tokenizer_dir, json_dir, tmp_path):
     assert tokenize_files([tmp_path / "a.txt"], tmp_path, tmp_path / "a", eos=False).documents == 1
     for file in (*tokenizer_dir.iterdir(), *json_dir.iterdir()):
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    assert isinstance(load_encoder(tmp_path), SentencePieceEncoder), "of both the sentencepiece model is taken"
+    assert isinstance(load_encoder(tmp_path), SentencePieceEncoder), "of both paddlenlp's is taken"
+    (tmp_path / "sentencepiece.bpe.model").rename(tmp_path / "tokenizer.model")
+    assert isinstance(load_encoder(tmp_path), JsonEncoder), "of a published directory what import takes"
     (gaps := tmp_path / "gaps").mkdir()
     Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a")).save(str(gaps / "tokenizer.json"))
     encoder = load_encoder(gaps)  # ids with gaps are all within the vocabulary
