@@ -146,7 +146,10 @@ def spoken_dialogue(row: dict, messages: list[dict], asks: bool = False) -> Dial
     if asks:
         messages = messages[:-1] if messages and messages[-1].get("role") == "assistant" else messages
         return read_dialogue(messages, row.get("tools"), switches, asks=True)
-    return with_loss_mask(read_dialogue(messages, row.get("tools"), switches), row.get("loss_mask"))
+    dialogue = with_loss_mask(read_dialogue(messages, row.get("tools"), switches), row.get("loss_mask"))
+    if not any(message.trained for message in dialogue.messages if message.role == "assistant"):
+        raise RowError("none of its answers is to be trained on")
+    return dialogue
 
 
 def listed(row: dict, key: str) -> list[dict]:

@@ -127,19 +127,21 @@ def encoding_of(
         template = family_chat_template(directory, config)
     if data_args.chat_template is None and not chat and not (use and template and template.trained):
         template = None
-    if template and use:
-        template = replace(template, today=True)
+    end, *others = end_ids(tokenizer, family, config.get("eos_token_id"))
+    if template:
+        template = replace(template, today=use, ends=tuple(tokenizer.convert_ids_to_tokens(others)))
     begins = template is None or (template.after_start and family.begins_chats)
     return Encoding(
         template=template,
         encode=encode,
         begin=_begin(tokenizer, encode) if begins else (),
-        eos=end_id(tokenizer, family),
+        eos=end,
         src_length=data_args.src_length,
         max_length=data_args.max_length,
         marks=_marks(tokenizer, family, config),
         locate=locate,
         apart=family.encodes_apart,
+        ends=tuple(others),
     )
 
 
