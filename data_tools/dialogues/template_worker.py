@@ -91,9 +91,14 @@ class Renderer:
         counts["switched_off"] = len(answers) - len(trained)
         if not trained:
             return {"samples": [], "counts": +counts}
-        turns = self._marked_turns(dialogue, answers, trained) if self.encloses else None
         wanted = trained[-1:] if last else trained
         counts["not_last"] = len(trained) - len(wanted)
+        turns = self._marked_turns(dialogue, answers, trained) if self.encloses else None
+        if isinstance(turns, list):  # several blocks an answer
+            if wanted != answers:
+                blocks = f"{{% generation %}} encloses {len(turns)} texts of a dialogue with {len(answers)} answers"
+                raise TemplateFault(f"{blocks}, so that some alone cannot be trained on")
+            return {"samples": [_apart(turns)], "counts": +counts}
         if turns is None:
             turns = {number: self._turn(dialogue, number, counts) for number in wanted}
         self._check_context(dialogue, messages[: wanted[-1]], turns[wanted[-1]][0])
@@ -112,11 +117,9 @@ class Renderer:
                     limit = len(before)
                 else:
                     turns.insert(0, (before, said))
-            sample, place = [], 0
-            for start, end in parts:
-                sample.append((prompt[place:start], prompt[start:end]))
-                place = end
-            samples.insert(0, [*sample, (prompt[place:], answer)])
+            samples.insert(
+                0, _apart([*((prompt[:start], prompt[start:end]) for start, end in parts), (prompt, answer)])
+            )
         return samples
 
     def _is_whole(self, answer: str, length: int) -> bool:
@@ -127,19 +130,25 @@ class Renderer:
             rest = rest.replace(end, "")
         return has_end and not rest.strip()
 
-    def _marked_turns(self, dialogue: dict, answers: list[int], trained: list[int]) -> dict | None:
-        """Return each answer that {% generation %} encloses, with all text before it; None where the template changes
-        one of them, which is rendered by itself then."""
+    def _marked_turns(self, dialogue: dict, answers: list[int], trained: list[int]) -> dict | list | None:
+        """Return each answer that {% generation %} encloses, by its number, with all text before it; all enclosed texts
+        where they are more than the answers; None where the template changes an answer, which is rendered by itself."""
         parts = self._render(dialogue, dialogue["messages"]).split(
             MARK
         )  # before, answer, before, answer, ..., the rest
-        if len(parts) != 2 * len(answers) + 1:
-            raise TemplateFault(
-                f"{{% generation %}} encloses {len(parts) // 2} texts of a dialogue with {len(answers)} answers"
-            )
+        spans = [("".join(parts[:place]), parts[place]) for place in range(1, len(parts), 2)]
+        if len(spans) != len(answers):
+            if len(spans) < len(answers):
+                raise TemplateFault(
+                    f"{{% generation %}} encloses {len(spans)} texts of a dialogue with {len(answers)} answers"
+                )
+            for number in trained:
+                if lost := _missing(dialogue["messages"][number], "".join(said for _, said in spans)):
+                    raise _left_out("assistant", lost)
+            return spans
         turns = {}
-        for place, number in enumerate(answers):
-            turns[number] = "".join(parts[: 2 * place + 1]), parts[2 * place + 1]
+        for number, turn in zip(answers, spans, strict=True):
+            turns[number] = turn
             if number in trained:
                 if _missing(dialogue["messages"][number], turns[number][1]):
                     return None
@@ -208,17 +217,31 @@ class Renderer:
             if tool["function"]["name"] not in text:
                 raise TemplateFault(f"it leaves out the tools of the dialogue, such as {tool['function']['name']!r}")
 
+    def _known(self, message: dict) -> dict:
+        """Return a message with the role and the key of reasoning that the template knows."""
+        if message["role"] == "developer" and "developer" not in self.source:
+            message = message | {"role": "system"}
+        if message.get("reasoning_content") and "reasoning_content" not in self.source:
+            keys = [key for key in ("reasoning", "thinking") if f"message.{key}" in self.source]
+            message = message | dict.fromkeys(keys, message["reasoning_content"])
+        return message
+
     def _render(self, dialogue: dict, messages: list[dict], prompts: bool = False) -> str:
         if "tool" not in self.source and any(one["role"] == "tool" or one.get("tool_calls") for one in messages):
             raise TemplateFault("it has no place for calls of tools and their results")
-        if "developer" not in self.source:
-            messages = [one | {"role": "system"} if one["role"] == "developer" else one for one in messages]
+        messages = [self._known(message) for message in messages]
         values = {"messages": messages, "tools": dialogue.get("tools"), "documents": None}
         values |= {"add_generation_prompt": prompts} | self.tokens | dialogue.get("chat_template_kwargs", {})
         try:
             return self.template.render(values)
         except TypeError:  # some templates write arguments as the text that a server returns them as
             return self.template.render(values | {"messages": [_with_text_arguments(one) for one in messages]})
+
+
+def _apart(turns: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return (text since the answer before, answer) of each (all text before an answer, answer)."""
+    ends = [0, *(len(before) + len(said) for before, said in turns)]
+    return [(before[end:], said) for (before, said), end in zip(turns, ends, strict=False)]
 
 
 def _with_text_arguments(message: dict) -> dict:
