@@ -27,6 +27,9 @@ VOLTA = "NVIDIA V100 datasheet, SXM2, 2020-01"
 ADA = "NVIDIA Ada GPU Architecture whitepaper v2.02, RTX 4090"
 GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper v2, RTX 3090"
 TURING = "NVIDIA T4 datasheet, 2019-03"
+REACH = (
+    "beside an A100 with the same tool: benchmarks/published_runs.json, first half, and benchmarks/published_nodes.py"
+)
 HOPPER = "NVIDIA H100 Tensor Core GPU datasheet, SXM5, half of the rate with sparsity"
 H200 = "NVIDIA H200 Tensor Core GPU datasheet, SXM5, half of the rate with sparsity"
 
@@ -40,6 +43,7 @@ class Card:
                         with float32 accumulation, and in float32
     pcie:               (generation, lanes) of its way to host memory
     nvlink:             bytes a second to the other cards of the machine over NVLink, one direction; 0: there is none
+    reach:              of an A100's shares of its rate (launch/plan/work.py), what products and flash attention reach
     compute_capability: (8, 0) for an A100, None for a CPU
     sources:            where each number is from
     """
@@ -54,6 +58,7 @@ class Card:
     pcie: tuple[int, int]
     sources: dict[str, str] = field(compare=False)
     nvlink: float = 0.0
+    reach: tuple[float, float] = (1.0, 1.0)
 
     @property
     def host_link(self) -> float:
@@ -77,6 +82,7 @@ def _sources(memory: str, rates: str, **others: str) -> dict[str, str]:
         "full_flops": rates,
         "nvlink": f"{rates}: half of NVLink's bandwidth in both directions",
         "pcie": rates,
+        "reach": "1: an A100's own shares, and where nothing was measured",
     } | others
 
 
@@ -173,8 +179,9 @@ CARDS = {
             half_flops=TERAFLOPS["H100"] * 1e12,
             full_flops=67e12,
             nvlink=450e9,
+            reach=(0.93, 0.55),
             pcie=(5, 16),
-            sources=_sources("79.10 GiB", HOPPER),
+            sources=_sources("79.10 GiB", HOPPER, reach=REACH),
         ),
         Card(
             name="H200",
@@ -185,8 +192,9 @@ CARDS = {
             half_flops=TERAFLOPS["H200"] * 1e12,
             full_flops=67e12,
             nvlink=450e9,
+            reach=(0.93, 0.55),
             pcie=(5, 16),
-            sources=_sources("139.72 GiB", H200),
+            sources=_sources("139.72 GiB", H200, reach=REACH),
         ),
     ]
 }
@@ -208,6 +216,7 @@ CPU = Card(
         "full_flops": "one AMD EPYC core with AVX-512: 2 cores reach 245 to 424 GFLOP/s (docs/cpu-speed.md)",
         "nvlink": "none: ranks meet in host memory",
         "pcie": "stands for a copy within host memory by one core",
+        "reach": "1: the rates are measured ones",
     },
 )
 

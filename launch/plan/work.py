@@ -56,6 +56,9 @@ COLLECTIVE_START = 20e-6
 HOST_LAYER = 2.2e-3
 HOST_UPDATE = 0.7e-3
 HOST_EXPERT = 0.2  # of that, each expert of a layer; measured alike: 0.14 to 0.21
+# Of that, each adapted matrix: dropout, two products, scale and sum beside some 60 operators of a layer. Fitted to the
+# first half of benchmarks/published_runs.json (Qwen-1.8B with 256 and 512 tokens, where the host alone counts).
+HOST_ADAPTER = 0.08
 
 
 @dataclass(frozen=True)
@@ -71,12 +74,12 @@ class Pace:
         share, half_side = MATMUL, HALF_SIDE if self.card.compute_capability else HALF_SIDE_CPU
         for side in (rows, inputs, outputs):
             share *= side / (side + half_side)
-        arithmetic = 2 * rows * inputs * outputs / (self.card.flops(self.dtype) * share)
+        arithmetic = 2 * rows * inputs * outputs / (self.card.flops(self.dtype) * self.card.reach[0] * share)
         return max(arithmetic, self.stream(self.item * (rows * inputs + inputs * outputs + rows * outputs)))
 
     def attend(self, flops: float) -> float:
         """The products of attention."""
-        return flops / (self.card.flops(self.dtype) * ATTENTION)
+        return flops / (self.card.flops(self.dtype) * self.card.reach[1] * ATTENTION)
 
     def stream(self, size: float) -> float:
         """Reading and writing bytes of device memory."""
@@ -153,7 +156,7 @@ class Work:
     @property
     def host_layers(self) -> float:
         """How many layers with one MLP a layer amounts to, by the operators that the host starts."""
-        return 1 + HOST_EXPERT * self.experts
+        return 1 + HOST_EXPERT * self.experts + HOST_ADAPTER * len(self._adapted)
 
     @property
     def tokens(self) -> int:
@@ -172,6 +175,12 @@ class Work:
     def linear(self) -> list[Parameter]:
         """The matrices of one layer."""
         return [parameter for parameter in self.layer if parameter.kind == LINEAR]
+
+    @cached_property
+    def _adapted(self) -> list[Parameter]:
+        """The matrices of one layer that have an adapter."""
+        targets = self.job.adapter.targets if isinstance(self.job.adapter, Lora) else ()
+        return [parameter for parameter in self.linear if parameter.module in targets]
 
     @cached_property
     def forward(self) -> LayerTime:
@@ -290,12 +299,10 @@ class Work:
         sharded += fsum(
             share[parameter.name] * parameter.shape[0 if parameter.module in ROW_PARALLEL else 1] for parameter in mlp
         )
-        if isinstance(job.adapter, Lora):
-            adapted = [parameter for parameter in linear if parameter.module in job.adapter.targets]
-            sharded += fsum(
-                share[parameter.name] * (ADAPTER_INPUT * parameter.shape[0] + ADAPTER_OUTPUT * parameter.shape[1])
-                for parameter in adapted
-            )
+        sharded += fsum(
+            share[parameter.name] * (ADAPTER_INPUT * parameter.shape[0] + ADAPTER_OUTPUT * parameter.shape[1])
+            for parameter in self._adapted
+        )
         copies = PARALLEL_COPIES * hidden if self.tensor > 1 else 0
         whole /= self.tensor if job.sequence_parallel else 1
         return self.tokens * job.item * (whole + copies + sharded / self.tensor)

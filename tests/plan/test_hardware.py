@@ -7,7 +7,7 @@ from launch.errors import UserError
 from launch.plan.hardware import CARDS, CPU, GIB, PCIE, card_named, card_of_memory
 from tests.devices.fake_nvml import KINDS
 
-NUMBERS = ("memory_bytes", "memory_bandwidth", "half_flops", "full_flops", "nvlink", "pcie")
+NUMBERS = ("memory_bytes", "memory_bandwidth", "half_flops", "full_flops", "nvlink", "pcie", "reach")
 
 
 @pytest.mark.parametrize("card", [*CARDS.values(), CPU], ids=lambda card: card.name)
