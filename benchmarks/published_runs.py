@@ -7,14 +7,15 @@ rows, what the source does not state and is assumed here, what was left out and 
     batch, batches, length  samples of a micro batch, micro batches a step, tokens of a sample
     states                  "pure": weights, gradients and moments in 16 bits; "master": float32 weights and moments
     lora, base              rank and modules of adapters; how the frozen base is quantized
+    fused_norm, chunked     norms and rotary embeddings by one kernel each; the loss in parts
     class                   what the engine lacks: "fused" (kernels of the loss, rotary embeddings, norms, adapters)
                             or "compiled" (torch.compile); such rows are calibrated apart
     memory, counted         GiB of a card, of each pipeline stage where the source has them, and what counts them
     speed                   tokens a second of a card
 
 Whole sources belong to one half. Sources in the order that this seed shuffles them into go to the half that has fewer
-rows; FlagPerf begins the first, because constants of the planner were once chosen on another of its tables. Constants
-may be chosen on the first half alone.
+rows; FlagPerf begins the first, because constants of the planner were once chosen on another of its tables. "drawn" is
+how many rows a source had when this was done. Constants may be chosen on the first half alone.
 """
 
 import json
@@ -64,6 +65,7 @@ class Run:
         row, lora = self.row, self.row.get("lora")
         half = row.get("dtype", BFLOAT16)
         master = row["states"] == "master"
+        fused = self.kind != PLAIN or bool(row.get("fused_norm"))
         return Job(
             config=self.config,
             layout=layout_of(row.get("layout", "")),
@@ -75,8 +77,8 @@ class Run:
             master_weights=master,
             moment_item=ITEM[FLOAT32 if master else half],
             flash_attention=row["flash"],
-            fused_rms_norm=self.kind != PLAIN,
-            fused_rope=self.kind != PLAIN,
+            fused_rms_norm=fused,
+            fused_rope=fused,
             recompute=row["recompute"],
             sequence_parallel=bool(row.get("sequence")) and "tensor" in row["layout"],
             adapter=Lora(lora["rank"], tuple(lora["targets"].split())) if lora else None,
@@ -99,7 +101,7 @@ def read() -> dict:
 
 def halves(sources: list[dict]) -> dict[int, list[str]]:
     """Return the names of each half's sources as the seed draws them."""
-    rows = {source["name"]: len(source["rows"]) for source in sources}
+    rows = {source["name"]: source["drawn"] for source in sources}
     names = sorted(set(rows) - {FITTED_BEFORE})
     random.Random(SEED).shuffle(names)
     drawn = {1: [FITTED_BEFORE], 2: []}

@@ -3,10 +3,17 @@
 import re
 from collections import Counter
 
-from benchmarks.published_runs import PLAIN, halves, layout_of, read, runs
-from launch.config.layout import Layout
+import pytest
 
-STATED = {"where", "assumed", "left_out", "common", "rows", "name", "tool", "half"}
+from benchmarks.page import place
+from benchmarks.plan_runs import RATIO, Comparison, Outcome, outcomes, page, speeds
+from benchmarks.published_runs import PLAIN, halves, layout_of, read, runs
+from docs.tools.pages import ROOT
+from docs.tools.pages import read as text_of
+from launch.config.layout import Layout
+from launch.plan.time_plan import PUBLIC_SHARES
+
+STATED = {"where", "assumed", "left_out", "common", "rows", "name", "tool", "half", "drawn"}
 
 
 def test_whole_sources_are_on_the_half_that_the_seed_draws():
@@ -32,3 +39,27 @@ def test_each_row_has_a_source_and_a_result_and_can_be_planned():
 def test_words_of_a_layout():
     assert layout_of("") == Layout(1, 1, 1, 1, "")
     assert layout_of("tensor2 pipeline4 sharding8 stage3") == Layout(1, 8, 2, 4, "stage3")
+
+
+def test_a_plan_prints_the_range_of_the_first_half():
+    compared = Comparison(one for one in speeds() if one.half == 1)
+    assert compared.range == PUBLIC_SHARES
+    assert PUBLIC_SHARES[1] / PUBLIC_SHARES[0] <= RATIO
+
+
+def test_a_tool_has_the_median_of_its_first_half_or_of_all_tools():
+    shares = {"A": (0.6, 0.8, 1.0, 1.2, 1.9), "B": (3.0,), "PaddleNLP": (0.7,) * 9}
+    first = [Outcome("", 1, PLAIN, tool, "", share=share) for tool, of in shares.items() for share in of]
+    compared = Comparison(
+        [*first, Outcome("", 2, PLAIN, "A", "", share=9.0), Outcome("", 1, PLAIN, "A", "", ((4, 5),))]
+    )
+    factors = {tool: compared.factor(tool, PLAIN) for tool in ("A", "B", "C", "PaddleNLP")}
+    assert factors == {"A": 1.0, "B": pytest.approx(1.1), "C": pytest.approx(1.1), "PaddleNLP": 1.0}
+    assert compared.residual(first[5]) == pytest.approx(3 / 1.1)
+    assert "| first | plain | A |  | 1 | 25.0%, 25.0% | 5 | 25.0%, 66.7% |" in compared.table()
+
+
+@pytest.mark.long
+def test_the_page_has_what_the_command_writes():
+    """Else: python benchmarks/plan_runs.py --markdown docs/plan.md"""
+    assert place(text_of(ROOT / "docs" / "plan.md"), "plan_runs.py")[2] == page(Comparison(outcomes()))
