@@ -26,8 +26,8 @@ from data_tools.children import close_in_children, end_process
 from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
 from launch.processes.logs import last_lines, log_path
 from launch.upstream import correct
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 WITHOUT = "TESTS_WITHOUT"  # environment variable: the correction (a file of launch/upstream) that ranks do not make
 
 

@@ -4,7 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.store import ROOT
+
 LINKED = ("Makefile", "data_tools", "launch", "recipes", "requirements")
 
 

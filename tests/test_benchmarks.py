@@ -3,11 +3,10 @@ Those that need the fused RMSNorm: tests/custom_ops/test_benchmark.py."""
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.store import ROOT
 
 
 @pytest.mark.nightly

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.forked_commands import start_often
+from tests.store import ROOT
 from tests.weights.lora_material import llama, save_base, save_lora
 
-ROOT = Path(__file__).resolve().parents[1]
 # Commands as they are started, PATH standing for what they are to read; at least one for each path that they take.
 COMMANDS = [
     "launch/commands/config_from.py PATH",

@@ -16,8 +16,8 @@ from launch.config.layout import Layout
 from launch.config.run_config import HANDED_OVER, Nodes, RunConfig
 from launch.entry import check, prepare_process
 from launch.errors import UserError
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 FLAGS = "--model_name_or_path llama-tiny --continue_training 0 --input_dir corpus --output_dir out --device cpu"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.store import ROOT
 
 # Rooms, and files beside them that are no commands. Each imports those of lower floors alone, so there are no circles;
 # none imports a command.

@@ -3,13 +3,12 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from tests.instruction_sets import HERE, NUMERIC
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PRODUCTS = """
 import hashlib, paddle
 found = hashlib.sha256()

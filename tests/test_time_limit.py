@@ -1,15 +1,12 @@
 """What a test that hangs leaves behind, of toy tests in a process of their own."""
 
-import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.ranks import RankServer
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 CONFTEST = """
 from tests import time_limit
 
@@ -57,15 +54,3 @@ def test_a_test_that_hangs_is_named_with_all_stacks_and_the_others_run(toys):
     assert "in helper\n" in waits and "in test_waits\n" in waits
     assert computes.startswith(" 'test_toys.py::test_computes'")
     assert "Timeout (0:00:02)!" in computes and "in helper\n" in computes and "in test_computes\n" in computes
-
-
-def test_an_answer_that_nobody_has_waited_for_is_not_the_next_ones(monkeypatch):
-    def interrupted():
-        raise KeyboardInterrupt
-
-    server, pipes = RankServer(), {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = server.process = subprocess.Popen(["cat"], **pipes)
-    monkeypatch.setattr(process.stdout, "readline", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        server(1, "time:sleep", 1)
-    assert (process.returncode, server.process) == (-signal.SIGKILL, None)

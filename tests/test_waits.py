@@ -3,11 +3,10 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from tests.store import ROOT
 
 WAITS = {"wait", "join", "get", "result", "recv", "recv_bytes", "communicate", "acquire", "shutdown", "readline"}
 RUNS = {"run", "call", "check_call", "check_output"}  # of subprocess

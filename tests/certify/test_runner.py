@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -16,8 +15,8 @@ from launch.certify.runner import Session, run_checks
 from launch.errors import UserError
 from tests.devices.fake_nvml import card
 from tests.recipes.machine import Machine
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 OF = {
     "pretended": False,
     "cards_text": "1 x a card",

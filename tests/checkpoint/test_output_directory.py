@@ -5,14 +5,12 @@ import fcntl
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from launch.checkpoint.output_directory import active_run, lock_output, lock_start
 from launch.errors import UserError
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store import ROOT
 
 
 def test_the_second_is_refused_as_long_as_the_first_lives(tmp_path):

@@ -41,14 +41,6 @@ def test_every_tensor_is_as_written(tmp_path, tensors):
         assert opened.size == 0 or not opened.flags.writeable
 
 
-def test_bfloat16_comes_as_its_bits(tmp_path):
-    path = tmp_path / "model.safetensors"
-    write(path, b'{"x": {"dtype": "BF16", "shape": [1, 2], "data_offsets": [0, 4]}}', b"\x80\x3f\x00\xc0")
-    [tensor] = read_header(path)[0].values()
-    assert tensor.dtype == "bfloat16"
-    assert tensor.open().tolist() == [[0x3F80, 0xC000]]
-
-
 def refusal(path) -> str:
     with pytest.raises(UserError) as refused:
         read_header(path)

@@ -16,8 +16,8 @@ from launch.config.variables import apply_variables
 from launch.errors import UserError
 from launch.preflight.flags import check_flags
 from tests.fuzzing import FEW_AND_MANY, cases, damaged, dumped, texts, values
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FINETUNE = "finetune_generation"
 UNKNOWN = "no argument of PaddleNLP that is known here. Did you mean"
 OTHER = "launch/run_pretrain.py, not launch/finetune_generation.py. Give it to that module, or to a recipe of it."

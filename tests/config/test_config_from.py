@@ -2,7 +2,6 @@
 
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,8 @@ from launch.guard import guarded
 from launch.preflight.requested import requested_run
 from launch.recipe import planned
 from tests.config.paddlenlp_files import FILES, MODELS, arguments
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RECIPES = {recipe.target: recipe for recipe in load_recipes(ROOT)}
 
 

@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +14,8 @@ from launch.config.flag_values import load_schema, parse_flags
 from launch.config.key_files import read_source
 from launch.errors import UserError
 from launch.preflight.flags import check_flags
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 KNOWN = load_schema("finetune_generation") | load_schema("run_pretrain")
 OF_OTHER_COMMANDS = {"workers", "data_file", "deepspeed"}
 ROWS = [row for rows in table().values() for row in rows]

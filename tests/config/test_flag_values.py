@@ -2,7 +2,7 @@
 
 import pytest
 
-from launch.config.flag_values import FlagValues, load_schema, read_number, switch
+from launch.config.flag_values import FlagValues, load_schema, read_number
 
 
 @pytest.mark.parametrize(
@@ -19,13 +19,6 @@ def test_numbers_beyond_all_bounds_are_refused(flag):
     for word in ("9" * 400, "-" + "9" * 400, "inf", "nan", "9" * 5000):
         with pytest.raises(ValueError, match="at least .* and at most "):
             read_number(load_schema("run_pretrain")[flag], word)
-
-
-def test_words_of_a_switch():
-    choices = {"auto": "auto", "ON": "on", "1": "on", "true": "on", "0": "off", "False": "off", "required": "required"}
-    assert {value: switch(value) for value in choices} == choices
-    with pytest.raises(ValueError, match="'maybe', allowed: auto, on, off, required"):
-        switch("maybe")
 
 
 def test_a_flag_of_another_shared_module_is_none_and_a_typo_an_error():

@@ -79,12 +79,6 @@ def test_what_cannot_be_divided(argv, processes, found, fix):
     assert str(caught.value).startswith(f"--{caught.value.flag}: ")
 
 
-def test_layout_in_words():
-    told = "8 processes: sharding stage1 2 x tensor parallel 2 x pipeline parallel 2"
-    assert str(Layout.from_flags(parse_flags(FOUR_D.split()), 8)) == told
-    assert str(Layout.from_flags({}, 1)) == "1 process"
-
-
 def kept(flags: str, stated: int, processes: int, wished: str = "") -> tuple[str, str]:
     """The accumulation and the line, for flags stated for some processes and run on others."""
     layout, own = Layout.from_flags(parse_flags(flags.split()), stated), parse_flags(wished.split())

@@ -7,8 +7,8 @@ import pytest
 from launch.config.recipe_file import Recipe, load_recipes, recipe_paths
 from launch.config.variables import apply_variables
 from launch.errors import UserError
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FORM = """\
 #!/usr/bin/env bash
 # LLaMA-7B pretraining

@@ -9,8 +9,7 @@ from launch.config import removed
 from launch.config.variables import KUBERNETES, NODES, PLAN, RECIPE, SETUP, check_variables
 from launch.environment import targets
 from launch.errors import UserError
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store import ROOT
 
 
 def test_a_removed_target_says_what_to_take(monkeypatch, capsys):

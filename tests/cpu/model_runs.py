@@ -1,6 +1,6 @@
 """Trainings of a small model, written to a file; started by test_kernels.py with cpu_fast and without.
 
-    python tests/cpu/model_runs.py auto|compiled|off OUTPUT.npz [LAYOUT]...
+    python tests/cpu/model_runs.py auto|compiled|off OUTPUT.npz
 
 compiled: auto, with the operators that `make custom-ops` builds.
 
@@ -66,5 +66,5 @@ def train(layout: str, speed: str) -> dict[str, np.ndarray]:
 
 
 if __name__ == "__main__":
-    runs = {layout: train(layout, sys.argv[1]) for layout in sys.argv[3:] or LAYOUTS}
+    runs = {layout: train(layout, sys.argv[1]) for layout in LAYOUTS}
     np.savez(sys.argv[2], **{f"{layout}/{name}": array for layout, run in runs.items() for name, array in run.items()})

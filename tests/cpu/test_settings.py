@@ -4,15 +4,14 @@ import os
 import platform
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from launch.cpu import settings
 from launch.errors import UserError
 from tests.cpu.test_processor import AVX512, cpuinfo
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 AMD, INTEL = "AuthenticAMD", "GenuineIntel"
 MKL, STRIDES, THREADS = VARIABLES = ("MKL_DEBUG_CPU_TYPE", "FLAGS_use_stride_kernel", "OMP_NUM_THREADS")
 

@@ -4,14 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from benchmarks import bare_card, cpu_training, rms_norm_cpu
 from benchmarks.rms_norm_cpu import runs_here
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store import ROOT
 
 
 @pytest.mark.nightly

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks.cpu_training import default_torch_python
 from launch.cpu.settings import this_processor
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RANKS = "tests.custom_ops.op_ranks"
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 pytestmark = pytest.mark.long  # it is built first

@@ -159,12 +159,3 @@ def test_what_is_read_is_not_replaced(command, tmp_path):
             f"error: cannot write {named[-1]}: it is {source} of --input, which it would replace. Name another.\n"
         )
     assert source.read_text().count("\n") == 2 and linked.is_symlink()
-
-
-def test_the_number_of_workers_changes_nothing(text, tmp_path):
-    found = []
-    for workers in (0, 3):
-        output = io.BytesIO()
-        report = clean_files([str(text / "heldout.jsonl")], output, rules(min_chars=500), True, 0.7, workers=workers)
-        found.append((output.getvalue(), report.dropped))
-    assert found[0] == found[1] and found[0][0]

@@ -3,7 +3,6 @@
 import io
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -46,17 +45,6 @@ def test_merge(write, documents, tmp_path, monkeypatch):
     write_summary(a, {"tokenizer": "1"}), write_summary(b, {"tokenizer": "2"})
     with pytest.raises(DataError, match="a and .*b were made with different tokenizers"):
         merge_corpora([a, b], tmp_path / "ab")
-
-
-def test_parts_merged_are_the_whole(text, tokenizer_dir, tmp_path):
-    """As when several machines tokenize a part each."""
-    lines = (text / "heldout.jsonl").read_bytes().splitlines(keepends=True)
-    for name, part in {"whole": lines, "a": lines[:3], "b": lines[3:]}.items():
-        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(part))
-        tokenize_files([tmp_path / f"{name}.jsonl"], tokenizer_dir, tmp_path / name, workers=0)
-    merge_corpora([tmp_path / "a", tmp_path / "b"], tmp_path / "merged")
-    for suffix in (".bin", ".idx"):
-        assert Path(f"{tmp_path}/merged{suffix}").read_bytes() == Path(f"{tmp_path}/whole{suffix}").read_bytes()
 
 
 def test_split_goes_by_content(write, tmp_path):

@@ -18,8 +18,8 @@ from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.summary import unigram_cross_entropy
 from launch.commands.demo import first_loss_check, held_out_check
 from launch.reporting.records import read_summary, read_train_log
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 STEPS = 300  # of 500
 HELD_OUT = 4.45  # 4.42 was reached; the demo's own check allows 4.53
 

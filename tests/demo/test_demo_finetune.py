@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,7 @@ from data_tools.stdlib_corpus import is_heldout, questions, write_questions
 from launch.commands.demo_finetune import METHODS, RESULTS, print_table
 from launch.families.arithmetic import lora_parameters
 from launch.families.named_configs import load_config
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store import ROOT
 
 
 def test_questions_are_about_functions_with_their_docstrings_first_line():

@@ -18,12 +18,8 @@ from launch.preflight.requested import DEMO_CONFIG, DEMO_PATHS
 from tests.devices.fake_nvml import KINDS
 from tests.recipes.test_rendered import RECIPES, script, stated_flags
 
-RANKS = "tests.devices.choice_ranks"
 CARDS = ("A100", "4090", "V100", "T4")
 BUILD = fused_ln.Build(Path(), fused_ln.paddle_version(), "12.6", ((7, 0), (7, 5), (8, 0), (8, 6), (8, 9)))
-
-IN_HALF = ["matmul", "linear_v2", "flash_attn"]
-NEVER = ["softmax", "layer_norm", "mean", "cross_entropy", "lookup_table_v2"]
 HALF, OLD_HALF = "bfloat16 O2", "float16 O2"
 FLASH, EFFICIENT, EXACT = "flash", "memory efficient", "exact"
 FUSED, OWN = "fused_ln", "the model's own"
@@ -67,12 +63,6 @@ def asked(decided: dict[str, list]) -> list[tuple]:
     )
 
 
-@pytest.fixture(scope="module")
-def facts(ranks, decided) -> dict:
-    """What functions of choice_ranks.py find, in one process."""
-    return ranks(1, f"{RANKS}:facts", asked(decided), ["bfloat16", "float16"], ["O1", "O2"], IN_HALF + NEVER)[0]
-
-
 def _config(recipe: Path) -> dict:
     """Of the recipe's model; the demo's, which is there after the demo alone, has the configuration of its recipe."""
     name = FlagValues(script(recipe), stated_flags(recipe)).model_name_or_path
@@ -98,8 +88,9 @@ def _decided(recipe: Path, card: str) -> tuple | None:
     return (f"{dtype} {flags.fp16_opt_level}" if bf16 or fp16 else dtype, attention, FUSED if fused else OWN)
 
 
-def test_what_every_recipe_computes_with(facts, decided):
-    answers = dict(zip(asked(decided), facts["kernels"], strict=True))
+def test_what_every_recipe_computes_with(ranks, decided):
+    [taken] = ranks(1, "tests.devices.choice_ranks:kernels", asked(decided))
+    answers = dict(zip(asked(decided), taken, strict=True))
     for taken, error in answers.values():
         assert error < 1e-4 and len(taken) == 1
     assert set(decided) > UNMASKED and len(decided) == len(RECIPES)
@@ -107,19 +98,6 @@ def test_what_every_recipe_computes_with(facts, decided):
         for card, (amp, kernel, norm) in zip(CARDS, choices, strict=True):
             attention = EXACT if kernel == EXACT else answers[kernel][0][0]
             assert (amp, attention, norm) == expected(name, card), (name, card)
-
-
-def test_what_paddle_computes_in_half_precision(facts):
-    """By its lists: under O2 all but the blacklisted, under O1 the whitelisted, and others where their inputs are."""
-    for dtype in ("bfloat16", "float16"):
-        assert facts["amp"][f"{dtype} O1"] == [IN_HALF, NEVER]
-        assert facts["amp"][f"{dtype} O2"] == [IN_HALF, ["lookup_table_v2"]]  # which the Trainer takes out again
-
-
-def test_in_what_paddlenlp_turns_queries_under_o1(facts):
-    """Weights, and rotary embeddings with them, are float32; queries come half from a matrix product."""
-    turned = {"chatglm": "float32", "chatglm_v2": "float32", "llama": "bfloat16", "qwen2": "bfloat16"}
-    assert facts["dtypes_of_queries"] == turned
 
 
 def test_where_fused_ln_is_not_built_paddles_own_norm_takes_its_place():

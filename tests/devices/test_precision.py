@@ -2,17 +2,10 @@
 
 import pytest
 
-from launch.config.flag_values import parse_flags
-from launch.config.run_config import RunConfig
 from launch.devices.precision import attention_dtype, describe, describe_choice, inference_dtype, resolve, stated
 from launch.errors import UserError
-from launch.plan.hardware import card_of_memory
-from launch.plan.job import Job
-from launch.preflight import gpus, run_on_flags
 
 CPU, V100, T4, A100, H100 = None, (7, 0), (7, 5), (8, 0), (9, 0)
-TUNE = "launch/finetune_generation.py"
-RUN = ["--model_name_or_path", "llama-7b", "--lora", "1", "--fp16_opt_level", "O2"]
 
 
 @pytest.mark.parametrize(
@@ -111,21 +104,3 @@ def test_the_line_says_which_and_why(line, said):
 )
 def test_the_dtype_of_attention(bf16, fp16, level, dtype):
     assert attention_dtype(bf16, fp16, level) == dtype
-
-
-@pytest.mark.parametrize(("precision", "dtype"), [("auto", "bfloat16"), ("fp16", "float16"), ("fp32", "float32")])
-def test_the_plan_counts_on_the_named_card(precision, dtype):
-    assert Job.from_flags(TUNE, parse_flags([*RUN, "--precision", precision]), 1, card_of_memory(80)).compute == dtype
-
-
-def test_the_check_before_a_run_says_it():
-    situation = RunConfig(TUNE, parse_flags([*RUN, "--precision", "auto", "--device", "cpu"]))
-    [finding] = [one for one in gpus.check_gates(situation) if one.subject == "precision"]
-    assert finding.ok and finding.found.startswith("float32, chosen here as the CPU has no kernels in half precision")
-
-
-@pytest.mark.parametrize(("other", "word"), [("--fp16", "1"), ("--bf16", "auto")])
-def test_two_ways_of_saying_it_are_refused(other, word):
-    situation = RunConfig(TUNE, parse_flags([*RUN, "--precision", "auto", other, word]), processes=1)
-    found = [(one.ok, one.subject) for one in run_on_flags(situation) if not one.ok]
-    assert (False, "--precision") in found

@@ -12,6 +12,7 @@ from tests.docs.pages import sections
 LONG = pytest.mark.long
 TABLES = [
     ("certify_table", "docs/certify.md"),
+    ("family_table", "docs/families.md"),
     pytest.param("guide_tables", "docs/low-memory.md", marks=LONG),
     pytest.param("recipe_table", "README.md", marks=LONG),
     pytest.param("speed_table", "docs/recipes.md", marks=LONG),

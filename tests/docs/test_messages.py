@@ -2,7 +2,6 @@
 
 import re
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,6 @@ from data_tools.terminal import columns, wrapped
 from docs.tools.messages import messages
 from tests.recipes.machine import Machine
 
-ROOT = Path(__file__).resolve().parents[2]
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 # What a translation repeats to the letter: flags, variables of make, numbers, paths, quoted commands.
 FACTS = re.compile(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.processes.waiting import gone
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("setup", "lint", "test", "test-long", "test-nightly")
 
 

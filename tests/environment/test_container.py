@@ -2,11 +2,10 @@
 `make lint` runs hadolint on the Dockerfile."""
 
 import re
-from pathlib import Path
 
 from launch.devices import cuda
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / ".devcontainer" / "Dockerfile").read_text()
 STAGES = dict(re.findall(r"^FROM \S+ AS (\w+)\n((?:(?!FROM ).*\n)*)", DOCKERFILE, re.MULTILINE))
 

@@ -3,12 +3,10 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 from launch.commands import doctor
 from launch.preflight.report import Finding
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store import ROOT
 
 
 def run_doctor(*arguments, python=sys.executable, folder=ROOT):

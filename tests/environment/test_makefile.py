@@ -4,11 +4,11 @@ import os
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store import ROOT
+
 # What takes the place of launch/recipe.sh.
 ECHO = 'echo "$ACTION ${0##*/} GPUS=$GPUS ARGS=$ARGS${CONFIG:+ CONFIG=$CONFIG}"\nexit ${CODE:-0}\n'
 

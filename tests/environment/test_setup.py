@@ -5,13 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from launch.environment import setup
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store import ROOT
 
 UV = f"""#!{shutil.which("sh")}
 echo "$*" >> "$CALLS"

@@ -13,8 +13,8 @@ import pytest
 from launch.config.typed import typed, within_quotes
 from launch.environment.start import NAMED, filled_in
 from launch.errors import UserError
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 NASTY = "a '\"; touch pwned; $(touch pwned) $(shell touch pwned) `touch pwned` $HOME $ \\ #é\n~ %s * {a,b}"
 VALUES = (NASTY, " a", "\ta", "\na", "a ", "a\\", "$", "$$(HOME)", "${HOME}", "$(", "`", "'", '"', "#a", "-n", "~/a")
 LISTS = {"ARGS", "ADAPTER", "TASKS", "COMPARE"}  # whose values are words

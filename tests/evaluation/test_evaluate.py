@@ -4,14 +4,13 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from launch.commands import evaluate as command
 from launch.guard import guarded
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 EVALUATE = "tests.evaluation.evaluate_ranks:evaluate"
 ALONE = "tests.evaluation.evaluate_ranks:alone"
 LM_EVALS = {

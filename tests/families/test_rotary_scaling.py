@@ -1,7 +1,6 @@
 """Scaled positions: what a config.json says, and the numbers that follow."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -10,8 +9,8 @@ from launch.families.named_configs import load_config
 from launch.models.rotary_scaling import attention_factor, inverse_frequencies, scaling_of, with_scaling
 from tests.families.published import DYNAMIC, LINEAR, LLAMA3, YARN, YARN_WITH_ALL
 from tests.families.reference import scaled
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ORIGINAL = "original_max_position_embeddings"
 CASES = {  # (size of a head, rope_theta, length of the sequence, max_position_embeddings, block)
     "linear": (128, 10000.0, 100, 4096, LINEAR),
@@ -79,11 +78,6 @@ def test_keys_of_paddlenlps_llama_are_read(old, kind):
     found = with_scaling(config, "config.json")
     assert found["rope_scaling"] == {"rope_type": kind, "factor": 4.0, ORIGINAL: 64}
     assert (found["max_position_embeddings"], "rope_scaling_type" in found) == (256, False)
-
-
-@pytest.mark.parametrize("block", [None, {}, {"rope_type": "default"}, {"rope_theta": 1e6}])
-def test_without_a_type_nothing_is_scaled(block):
-    assert with_scaling({"max_position_embeddings": 64, "rope_scaling": block}, "") == {"max_position_embeddings": 64}
 
 
 @pytest.mark.parametrize(

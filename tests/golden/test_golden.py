@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from tests.golden import __main__ as command
-from tests.golden import curves
 from tests.golden.curves import DIRECTORY, Curve, golden_file, read_golden
 from tests.recipes.rehearsing import recipes_by_target, rehearse_well
 
@@ -62,30 +60,3 @@ CURVE = Curve([7.0, 6.5], [1.0, 2.0])
 def test_what_counts_as_different(found, message):
     differences = CURVE.differences(found)
     assert differences.startswith(message) and bool(differences) == bool(message)
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        (["pretrain-tiny"], "--reason is empty: say why the stored curve is no longer right"),
-        (["pretrain-tiny", "--reason", " "], "--reason is empty: say why the stored curve is no longer right"),
-        (["pretrain-huge", "--reason", "new"], "no recipe pretrain-huge; there are: "),
-    ],
-)
-def test_a_curve_is_not_replaced_without_a_reason(argv, message, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        command.main(argv)
-    assert message in capsys.readouterr().err
-
-
-def test_a_curve_is_stored(rehearsals, monkeypatch, tmp_path, capsys):
-    """`python -m tests.golden pretrain-tiny`, in a folder of its own, of the rehearsal that is there already."""
-    monkeypatch.setattr(curves, "DIRECTORY", tmp_path)
-    monkeypatch.setattr(command, "rehearse_well", lambda target, _: rehearsals(target))
-    command.main(["pretrain-tiny", "--reason", "a test"])
-    assert capsys.readouterr().out == "pretrain-tiny: 20 steps; new\n"
-    assert json.loads((tmp_path / "pretrain-tiny.json").read_text())["reason"] == "a test"
-    assert read_golden("pretrain-tiny") == Curve.of_run(rehearsals("pretrain-tiny").output)
-    before = (tmp_path / "pretrain-tiny.json").read_bytes()
-    assert command.main(["pretrain-tiny", "--check"]) == 0
-    assert (tmp_path / "pretrain-tiny.json").read_bytes() == before

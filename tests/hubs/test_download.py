@@ -25,8 +25,8 @@ from tests.families import published as models
 from tests.forked_commands import start_often
 from tests.hubs.hub_server import COMMIT, HubServer, Repository, serving
 from tests.processes.waiting import wait_for
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = "launch/commands/download.py"
 MODELSCOPE = pytest.param("modelscope", marks=pytest.mark.long)  # may be installed first
 HUBS = ["huggingface", "aistudio", MODELSCOPE]

@@ -82,11 +82,6 @@ def test_place(variables, expected):
     assert read_nodes(variables) == expected
 
 
-def test_the_step_of_srun_wins_over_the_allocation():
-    step = {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "gpu[02,07]", "SLURM_NODEID": "1"}
-    assert read_nodes(SLURM | step).hosts == ("gpu02", "gpu07")
-
-
 def test_own_address_tells_the_number_where_nothing_else_does():
     variables = {"PADDLE_TRAINERS": "10.0.0.1,10.0.0.2", "POD_IP": "10.0.0.2"}
     assert read_nodes(variables).rank == 1
@@ -113,16 +108,6 @@ def test_one_node_on_demand(alone):
 )
 def test_a_job_of_one_node(variables):
     assert read_nodes(variables) == ONE_NODE
-
-
-def test_explicit_variables_win_one_by_one():
-    nodes = read_nodes(SLURM | {"MASTER": "10.9.9.9:99"})
-    assert (nodes.count, nodes.rank, nodes.master) == (3, 2, "10.9.9.9:99")
-    assert nodes.source == "SLURM: SLURM_NNODES, SLURM_NODEID, MASTER"
-
-
-def test_all_explicit_variables_win_over_contradictions():
-    assert read_nodes(SLURM | {"SLURM_NNODES": "5"} | EXPLICIT).source == "NNODES, RANK, MASTER"
 
 
 @pytest.mark.parametrize(

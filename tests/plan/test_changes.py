@@ -219,7 +219,7 @@ def test_layouts_are_legal_different_fit_and_sorted_or_the_smallest_is_named(mon
     stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + 160 / job.layout.processes * job.layout.data_ranks)
     found = fastest(f"{PRETRAIN} {HALF}", 4)
     assert len({candidate.job.layout for candidate in found}) == len(found) == 3
-    assert all(candidate.fits for candidate in found)
+    assert all(candidate.memory.fits for candidate in found)
     seconds = [candidate.time.step_seconds for candidate in found]
     assert seconds == sorted(seconds)
     for candidate in found:

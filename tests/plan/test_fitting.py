@@ -13,9 +13,9 @@ from launch.families.named_configs import load_config
 from launch.plan import fitting
 from launch.plan.changes import fastest_layouts
 from launch.plan.fitting import BATCH, SPARE, fit
-from launch.plan.hardware import CARDS, card_of_memory
+from launch.plan.hardware import CARDS
 from launch.plan.job import Job, Offload
-from launch.plan.memory_model import host_bytes, plan_memory
+from launch.plan.memory_model import host_bytes
 from launch.plan.time_plan import plan_time
 from launch.preflight.requested import card_of_plan, requested_run
 from tests.recipes.machine import ROOT
@@ -51,25 +51,6 @@ def test_a_recipe_is_as_fast_as_the_best_that_make_fit_finds_in_its_layout(name)
     ours, as_it_stands = (plan_time(Job.from_run(one, card), card).tokens_per_second for one in (run, stated))
     assert ours >= 0.95 * best
     assert as_it_stands >= 0.9 * ours
-
-
-@pytest.mark.parametrize(
-    ("name", "memory"),
-    [
-        ("llama-7b/lora", 24),
-        ("llama-7b/prefix", 80),
-        *(
-            pytest.param(f"llama-7b/{name}", memory, marks=pytest.mark.long)
-            for name in ("lora", "prefix", "qlora")
-            for memory in (24, 32, 40, 80)
-        ),
-    ],
-)
-def test_adapters_run_on_cards_of_each_size(name, memory):
-    run, card = recipe_run(name, GPU_MEMORY_GB=str(memory)), card_of_memory(memory)
-    assert batch(run)[0] * batch(run)[1] == 16
-    assert plan_memory(Job.from_run(run, card), card).peak_bytes <= (1 - SPARE) * card.memory_bytes
-    assert preflight.is_legal(run)
 
 
 def test_a_larger_card_is_used_with_nothing_in_host_memory():

@@ -5,7 +5,6 @@ import re
 import statistics
 from dataclasses import replace
 from math import sqrt
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,8 @@ from launch.plan.goodput import Goodput, plan_goodput
 from launch.plan.hardware import CARDS
 from launch.plan.job import FLOAT16, Job
 from launch.plan.plan_report import JSON, report
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 A100 = CARDS["A100-80G"]
 ELEMENTS = 6738415616  # of LLaMA-7B

@@ -1,7 +1,6 @@
 """Measures for low memory: what fits, and what docs/low-memory.md names."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -10,8 +9,8 @@ from launch.errors import UserError
 from launch.plan.hardware import CARDS
 from launch.plan.measures import Case, measures
 from tests.recipes.rehearsing import recipes_by_target
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "low-memory.md"
 BAICHUAN = Case("baichuan-13b", 2, CARDS["4090"])
 

@@ -3,7 +3,6 @@
 import random
 import statistics
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,8 +19,8 @@ from launch.plan.interconnect import NETWORKS, Group, Network, network_named, ne
 from launch.plan.job import ACTIVATIONS, FLOAT16, GRADIENTS, PARAMETERS, Engine, Job
 from launch.plan.plan_report import report
 from launch.plan.time_plan import ARITHMETIC, BUBBLE, GATHER, LARGE_SHARES, PIPELINE, REDUCE, TENSOR, plan_time
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 A100, HDR = CARDS["A100-80G"], NETWORKS["ib-hdr"]
 NVLINK, WIRE = 300e9 * 0.65, 25e9 * 0.8  # of a card, bytes a second
 START, HOP = 20e-6, 14e-6
@@ -181,17 +180,6 @@ def test_the_report_names_the_network_and_what_crosses_it_and_gives_a_range(monk
     assert '"network": "ib-hdr (8 x 25 GB/s, 14 \\u00b5s)"' in report(JOB, A100, "json")
     assert not plan_time(JOB, A100).calibrated
     assert plan_time(JOB.changed(nodes=1, network=None), A100).shares == LARGE_SHARES
-
-
-def test_on_a_slow_network_stages_are_faster_than_sums_of_gradients():
-    """Tensor parallel 8 in each of two nodes, and between them sharding or a pipeline."""
-    for name, sharding_is_faster in (("ib-hdr", True), ("eth-10", False)):
-        job = JOB.changed(network=NETWORKS[name])
-        sharded, stages = (
-            plan_time(job.changed(layout=layout, accumulation=steps), A100).step_seconds
-            for layout, steps in ((Layout(1, 2, 8, 1, "stage1"), 8), (Layout(1, 1, 8, 2, ""), 16))
-        )
-        assert (sharded < stages) is sharding_is_faster
 
 
 def test_published_runs_are_met_as_the_page_says():

@@ -196,11 +196,6 @@ def test_random_numbers_of_another_number_of_processes(output):
     )
 
 
-def test_nothing_to_tell_without_training(output):
-    assert check_continuation(RunConfig("run_pretrain", {})) == []
-    assert check_continuation(RunConfig("run_pretrain", {"output_dir": [str(output)]})) == []
-
-
 @pytest.mark.parametrize("name", ["checkpoint-24", "partial-checkpoint-24", "partial-model"])
 def test_a_file_in_the_place_of_a_save_is_refused_at_the_start(output, name):
     (output / name).write_text("mine")

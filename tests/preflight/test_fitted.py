@@ -106,15 +106,6 @@ def test_what_the_user_gives_once_becomes_the_record(begun):
     assert line.endswith(": --recompute 1 --per_device_train_batch_size 2 --gradient_accumulation_steps 8")
 
 
-def test_what_the_user_gives_at_the_first_start_is_recorded(tmp_path):
-    args = "--per_device_train_batch_size 1 --gradient_accumulation_steps 16 --recompute 1"
-    first, _ = fitted(requested(tmp_path, args), SMALL)
-    start(first, begins=True)
-    make_checkpoint(tmp_path, 5)
-    again, _ = fitted(requested(tmp_path), SMALL)
-    assert again.words == first.words
-
-
 def test_a_run_that_is_cut_off_gets_the_flags_it_started_with(tmp_path):
     """By the functions of a recipe, also on node 1, which reads what node 0 has recorded."""
     variables = {"CARD": "4090", "GPUS": "1"}

@@ -59,13 +59,6 @@ def test_cards_take_the_precision_and_the_kernels_they_have(told, kinds, bf16, p
     }
 
 
-@pytest.mark.parametrize("kind", ["V100", "T4"])
-def test_bfloat16_is_refused_on_older_cards(told, kind):
-    for bf16 in ("1", "on", "required", []):
-        ok, found, fix = told([kind], fp16="0", bf16=bf16)["--bf16"]
-        assert not ok and "has no bfloat16" in found and fix.startswith("--bf16 0 --fp16 1 --scale_loss 32768")
-
-
 @pytest.mark.parametrize(
     ("kinds", "flags", "reason"),
     [
@@ -83,15 +76,6 @@ def test_required_where_it_is_not_right_is_refused(told, kinds, flags, reason):
     ok, found, fix = told(kinds, use_flash_attention="required", **flags)["--use_flash_attention"]
     assert not ok and found.startswith(f"found required, not possible here: {reason}")
     assert fix == "--use_flash_attention auto for exact attention"
-
-
-def test_heads_too_large_for_a_3090(told, tmp_path):
-    (tmp_path / "config.json").write_text(
-        '{"model_type": "llama", "hidden_size": 2048, "num_attention_heads": 8, "vocab_size": 256}'
-    )
-    flags = {"model_name_or_path": str(tmp_path), "use_flash_attention": "required"}
-    assert "heads of 256 on compute capability 8.6" in told(["3090"], **flags)["--use_flash_attention"][1]
-    assert told(["A100"], **flags)["attention"] == (True, "flash attention: on", "")
 
 
 def test_on_a_cpu_only_what_is_required_is_refused(told):

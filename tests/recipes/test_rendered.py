@@ -35,8 +35,6 @@ def script(recipe: Path) -> str:
     return Recipe.load(recipe).script
 
 
-PRETRAINING = [recipe for recipe in RECIPES if script(recipe).endswith("run_pretrain.py")]
-FINE_TUNING = [recipe for recipe in RECIPES if script(recipe).endswith("finetune_generation.py")]
 PREFERENCE_TUNING = [recipe for recipe in RECIPES if script(recipe).endswith(("run_dpo.py", "run_reward.py"))]
 
 

@@ -3,7 +3,6 @@ what they say."""
 
 import json
 import os
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +11,7 @@ from launch.errors import UserError
 from launch.plan.plan_report import duration
 from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
 from tests.forked_commands import start_forked
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store import ROOT
 
 
 def choice(recipe: str, **variables: str) -> Choice:

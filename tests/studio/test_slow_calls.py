@@ -15,8 +15,7 @@ import pytest
 from launch.errors import UserError
 from launch.studio import slow_calls
 from launch.studio.slow_calls import SlowCalls
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.store import ROOT
 
 
 def own_number(times: int) -> int:

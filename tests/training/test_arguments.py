@@ -5,8 +5,8 @@ from pathlib import Path
 from launch.config.flag_values import METRICS, flag_words
 from launch.config.recipe_file import load_recipes
 from launch.config.variables import DATA_FLAGS
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FLAGS = ROOT / "launch" / "config" / "flags.json"
 RANKS = "tests.training.run_ranks"
 # Forms that no recipe has, each with what pretraining needs.

@@ -1,20 +1,39 @@
-"""What a run goes on with: the same model, the best weights at its end, one line a step in its log."""
+"""What a run goes on with: the same model, the best weights at its end, one line a step in its log; what has changed
+never goes unsaid."""
 
 import json
 import shutil
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from launch.config import resume_flags
+from launch.config.flag_values import load_schema
+from launch.config.recipe_file import SCRIPTS
 from launch.reporting.records import read_train_log
-from tests.distributed.cells import FULL
+from tests.distributed.cells import FULL, PAIRS
 from tests.runs import load_weights
 from tests.training.finetune_material import write_first
 
 EACH_STEP = {"save_steps": 1, "evaluation_strategy": "steps", "eval_steps": 1, "max_steps": 3}
 # The highest loss of an evaluation, so that the best is the first.
 WORST = {"metric_for_best_model": "loss", "greater_is_better": 1, "load_best_model_at_end": 1}
+
+
+def copies(run: Path, root: Path, names) -> None:
+    """root/NAME, each of which may go on where the run has ended."""
+    for name in names:
+        shutil.copytree(run, root / name, ignore=shutil.ignore_patterns("run.lock"))
+
+
+def with_other_weights(model: Path, target: Path) -> Path:
+    shutil.copytree(model, target)
+    weights = load_file(target / "model.safetensors")
+    weights["llama.norm.weight"] *= 2
+    save_file(weights, target / "model.safetensors", metadata={"format": "np"})
+    return target
 
 
 # ---- the best at the end
@@ -26,8 +45,7 @@ def best(runs, tmp_path_factory) -> dict:
     the model was written; with its best checkpoint deleted; with it damaged."""
     root, first = tmp_path_factory.mktemp("best"), runs(FULL, **EACH_STEP, **WORST)
     names = ("finished", "killed", "deleted", "damaged")
-    for name in names:
-        shutil.copytree(first.output, root / name, ignore=shutil.ignore_patterns("run.lock"))
+    copies(first.output, root, names)
     for path in ("model.safetensors", "run_summary.json"):
         (root / "killed" / path).unlink()
     shutil.rmtree(root / "deleted" / "checkpoint-1")
@@ -76,10 +94,7 @@ def test_the_log_has_one_line_a_step_and_kind(best):
 def changed(runs, tmp_path_factory) -> dict:
     """What is said to a LoRA of two steps that goes on with a change, by its name."""
     root = tmp_path_factory.mktemp("changed")
-    other = shutil.copytree(runs.material / "model", root / "other")
-    weights = load_file(other / "model.safetensors")
-    weights["llama.norm.weight"] *= 2
-    save_file(weights, other / "model.safetensors", metadata={"format": "np"})
+    other = with_other_weights(runs.material / "model", root / "other")
     usual = {"lora": 1, "save_steps": 2, "per_device_train_batch_size": 8}
     first = runs(FULL, **usual, max_steps=2)
     changes = {
@@ -92,8 +107,7 @@ def changed(runs, tmp_path_factory) -> dict:
         "schedule": {"learning_rate": 5e-4, "adam_beta2": 0.95, "max_steps": 4, "warmup_steps": 1},
         "noise": {"lora_dropout": 0.1, "neftune": 1},
     }
-    for name in changes:
-        shutil.copytree(first.output, root / name, ignore=shutil.ignore_patterns("run.lock"))
+    copies(first.output, root, changes)
     usual["max_steps"] = 3
     return runs.said(FULL, {name: usual | {"output_dir": root / name} | change for name, change in changes.items()})
 
@@ -142,6 +156,79 @@ def test_a_change_that_is_accepted_is_told(changed, name):
 def test_other_flags_are_told_in_one_line_each(changed, name, lines):
     assert changed[name]["exit_code"] == 0, changed[name]["stderr"]
     assert [line for line in changed[name]["stdout"].splitlines() if line.startswith("resume: --")] == lines
+
+
+# ---- pairs
+
+
+ANEW = "resume: other evaluation data or another loss: the best model is found anew"
+
+
+def test_each_flag_is_refused_reported_or_free_where_it_differs():
+    flags = {name for script in SCRIPTS for name in load_schema(script)}
+    sets = (resume_flags.REFUSED, resume_flags.REPORTED, resume_flags.FREE)
+    assert frozenset().union(*sets) == flags and sum(map(len, sets)) == len(flags)
+
+
+@pytest.fixture(scope="module")
+def changed_pairs(runs, tmp_path_factory) -> dict:
+    """{change: (what was said, output)} of DPO of two steps that goes on with it."""
+    root = tmp_path_factory.mktemp("changed")
+    other = with_other_weights(runs.material / "wide", root / "other")
+    fewer = shutil.copytree(runs.material / "few-preferences", root / "fewer")
+    lines = (fewer / "dev.json").read_text().splitlines(keepends=True)
+    (fewer / "dev.json").write_text("".join(lines[:8]))
+    flags = {"model": "wide", "learning_rate": 1e-2, "save_steps": 2, "evaluation_strategy": "steps", "eval_steps": 1}
+    first = runs(PAIRS, **flags, max_steps=2).output
+    changes = {
+        "nothing": {},
+        "reference": {"model_name_or_path": other},
+        "accepted": {"model_name_or_path": other, "resume_changed": "model"},
+        "loss": {"loss_type": "ipo", "beta": 0.5, "label_smoothing": 0.0},
+        "dev": {"dataset_name_or_path": fewer},
+    }
+    copies(first, root, changes)
+    jobs = {name: flags | {"max_steps": 3, "output_dir": root / name} | change for name, change in changes.items()}
+    return {name: (said, root / name) for name, said in runs.said(PAIRS, jobs).items()}
+
+
+def resumed_lines(said: dict) -> list[str]:
+    assert said["exit_code"] == 0, said["stderr"]
+    return [line for line in said["stdout"].splitlines() if line.startswith("resume: ")]
+
+
+@pytest.mark.long
+def test_another_reference_is_refused_and_named(changed_pairs):
+    said, _ = changed_pairs["reference"]
+    assert said["exit_code"] == 2
+    assert "the reference, which is the model before training, has other weights. Give the former" in said["stderr"]
+    accepted = resumed_lines(changed_pairs["accepted"][0])
+    assert "resume: the model has the reference, which is the model before training, has other weights" in accepted
+
+
+@pytest.mark.long
+def test_another_loss_is_reported_and_no_best_of_the_former_loss_is_kept(changed_pairs):
+    assert resumed_lines(changed_pairs["nothing"][0]) == ["resume: --max_steps is 3, was 2"]
+    said, output = changed_pairs["loss"]
+    assert sorted(resumed_lines(said)) == [
+        "resume: --beta is 0.5, was 0.1",
+        "resume: --loss_type is ipo, was sigmoid",
+        "resume: --max_steps is 3, was 2",
+        ANEW,
+    ]
+    assert best_of(output)["global_step"] == 3
+
+
+@pytest.mark.long
+def test_other_evaluation_data_are_reported_and_the_best_is_found_anew(changed_pairs):
+    said, output = changed_pairs["dev"]
+    assert resumed_lines(said) == ["resume: --max_steps is 3, was 2", ANEW]
+    last = [record for record in read_train_log(output) if "eval_loss" in record][-1]
+    assert (best_of(output)["global_step"], best_of(output)["eval_loss"]) == (3, last["eval_loss"])
+
+
+def best_of(output) -> dict:
+    return json.loads((output / "best" / "best.json").read_text())
 
 
 # ---- chats

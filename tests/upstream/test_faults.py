@@ -21,8 +21,8 @@ from launch.models.rotary_scaling import rotary_rows
 from launch.rehearsal.materials import documents
 from tests.families.published import YARN_WITH_ALL
 from tests.families.reference import scaled
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RANKS = "tests.upstream.faults_ranks"
 TEMPLATES = {
     "loop control": "{% for m in messages %}{% break %}{% endfor %}",

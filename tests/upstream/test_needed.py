@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.ranks import WITHOUT
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 MEANS = {"__init__", "module_view", "token_loss", "auxiliary_loss"}  # of corrections, none themselves
 FAMILIES = "families/test_families.py::"
 SAME_NUMBERS = f"{FAMILIES}test_loss_and_gradient_are_those_of_the_plain_model"

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +13,8 @@ from launch.processes.logs import HUNG, KILLED, log_path, print_failure
 from launch.watch import FIRST_STEPS, HangTimer
 from tests.distributed.layouts import DP2
 from tests.runs import as_words
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 STALL = "tests.watch.faulty_ranks:stall"
 
 

@@ -11,8 +11,8 @@ from safetensors.numpy import save_file
 
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config, parameters
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 RANK, ALPHA = 3, 12
 SIZES = {"vocab_size": 64, "num_hidden_layers": 2, "hidden_size": 64, "intermediate_size": 96}
 

@@ -18,11 +18,11 @@ from launch.weights.model_directories import export_directory, import_directory
 from launch.weights.peft import export_adapter
 from launch.weights.tokenizer import export_tokenizer
 from tests.families import published as models
+from tests.store import ROOT
 from tests.weights.test_tokenizer import CORPUS
 
 NEW_TOKENS = 8
 TEXTS = ["def total(numbers):\n    return sum", "Grüße, fox", "  two  spaces", "\u4f60\u597d"]
-ROOT = Path(__file__).resolve().parents[2]
 TOLERANCE = 1e-5
 CORE = ["llama", "qwen2-moe", "bloom", "opt"]  # those that reference.py lacks, and LLaMA; the others every night
 OTHERS = [name for name in models.IN_TRANSFORMERS if name not in CORE]

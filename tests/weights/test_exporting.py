@@ -17,9 +17,9 @@ from launch.weights import model_directories
 from launch.weights.conversion import our_config, their_config
 from launch.weights.model_directories import export_directory, import_directory
 from tests.families import published as models
+from tests.store import ROOT
 
 SHARD = 10**9
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

@@ -18,11 +18,11 @@ from launch.errors import UserError
 from launch.weights.conversion import our_config
 from launch.weights.model_directories import import_directory
 from tests.families import published as models
+from tests.store import ROOT
 from tests.weights.lora_material import peak_bytes, rename_float16
 from tests.weights.torch_files import save_arrays
 
 SHARD = 10**9
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture

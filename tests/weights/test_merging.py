@@ -16,7 +16,6 @@ from launch.errors import UserError
 from launch.weights.merging import check_weights, merge
 from tests.weights.lora_material import ALPHA, RANK, llama, peak_bytes, rename_float16, save_base, save_lora, write_lora
 
-ROOT = Path(__file__).resolve().parents[2]
 SHARD = 10**9
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from launch.weights.whole import written_whole
+from tests.store import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 KILLED = """
 import os, sys
 from pathlib import Path

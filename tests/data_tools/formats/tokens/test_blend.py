@@ -95,13 +95,6 @@ def test_a_blend_ends_before_a_sample_comes_twice():
     assert (small.samples_used.tolist(), sorted(small.epoch_order(0, 7))) == ([3, 0], [0, 1, 2])
 
 
-@pytest.mark.parametrize("lengths", [[7], [1, 1], [5, 1000], [3, 1, 4, 1, 5, 9, 2, 6], [333, 333, 334]])
-def test_without_weights_each_sample_comes_once(lengths):
-    blend = blended(lengths)
-    items = [blend[i] for i in range(len(blend))]
-    assert sorted(items) == [(name, i) for name, length in enumerate(lengths) for i in range(length)]
-
-
 def test_no_sample_comes_twice_in_an_epoch_and_all_come_in_time():
     """Of 40, 500 and 90 samples an epoch has 40, 102 and 61: all, a quarter, and more than half. Shares hold in the
     shuffled order, which depends on seed and epoch alone."""
