@@ -158,9 +158,19 @@ def _findings(args: argparse.Namespace, service, key: str | None, port: int, grp
             f"{args.batch_size} answers at once, {limits.places} waiting, {limits.answer} tokens an answer, "
             f"{limits.seconds:g} s a request",
         ),
+        ("sampling", _sampling_line(service)),
         ("batches", service.engine.batch.description),
     ]
     return [Finding(True, subject, found) for subject, found in lines]
+
+
+def _sampling_line(service) -> str:
+    """Return how tokens are drawn where a request does not say it."""
+    stated = next(iter(service.models.values())).sampling
+    if stated:
+        values = ", ".join(f"{name} {value:g}" for name, value in stated.items())
+        return f"{values}, of the model's generation_config.json, where a request names none"
+    return "temperature 1, as the API has it, where a request names none; small models answer better with temperature 0"
 
 
 def _adapters(words: list[str], base: str) -> dict[str, Path]:

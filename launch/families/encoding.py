@@ -30,6 +30,7 @@ from launch.errors import UserError
 from launch.families.registry import Family, family_of_config
 
 TEMPLATES = Path(__file__).parent / "chat_templates"
+OF_FAMILY = "of the model's family"  # the origin of a template that no file of the model names
 NONE = "none"  # --chat_template none: the bare texts
 
 
@@ -65,7 +66,7 @@ def find_template(named: str | None, directory: Path | None, config: dict) -> Ch
 def family_chat_template(directory: Path | None, config: dict) -> ChatTemplate:
     """The template of the model's family. directory: the tokenizer's."""
     tokens = special_tokens(directory) if directory else {}
-    return _shipped(_family_template(directory, config), "of the model's family", tokens)
+    return _shipped(_family_template(directory, config), OF_FAMILY, tokens)
 
 
 def template_line(template: ChatTemplate | None) -> str:

@@ -11,7 +11,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from types import SimpleNamespace
 import paddle
 from paddlenlp.generation import LogitsProcessor
 
+from data_tools.dialogues.chat_template import ChatTemplate
 from data_tools.dialogues.encoding import Encoding
 from data_tools.dialogues.messages import Dialogue
 from data_tools.dialogues.questions import NO_LIMIT, text_question
@@ -28,14 +29,14 @@ from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import use_quantized
 from launch.checkpoint.model_loader import without_values
 from launch.errors import UserError
-from launch.families.encoding import NONE, encoding_of, template_line
+from launch.families.encoding import NONE, OF_FAMILY, encoding_of, template_line
 from launch.generation.answer_parts import CLOSE, OPEN, Reading, find_form
 from launch.generation.generate import Decoding, KnownIds, damaged, generate
 from launch.generation.text import decode, kept_marks
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
 from launch.serving.chats import Chat
 from launch.serving.likelihoods import likelihoods, longest_prompt, prompt_likelihoods
-from launch.serving.request import Finish, Options, Reason, Refusal, Row
+from launch.serving.request import Finish, Options, Reason, Refusal, Row, read_sampling
 from launch.serving.token_names import TokenNames
 
 PROMPT_END = 16  # ids in which the block of reasoning is that a prompt ends with, if it does
@@ -172,8 +173,8 @@ class Prompts:
             raise Refusal(Reason.INVALID, found, parameter)
 
     @property
-    def template_line(self) -> str:
-        return template_line(self._for_chats.template)
+    def template(self) -> ChatTemplate | None:
+        return self._for_chats.template
 
     def prepare(self) -> None:
         """Raises UserError or DataError where texts or chats cannot become ids at all: at start, before any request."""
@@ -215,7 +216,8 @@ class Prompts:
 @dataclass(frozen=True)
 class Served:
     """A model under its name. description: for people. backend: what answers in JSON are made by, if anything.
-    weights_bytes: memory for the weights of attention where likelihoods of prompts are wanted."""
+    weights_bytes: memory for the weights of attention where likelihoods of prompts are wanted. sampling: options of
+    requests that name none (read_sampling)."""
 
     name: str
     predictor: Predictor
@@ -223,6 +225,7 @@ class Served:
     description: str
     backend: str | None = None
     weights_bytes: float = math.inf
+    sampling: dict[str, float] = field(default_factory=dict)
 
     def group(self, prompt: list[int]) -> tuple:
         """What rows must share to be in one batch; with a prefix, which admits no padding, the length, too."""
@@ -233,6 +236,12 @@ class Served:
     def positions(self) -> float:
         """For a prompt and its answer together."""
         return self.predictor.positions
+
+    @property
+    def chats(self) -> bool:
+        """Return True if it was made for chats: its chat template is not just that of its family."""
+        template = self.prompts.template
+        return template is not None and template.origin != OF_FAMILY
 
     @property
     def causal(self) -> bool:
@@ -314,15 +323,15 @@ def load_models(
     base = load_predictor(directory, None, dtype, format)
     predictors = {name: base} | {adapter: _adapted(base, path, directory) for adapter, path in adapters.items()}
     quantized = {model: use_quantized(one.model, format) for model, one in predictors.items()} if format else {}
-    places = {name: directory} | adapters
+    places, sampling = {name: directory} | adapters, read_sampling(Path(directory))
     served = {}
     for model, predictor in predictors.items():
         prompts = Prompts(predictor, chat_template)
         prompts.prepare()
-        description = f"{places[model]}: {_kind(predictor)}; {prompts.template_line}"
+        description = f"{places[model]}: {_kind(predictor)}; {template_line(prompts.template)}"
         if predictor is base and format:
             description += f"; {quantized[model]}"
-        served[model] = Served(model, predictor, prompts, description, grammar_backend, weights_bytes)
+        served[model] = Served(model, predictor, prompts, description, grammar_backend, weights_bytes, sampling)
         if grammar_backend:
             _ = served[model]._grammars
     return served

@@ -8,11 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_tools.formats.json_files import shown
+from data_tools.formats.json_files import read_object, shown
+from launch.errors import UserError
 
 if TYPE_CHECKING:
     from launch.serving.json_grammar import Grammar  # its package is optional
@@ -143,6 +145,23 @@ class Options:
         """Of how many most likely tokens the prompt needs the log-probabilities; None: it needs none at all."""
         wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
         return max((most for most in wanted if most is not None), default=None)
+
+
+def read_sampling(directory: Path) -> dict[str, float]:
+    """Return the options of sampling that a model's generation_config.json states, for requests that name none.
+
+    Raises UserError for values that no request could have.
+    """
+    path = directory / "generation_config.json"
+    stated = read_object(path)
+    if stated.get("do_sample") is False:
+        return {"temperature": 0.0}
+    found = {name: stated[name] for name in ("temperature", "top_p", "top_k") if stated.get(name) is not None}
+    try:
+        Options(**found)
+    except (Refusal, TypeError) as error:
+        raise UserError(f"{path}: {error}. Correct or remove it.") from None
+    return found
 
 
 def _require(name: str, found: object, fine: bool, allowed: str) -> None:

@@ -170,12 +170,12 @@ def make_app(service: Service, key: str | None = None, local: bool = True) -> Fa
 
     @app.post("/v1/completions", dependencies=keyed)
     async def completions(body: CompletionRequest, request: Request):
-        answer = await service.complete(body.model, body.prompts(), body.options())
+        answer = await service.complete(body.model, body.prompts(), body.options(service.model(body.model).sampling))
         return await _reply("text_completion", body, answer, request)
 
     @app.post("/v1/chat/completions", dependencies=keyed)
     async def chat(body: ChatRequest, request: Request):
-        answer = await service.chat(body.model, body.chat(), body.options())
+        answer = await service.chat(body.model, body.chat(), body.options(service.model(body.model).sampling))
         return await _reply("chat.completion", body, answer, request)
 
     @app.post("/tokenize", dependencies=keyed)
@@ -230,7 +230,8 @@ class _Stream(StreamingResponse):
 
 
 def _model(name: str, service: Service) -> dict:
-    return {"id": name, "object": "model", "created": service.started, "owned_by": "paddle-llm-recipes"}
+    about = {"created": service.started, "owned_by": "paddle-llm-recipes", "chats": service.model(name).chats}
+    return {"id": name, "object": "model", **about}
 
 
 async def _refused(request: Request, refusal: Exception) -> Response:

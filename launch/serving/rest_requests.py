@@ -298,15 +298,16 @@ class GenerationRequest(Fields):
     def with_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
-    def options(self, **more) -> Options:
-        """Raises Refusal for values that cannot be. null: the default of the API. more: of one of the two alone."""
+    def options(self, sampling: dict, **more) -> Options:
+        """Raises Refusal for values that cannot be. null: the default of the model (read_sampling), else of the API.
+        more: of one of the two alone."""
         penalties = ("frequency_penalty", "presence_penalty")
         names = ("max_tokens", "temperature", "top_p", "top_k", *penalties, "seed", "n")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
         if self.response_format:
             given["json_schema"] = self.response_format.schema_text()
         given |= {"logit_bias": tuple((self.logit_bias or {}).items()), "stop": tuple(self.stop)}
-        return Options(**given, stream=bool(self.stream), **more)
+        return Options(**sampling | given, stream=bool(self.stream), **more)
 
 
 # From left to right: a form that is not meant fails at its first item.
@@ -330,9 +331,9 @@ class CompletionRequest(GenerationRequest):
         """null is the default, not as many as there is room for."""
         return 16 if max_tokens is None else max_tokens
 
-    def options(self, **more) -> Options:
+    def options(self, sampling: dict, **more) -> Options:
         likelihoods = {"logprobs": self.logprobs, "prompt_logprobs": self.prompt_logprobs}
-        return super().options(**likelihoods, echo=bool(self.echo), **more)
+        return super().options(sampling, **likelihoods, echo=bool(self.echo), **more)
 
     def prompts(self) -> list:
         if isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int)):
@@ -396,8 +397,8 @@ class ChatRequest(GenerationRequest):
     logprobs: bool | None = False
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELY)] | None = None
 
-    def options(self, **more) -> Options:
-        return super().options(logprobs=(self.top_logprobs or 0) if self.logprobs else None, **more)
+    def options(self, sampling: dict, **more) -> Options:
+        return super().options(sampling, logprobs=(self.top_logprobs or 0) if self.logprobs else None, **more)
 
     def chat(self) -> Chat:
         """Raises Refusal where the messages are no dialogue, or the tools none."""

@@ -20,6 +20,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel
 
 from data_tools.children import end_process
+from data_tools.dialogues.chat_template import directory_template
+from data_tools.formats.errors import DataError
 from launch.errors import UserError
 from launch.processes.logs import last_lines
 from launch.processes.orphans import signal_at_parents_end
@@ -140,6 +142,7 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
             "kind": found.kind,
             "base": found.base,
             "weights_bytes": found.weights_bytes,
+            "chat": _chats(Path(found.folder)),
             "commands": {name: one.command for name, one in found.conversions(given.get("output", "")).items()},
             "training": runs.in_training(),
         }
@@ -166,6 +169,14 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
     @api.post("/trial/ask")
     async def ask(question: Question) -> StreamingResponse:
         return StreamingResponse(trial.ask(question), media_type="text/event-stream")
+
+
+def _chats(folder: Path) -> bool:
+    """Return True if the model or adapter of a folder was trained on chats, or came with a chat template."""
+    try:
+        return directory_template(folder) is not None
+    except DataError:  # which the server that loads it reports
+        return False
 
 
 def _result(given: dict[str, str]) -> Result:

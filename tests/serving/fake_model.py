@@ -51,6 +51,12 @@ class FakeModel:
         self.name = name
         self.batches: list[int] = []
 
+    @property
+    def chats(self) -> bool:
+        return self.name == "poems"
+
+    sampling: dict = {}
+
     def group(self, prompt: list[int]) -> tuple:
         return (self.name,)
 
@@ -105,6 +111,8 @@ def likelihood(token: int) -> Likelihood:
 
 
 def _answer(prompt: bytes):
+    if b"silent" in prompt:
+        yield EOS
     yield from b"<" + prompt + b">"
     while b"endless" in prompt:
         yield ord(".")

@@ -45,13 +45,17 @@ def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     server, browser = opened()
     browser.wait("document.getElementById('model').length == 2")
     assert browser.run("document.getElementById('key').offsetParent === null")  # nobody asks for one
-    type_in(browser, model="poems", prompt="字 é <b>")
+    chosen = browser.run("[...document.querySelectorAll('select')].map(select => select.value).join()")
+    assert chosen == "poems,chat/completions", "the adapter, which was trained on chats"
+    type_in(browser, model="poems", way="completions", prompt="字 é <b>")
     assert answered(browser) == "<字 é <b>>"
     assert browser.run("document.querySelectorAll('#answer b').length") == 0  # texts are shown as texts
     assert status(browser).startswith("12 tokens in ")
     assert server.metric('requests_total{model="poems",outcome="answered"}') == 1
     type_in(browser, way="chat/completions", prompt="hello", max_tokens=3)
     assert answered(browser) == "<he"
+    type_in(browser, prompt="silent")
+    assert answered(browser) == "" and status(browser).startswith("an empty answer: 0 tokens in ")
     type_in(browser, max_tokens=5000)
     assert answered(browser) == ""
     assert status(browser).startswith("max_tokens: found 5000, at most 2000")

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from launch.serving.request import Options, adjusted, draw, random_of
+from launch.errors import UserError
+from launch.serving.request import Options, adjusted, draw, random_of, read_sampling
+from launch.serving.rest_requests import CompletionRequest
 
 PROBABILITIES = np.array([0.1, 0.4, 0.2, 0.3])
 DRAWS = 4000
@@ -59,3 +61,17 @@ def test_a_seed_gives_the_same_numbers_and_another_token_or_answer_of_a_request_
     assert numbers(5, 0) != numbers(5, 1) != numbers(6, 1)
     assert numbers(5, 0) != numbers(5, 0, 1) != numbers(5, 1)
     assert numbers(None, 0) != numbers(None, 0)
+
+
+def test_a_request_that_names_no_option_has_those_of_the_models_generation_config(tmp_path):
+    file, body = tmp_path / "generation_config.json", CompletionRequest(model="a", prompt="b", top_k=3)
+    assert read_sampling(tmp_path) == {} and body.options({}).temperature == 1
+    file.write_text('{"do_sample": true, "temperature": 0.6, "top_p": 0.95, "top_k": 20, "eos_token_id": 2}')
+    found = body.options(read_sampling(tmp_path))
+    assert (found.temperature, found.top_p, found.top_k) == (0.6, 0.95, 3)
+    file.write_text('{"do_sample": false, "temperature": 0.6}')
+    assert body.options(read_sampling(tmp_path)).temperature == 0
+    for wrong in ("-1", '"x"'):
+        file.write_text(f'{{"temperature": {wrong}}}')
+        with pytest.raises(UserError, match="generation_config.json: .*Correct or remove it"):
+            read_sampling(tmp_path)

@@ -70,12 +70,22 @@ class Servicer(stubs.GenerationServicer):
 
     async def _complete(self, request, stream: bool) -> Answer:
         prompts = list(_few("prompts", request.prompts))
-        return await self.service.complete(request.model, prompts, _options(request.options, stream))
+        return await self.service.complete(request.model, prompts, self._options(request, stream))
 
     async def _chat(self, request, stream: bool) -> Answer:
         messages = _few("messages", request.messages)
         turns = [{"role": message.role, "content": message.content} for message in messages]
-        return await self.service.chat(request.model, read_chat(turns), _options(request.options, stream))
+        return await self.service.chat(request.model, read_chat(turns), self._options(request, stream))
+
+    def _options(self, request, stream: bool) -> Options:
+        options, sampling = request.options, self.service.model(request.model).sampling
+        given = {name: getattr(options, name) for name in OPTIONAL if options.HasField(name)}
+        given |= {"top_k": options.top_k} if options.top_k else {}
+        stop = tuple(_few("stop", options.stop))
+        return Options(**sampling | given, n=options.n or 1, stop=stop, stream=stream)
+
+
+OPTIONAL = ("max_tokens", "temperature", "top_p", "seed")  # of a message's options
 
 
 def _few(name: str, items):
@@ -83,14 +93,6 @@ def _few(name: str, items):
     if len(items) > MOST_ITEMS:
         raise Refusal(Reason.INVALID, f"{name}: found {len(items):,}, expected at most {MOST_ITEMS:,}", name)
     return items
-
-
-def _options(options, stream: bool) -> Options:
-    optional = ("max_tokens", "temperature", "top_p", "seed")
-    given = {name: getattr(options, name) for name in optional if options.HasField(name)}
-    return Options(
-        **given, top_k=options.top_k, n=options.n or 1, stop=tuple(_few("stop", options.stop)), stream=stream
-    )
 
 
 async def _reply(answer: Answer):

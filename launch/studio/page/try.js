@@ -39,10 +39,11 @@ async function describe() {
   $("conversions").replaceChildren();
   if (!folder.value.trim()) return;
   const wanted = JSON.stringify(chosen());
-  const {kind, base: found, weights_bytes: weights, commands, training} = await call("result", chosen());
+  const {kind, base: found, weights_bytes: weights, chat, commands, training} = await call("result", chosen());
   if (wanted !== JSON.stringify(chosen())) return;
   $("load").disabled = false;
   base.placeholder = found;
+  question.chat.value = chat ? "1" : "";
   const gib = bytes => bytes ? `${(bytes / GIB).toFixed(2)} GiB` : t("not known");
   const lines = [`${kinds()[kind]}${found && `, ${t("of the base")} ${found}`}`, `${t("Memory of its weights, about")}: ${gib(weights)}`];
   lines.push(...training.map(run => `${t("In training here")}: ${run.output}, ${t("memory of a rank")}: ${gib(run.peak_memory_bytes)}`));
@@ -128,7 +129,7 @@ async function answer(column, asked) {
   status.classList.remove("wrong");
   try {
     for await (const piece of pieces(await request("trial/ask", {...asked, model: column.dataset.model}, asking.signal))) text.append(piece);
-    status.textContent = `${((performance.now() - began) / 1000).toFixed(1)} s`;
+    status.textContent = `${text.textContent ? "" : `${t("An empty answer.")} `}${((performance.now() - began) / 1000).toFixed(1)} s`;
   } catch (error) {
     status.textContent = error.name === "AbortError" ? t("Stopped.") : error.message;
     status.classList.toggle("wrong", error.name !== "AbortError");
