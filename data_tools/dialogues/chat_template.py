@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import weakref
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -38,6 +38,7 @@ TOKENIZER_CONFIG, SPECIAL_TOKENS = "tokenizer_config.json", "special_tokens_map.
 JINJA_FILE, JSON_FILE = "chat_template.jinja", "chat_template.json"
 # A key of tokenizer_config.json that we add: the model was trained with its chat_template, and how a text starts.
 TRAINED, AFTER_START, WHOLE = "trained_with_chat_template", "after_the_start_of_every_text", "whole"
+BARE = "none"  # its value where the model was trained with bare texts
 # What stands before and behind the answer in the templates of as_jinja.
 ANSWER, END = "{% else %}{% set bot = message['content'] %}", "{% endif %}{% endfor %}"
 EXPECTED = (
@@ -51,7 +52,8 @@ class ChatTemplate:
     """source: Jinja. origin: where it is from, for people. tokens: bos_token, eos_token, ... and their texts.
     today: whether strftime_now tells today's date; in training every day must give the same samples. after_start:
     whether the tokenizer's start of every text may stand before it (PaddleNLP's form); transformers' templates say
-    themselves how a text starts. trained: whether the model of the directory was trained with it, here.
+    themselves how a text starts. trained: whether the model of the directory was trained here with it, not with bare
+    texts; None: it was not trained here.
     ends: texts of further tokens that end an answer, beside eos_token."""
 
     source: str
@@ -59,7 +61,7 @@ class ChatTemplate:
     tokens: dict[str, str] = field(default_factory=dict, hash=False)
     today: bool = False
     after_start: bool = False
-    trained: bool = False
+    trained: bool | None = None
     ends: tuple[str, ...] = ()
 
     def prompt(self, dialogue: Dialogue) -> str:
@@ -223,26 +225,29 @@ def directory_template(directory: Path) -> ChatTemplate | None:
     In this order: chat_template.jinja, chat_template.json, tokenizer_config.json. Raises DataError where one is there
     and cannot be read.
     """
-    tokens = special_tokens(directory)
+    tokens, path = special_tokens(directory), directory / TOKENIZER_CONFIG
+    config = read_object(path)
+    named, mark = config.get("chat_template"), config.get(TRAINED)
+    trained = mark != BARE if mark else None
     for name in (JINJA_FILE, JSON_FILE):
         if (directory / name).is_file():
-            return load_template(directory / name, tokens)
-    path = directory / TOKENIZER_CONFIG
-    config = read_object(path)
-    named, trained = config.get("chat_template"), config.get(TRAINED)
+            return replace(load_template(directory / name, tokens), trained=trained)
     if named in (None, "", [], {}):
         return None
-    after_start = trained == AFTER_START
-    return ChatTemplate(_default(named, path), str(path), tokens, after_start=after_start, trained=bool(trained))
+    return ChatTemplate(_default(named, path), str(path), tokens, after_start=mark == AFTER_START, trained=trained)
 
 
 def trained_with(template: ChatTemplate | None, values: dict) -> dict:
-    """The values of a tokenizer_config.json, which say that a model was trained with a template, or with none: so
-    predict and serve use it, and transformers and PaddleNLP know it."""
-    values = {key: value for key, value in values.items() if key != TRAINED}
+    """The values of a tokenizer_config.json, which say that a model was trained with a template, or with bare texts: so
+    predict and serve ask it that way, and transformers and PaddleNLP know it."""
     if template is None:
-        return values
+        return values | {TRAINED: BARE}
     return values | {"chat_template": template.source, TRAINED: AFTER_START if template.after_start else WHOLE}
+
+
+def without_mark(values: dict) -> dict:
+    """The values of a tokenizer_config.json, which do not say with what a model was trained."""
+    return {key: value for key, value in values.items() if key != TRAINED}
 
 
 def special_tokens(directory: Path) -> dict[str, str]:

@@ -103,7 +103,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--data_file", type=Path, help="file of questions: JSON lines or a JSON list")
     add("--prompt_column", help="key of the question in each row of --data_file; default: detected")
     add("--output_file", type=Path, help="file for the answers to --data_file; default: the terminal")
-    add("--chat_template", help="chat template: a name, a file or none; default: as in training")
+    add("--chat_template", help="chat template: a name, a file or none; default: that of the directory")
     add(
         "--src_length",
         type=above_zero,

@@ -199,7 +199,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     add("--grpc_port", type=port, default=8001, help="port of gRPC; 0: any free port; default %(default)s")
     add("--api_key", help=f"key that clients must send; default: the variable {KEY_VARIABLE}")
     add("--insecure", action="store_true", help="allow a --host that others can reach without a key")
-    add("--chat_template", help="chat template: a name or file; default: as in training")
+    add("--chat_template", help="chat template: a name or file; default: that of the directory")
     add("--max_new_tokens", type=above_zero, default=1024, help="longest answer in tokens; default %(default)s")
     add("--batch_size", type=above_zero, default=64, help="answers generated at once; default %(default)s")
     add(

@@ -23,6 +23,7 @@ from data_tools.dialogues.chat_template import (
     load_template,
     special_tokens,
     trained_with,
+    without_mark,
 )
 from data_tools.dialogues.encoding import Encoding
 from data_tools.text.encoders import SENTENCEPIECE_NAMES, SentencePieceEncoder
@@ -75,12 +76,13 @@ def template_line(template: ChatTemplate | None) -> str:
 
 
 def template_lines(templates: list[ChatTemplate | None], tokenizer, trains: bool) -> list[str]:
-    """A line about each. trains: note the only one, or that there is none, with the tokenizer, which is saved with what
-    is trained."""
+    """A line about each. trains: note the only one, or that texts are bare, with the tokenizer, which is saved with the
+    model."""
     different = list(dict.fromkeys(templates))
     if trains:
-        only = different[0] if len(different) == 1 else None
-        tokenizer.init_kwargs = trained_with(only, tokenizer.init_kwargs)
+        tokenizer.init_kwargs = without_mark(tokenizer.init_kwargs)
+    if trains and len(different) == 1:
+        tokenizer.init_kwargs = trained_with(different[0], tokenizer.init_kwargs)
     return [template_line(template) for template in different]
 
 
@@ -114,7 +116,8 @@ def encoding_of(
 ) -> Encoding:
     """data_args: has chat_template, src_length, max_length. config: the model's. chat: whether the rows are chats. If
     no flag names a template, chats take the tokenizer's own or that of the model's family, and other rows are bare
-    texts. use: the model answers, it is not trained: the template that it was trained with serves all rows.
+    texts. use: the model answers, it is not trained: its directory's template serves all rows, unless it was trained
+    here with bare texts.
     family_template: chats take that of the model's family, even where the tokenizer has its own.
 
     Raises UserError or DataError where the template cannot be read, or the tokenizer lacks tokens of the family.
@@ -126,8 +129,9 @@ def encoding_of(
     template = find_template(data_args.chat_template, directory, config)
     if family_template:
         template = family_chat_template(directory, config)
-    if data_args.chat_template is None and not chat and not (use and template and template.trained):
-        template = None
+    if data_args.chat_template is None and not chat:
+        own = directory_template(directory) if use and directory else None
+        template = own if own and own.trained is not False else None
     end, *others = end_ids(tokenizer, family, config.get("eos_token_id"))
     if template:
         template = replace(template, today=use, ends=tuple(tokenizer.convert_ids_to_tokens(others)))

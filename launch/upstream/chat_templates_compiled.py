@@ -16,7 +16,7 @@ from pathlib import Path
 
 from paddlenlp.transformers.tokenizer_utils import ChatTemplateMixin
 
-from data_tools.dialogues.chat_template import JINJA_FILE, JSON_FILE, TRAINED
+from data_tools.dialogues.chat_template import BARE, JINJA_FILE, JSON_FILE, TRAINED
 
 
 def correct() -> None:
@@ -44,7 +44,7 @@ def _save_pretrained(self, save_directory, *args, **kwargs):
     the model was trained, because they would be read first."""
     saved = super(ChatTemplateMixin, self).save_pretrained(save_directory, *args, **kwargs)
     source, target = getattr(self, "directory", None), Path(save_directory)
-    if source is None or TRAINED in self.init_kwargs or source.resolve() == target.resolve():
+    if source is None or self.init_kwargs.get(TRAINED, BARE) != BARE or source.resolve() == target.resolve():
         return saved
     for name in (JINJA_FILE, JSON_FILE):
         if (source / name).is_file():

@@ -17,8 +17,10 @@ from data_tools.dialogues.chat_template import (
     JINJA_FILE,
     JSON_FILE,
     TOKENIZER_CONFIG,
+    TRAINED,
     directory_template,
     trained_with,
+    without_mark,
 )
 from data_tools.formats.json_files import read_object
 from data_tools.progress import progress
@@ -70,11 +72,13 @@ def _carry_template(adapter: Path, directory: Path) -> None:
     config = directory / TOKENIZER_CONFIG
     if not (adapter / TOKENIZER_CONFIG).is_file() or not config.is_file():
         return
-    own = directory_template(adapter)
+    own, values = directory_template(adapter), without_mark(read_object(config))
     trained = own if own and own.trained else None
     for name in (JINJA_FILE, JSON_FILE) if trained else ():  # would be read first
         (directory / name).unlink(missing_ok=True)
-    text = json.dumps(trained_with(trained, read_object(config)), indent=2, ensure_ascii=False) + "\n"
+    if TRAINED in read_object(adapter / TOKENIZER_CONFIG):
+        values = trained_with(trained, values)
+    text = json.dumps(values, indent=2, ensure_ascii=False) + "\n"
     config.write_text(text, encoding="utf-8")
 
 

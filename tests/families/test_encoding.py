@@ -1,9 +1,11 @@
 """What stands before, between and behind the texts of a dialogue, by family."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
+from data_tools.dialogues.chat_template import ChatTemplate, trained_with
 from launch.errors import UserError
 from launch.families.encoding import encoding_of, end_ids
 from launch.families.registry import FAMILIES
@@ -42,6 +44,27 @@ def test_a_chat_begins_as_its_template_says_or_as_the_tokenizer_does(family):
     begins = family in ("chatglm_v2", "glm", "opt")
     assert encoding_of(FLAGS, Letters(MARKS), config(family), chat=True).begin == ((BEGIN,) if begins else ())
     assert encoding_of(FLAGS, Letters(MARKS), config(family), chat=False).begin == (BEGIN,)
+
+
+def test_a_model_is_asked_by_its_directorys_template_unless_it_was_trained_on_bare_texts(tmp_path):
+    tokenizer = Letters(MARKS)
+    tokenizer.directory = tmp_path
+
+    def origins(**values) -> list[str | None]:
+        """Of texts and chats, to train and to ask."""
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+        ways = [{"chat": chat, "use": use} for use in (False, True) for chat in (False, True)]
+        found = [encoding_of(FLAGS, tokenizer, config("llama"), **way).template for way in ways]
+        return [template and template.origin.removeprefix(f"{tmp_path}/") for template in found]
+
+    own, family = "tokenizer_config.json", "llama (of the model's family)"
+    assert origins() == [None, family, None, family]
+    assert origins(chat_template="T") == [None, own, own, own]
+    assert origins(**trained_with(ChatTemplate("T"), {})) == [None, own, own, own]
+    assert origins(**trained_with(None, {"chat_template": "T"})) == [None, own, None, own]
+    (tmp_path / "chat_template.jinja").write_text("J")
+    assert origins(**trained_with(None, {})) == [None, "chat_template.jinja", None, "chat_template.jinja"]
+    assert origins() == [None, *["chat_template.jinja"] * 3]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

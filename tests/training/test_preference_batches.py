@@ -140,7 +140,7 @@ def test_chats_take_the_template_of_the_family_and_the_tokenizer_notes_it(load, 
     ]
     assert tokenizer.init_kwargs["trained_with_chat_template"]
     load('{"prompt": "why?", "chosen": "so.", "rejected": "no."}')
-    assert "trained_with_chat_template" not in tokenizer.init_kwargs
+    assert tokenizer.init_kwargs["trained_with_chat_template"] == "none"
 
 
 def test_packed_samples_are_lists(load):

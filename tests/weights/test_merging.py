@@ -72,7 +72,10 @@ def test_the_chat_template_that_the_adapter_was_trained_with_is_the_merged_model
     (base / "tokenizer_config.json").write_text(json.dumps(trained))
     (adapter / "tokenizer_config.json").write_text(json.dumps({"chat_template": "B"}))
     merged(base, adapter, target.with_name("bare"))
-    assert not directory_template(target.with_name("bare")).trained
+    assert directory_template(target.with_name("bare")).trained is None
+    (adapter / "tokenizer_config.json").write_text(json.dumps(trained_with(None, {"chat_template": "B"})))
+    merged(base, adapter, target.with_name("texts"))
+    assert directory_template(target.with_name("texts")).trained is False
 
 
 def test_the_result_is_a_model_directory_like_the_base(base, adapter, target):
