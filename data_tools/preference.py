@@ -30,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser, not_negative, percent, run
+from data_tools.dialogues.datasets import input_files
 from data_tools.dialogues.encoding import Encoding
 from data_tools.dialogues.messages import row_json
 from data_tools.dialogues.rows import FAULTS_SHOWN, Fault, Rows, check_faults, unused_line
@@ -294,6 +295,7 @@ def main() -> None:
     if args.action != "check" and not args.output:
         parser.error(f"the following arguments are required for {args.action}: --output")
     choose_lengths(args)
+    args.input = input_files(args.input)
     actions[args.action](args)
 
 

@@ -35,7 +35,7 @@ from data_tools.dialogues.chat_template import (
     load_template,
     special_tokens,
 )
-from data_tools.dialogues.datasets import files_inside, files_named
+from data_tools.dialogues.datasets import files_inside, files_named, input_files
 from data_tools.dialogues.encoding import Encoding, check_lengths, encode_dialogues
 from data_tools.dialogues.messages import Dialogue, Message, row_json
 from data_tools.dialogues.rows import check_faults, read_rows, unused_line
@@ -245,6 +245,7 @@ def main() -> None:
     add_lengths(parser)
     args = parser.parse_args()
     choose_lengths(args)
+    args.input = input_files(args.input)
     columns = args.prompt_column, args.response_column
     sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows)
     template = template_of(args, sides.chat)

@@ -1,6 +1,7 @@
 """From --dataset_name_or_path to files of dialogues, and from these to the samples of fine-tuning."""
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol
@@ -13,8 +14,12 @@ from data_tools.dialogues.samples import BlendedDialogues, DialogueDataset, Pack
 from data_tools.formats.blended import weighted_paths
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
+from data_tools.formats.records import PACKED
 
-SUFFIXES = (".json", ".jsonl", ".csv", ".parquet")
+LINES = (".json", ".jsonl")
+SUFFIXES = (*LINES, ".csv", ".parquet", *(f"{suffix}{packed}" for suffix in LINES for packed in PACKED))
+SPLITS = {"train": ("train",), "dev": ("dev", "validation", "valid", "test")}  # names of files, in this order
+PART = re.compile(r"(\d+)-of-(\d+)")
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ def find_sources(named: str) -> list[Source]:
 
         ./data                       a folder with train.json and dev.json (.jsonl, .csv, .parquet), or train/ and dev/
         ./data/train.json            one file, to train on
+        ./dataset                    a data set of a hub: data/train-00000-of-00002.parquet, default/train/0000.parquet;
+                                     validation, else test, is evaluated on
         0.7 ./data/a 0.3 ./data/b    weights and these in turn, spaces or commas between; any sum of weights
 
     Raises DataError that names the path and what was looked for, and where two files are for one split.
@@ -43,15 +50,36 @@ def _source(weight: float | None, path: Path) -> Source:
         return Source(weight, (path,), ())
     if not path.is_dir():
         raise DataError(f"no data at {path}: no such folder or file.")
-    train, dev = (_files(path, split) for split in ("train", "dev"))
+    folder = _folder_of(path)
+    train, dev = (next(filter(None, (_files(folder, name) for name in names)), ()) for names in SPLITS.values())
     if not train and not dev:
         there = sorted(file.name for file in path.iterdir())[:5]
         raise DataError(
-            f"no data in {path}: looked for train.json and dev.json (or .jsonl, .csv, .parquet), and for folders train "
-            f'and dev with such files; found {", ".join(there) or "nothing"}. `make data-sft ARGS="--input FILES '
-            '--output FOLDER"` makes both of other files.'
+            f"no data in {path}: looked for train.json and dev.json (or .jsonl, .csv, .parquet), for folders train and "
+            "dev with such files, and for parts of a hub such as data/train-00000-of-00001.parquet; found "
+            f'{", ".join(there) or "nothing"}. `make data-sft ARGS="--input FILES --output FOLDER"` makes both of '
+            "other files."
         )
     return Source(weight, train, dev)
+
+
+def input_files(inputs: Iterable[str]) -> list[str]:
+    """Return the files that a command is given, of folders those to train on. Raises DataError as find_sources."""
+    files = []
+    for named in inputs:
+        files += map(str, _source(None, Path(named)).train) if Path(named).is_dir() else [named]
+    return files
+
+
+def _folder_of(path: Path) -> Path:
+    """Return the folder of a data set that holds the splits: itself, data/, or its only configuration. Raises DataError
+    where there are several configurations."""
+    folders = [path, path / "data", *sorted(folder for folder in path.glob("*") if folder.is_dir())]
+    holding = [folder for folder in folders if any(_files(folder, name) for names in SPLITS.values() for name in names)]
+    if len(holding) > 1 and holding[0] not in (path, path / "data"):
+        names = ", ".join(folder.name for folder in holding)
+        raise DataError(f"{path} has several configurations: {names}. Name the folder of one, such as {holding[0]}.")
+    return holding[0] if holding else path
 
 
 def _files(folder: Path, split: str) -> tuple[Path, ...]:
@@ -61,7 +89,19 @@ def _files(folder: Path, split: str) -> tuple[Path, ...]:
             f"{folder}: found {' and '.join(file.name for file in named)}, allowed: one of them. Move the others away, "
             f"or all into a folder {split}, whose files are read together."
         )
-    return named or files_inside(folder, split)
+    return named or files_inside(folder, split) or _parts(folder, split)
+
+
+def _parts(folder: Path, split: str) -> tuple[Path, ...]:
+    """Return train-00000-of-00002.parquet and the others in order. Raises DataError where some are missing."""
+    files = sorted(file for file in folder.glob(f"{split}-*-of-*") if file.name.endswith(SUFFIXES))
+    found = [match for file in files if (match := PART.search(file.name))]
+    missing = {int(number) for match in found for number in range(int(match[2]))} - {int(match[1]) for match in found}
+    if missing:
+        first, digits = min(missing), len(found[0][1])
+        name = files[0].name.replace(found[0][0], f"{first:0{digits}}-of-{found[0][2]}")
+        raise DataError(f"{folder}: {name} is missing, {plural(len(missing), 'part')} in all. Download the data again.")
+    return tuple(files)
 
 
 def files_named(folder: Path, split: str) -> tuple[Path, ...]:
@@ -71,7 +111,7 @@ def files_named(folder: Path, split: str) -> tuple[Path, ...]:
 
 def files_inside(folder: Path, split: str) -> tuple[Path, ...]:
     """Those of a folder train, which is read where no file has the name."""
-    return tuple(file for file in sorted((folder / split).glob("*")) if file.suffix in SUFFIXES and file.is_file())
+    return tuple(file for file in sorted((folder / split).glob("*")) if file.name.endswith(SUFFIXES) and file.is_file())
 
 
 @dataclass(frozen=True)
@@ -172,7 +212,10 @@ def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding], row_to
             lines.append(f"packed: {train.tokens.size:,} rows of up to {row_tokens:,} tokens, {full:.0%} full")
     if found.dev:
         dev = evaluated
-        lines.append(_line("evaluation data", dev, found.dev, len(of_dev)))
+        files = [file for source in found.sources for file in source.dev]
+        names = {name for file in files for name in (file.parent.name, re.split(r"[-.]", file.name)[0])}
+        other = next((name for name in SPLITS["dev"][1:] if name in names), "")
+        lines.append(_line(f"evaluation data ({other})" if other else "evaluation data", dev, found.dev, len(of_dev)))
     return Datasets(train, dev, [*lines, *left_out_lines(found, faults)])
 
 

@@ -123,6 +123,16 @@ def _history(row: dict) -> list[tuple[str, str]]:
     return [(question, answered) for question, answered in pairs]
 
 
+def refuse_media(row: dict) -> None:
+    """Raise RowError for a row with images, videos or sound."""
+    for key in MEDIA:
+        if row.get(key):
+            raise RowError(
+                f"{key!r} is {shown(row[key])}: models here read text alone. Leave such rows out, or give the text of "
+                "what they show"
+            )
+
+
 def optional_text(row: dict, key: str) -> str:
     """The text at a key that may be missing, null or empty."""
     if row.get(key) in (None, ""):
@@ -146,7 +156,8 @@ def spoken_dialogue(row: dict, messages: list[dict], asks: bool = False) -> Dial
     if asks:
         messages = messages[:-1] if messages and messages[-1].get("role") == "assistant" else messages
         return read_dialogue(messages, row.get("tools"), switches, asks=True)
-    dialogue = with_loss_mask(read_dialogue(messages, row.get("tools"), switches), row.get("loss_mask"))
+    loss = {key: row.get(key) for key in ("loss_mask", "label") if key == "loss_mask" or isinstance(row.get(key), list)}
+    dialogue = with_loss_mask(read_dialogue(messages, row.get("tools"), switches), loss)
     if not any(message.trained for message in dialogue.messages if message.role == "assistant"):
         raise RowError("none of its answers is to be trained on")
     return dialogue
@@ -203,7 +214,8 @@ SHAREGPT_ROLES = {
     "observation": "tool",
     "tool": "tool",
 }
-SPOKEN = ("system", "tools", "chat_template_kwargs", "enable_thinking", "loss_mask")
+MEDIA = ("images", "image", "image_url", "videos", "video", "audios", "audio")
+SPOKEN = ("system", "tools", "chat_template_kwargs", "enable_thinking", "loss_mask", "label")
 SCHEMAS = (
     pairs("src", "tgt"),
     pairs("content", "summary"),

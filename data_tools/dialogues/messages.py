@@ -240,15 +240,21 @@ def _is_trained(key: str, value: object) -> bool:
     raise RowError(f"{key} is {shown(value)}, expected true or 1 to train on a message, false or 0 to read it alone")
 
 
-def with_loss_mask(dialogue: Dialogue, mask: object) -> Dialogue:
-    """Return the dialogue with a number for each message that says whether it is trained on. Raises RowError."""
-    if mask is None:
-        return dialogue
-    if not isinstance(mask, list) or len(mask) != len(dialogue.messages):
-        raise RowError(f"'loss_mask' is {shown(mask)}, expected a list of {len(dialogue.messages)} numbers, 0 or 1")
-    both = zip(dialogue.messages, mask, strict=True)
-    messages = (replace(one, trained=one.trained and _is_trained("loss_mask", number)) for one, number in both)
-    return replace(dialogue, messages=tuple(messages))
+def with_loss_mask(dialogue: Dialogue, row: dict) -> Dialogue:
+    """Return the dialogue with what a row says of its loss: a number for each message at loss_mask, or for each answer
+    at label, as PaddleFormers has it. Raises RowError."""
+    for key, roles in (("loss_mask", ROLES), ("label", ("assistant",))):
+        mask = row.get(key)
+        places = [place for place, message in enumerate(dialogue.messages) if message.role in roles]
+        if mask is None:
+            continue
+        if not isinstance(mask, list) or len(mask) != len(places):
+            raise RowError(f"{key!r} is {shown(mask)}, expected a list of {len(places)} numbers, 0 or 1")
+        trained = {place: _is_trained(key, number) for place, number in zip(places, mask, strict=True)}
+        both = enumerate(dialogue.messages)
+        messages = [replace(one, trained=one.trained and trained.get(place, True)) for place, one in both]
+        dialogue = replace(dialogue, messages=tuple(messages))
+    return dialogue
 
 
 def _object_text(key: str, value: object) -> str:

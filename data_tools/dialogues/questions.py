@@ -6,7 +6,7 @@
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from data_tools.dialogues.dialogue import SCHEMAS, find_schema
+from data_tools.dialogues.dialogue import SCHEMAS, find_schema, refuse_media
 from data_tools.dialogues.encoding import IGNORED, Encoding
 from data_tools.dialogues.messages import Dialogue, RowError, plain_dialogue
 from data_tools.dialogues.rows import FAULTS_SHOWN, Fault
@@ -53,6 +53,7 @@ def row_question(record: dict | str, prompt_column: str | None = None) -> Questi
         raise RowError(record)
     if prompt_column and prompt_column not in record:
         raise RowError(f"no key {prompt_column!r}, only {', '.join(map(shown, record)) or 'none'}")
+    refuse_media(record)
     row = {"src": record[prompt_column]} if prompt_column else record
     schema = next((schema for schema in SCHEMAS if schema.keys[0] in row), None) or find_schema([row])
     assert schema.ask, "each of SCHEMAS asks"

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Generic
 
-from data_tools.dialogues.dialogue import Entry, Schema, find_schema
+from data_tools.dialogues.dialogue import Entry, Schema, find_schema, refuse_media
 from data_tools.dialogues.messages import Dialogue, RowError
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
@@ -69,6 +69,7 @@ def read_entries(file: str | Path, find: Callable[[list[dict]], Schema[Entry]]) 
         try:
             if isinstance(record, str):
                 raise RowError(record)
+            refuse_media(record)
             entries.append(schema.read(record))
             lines.append(line)
             unused.update(set(schema.unused(record)))

@@ -102,7 +102,8 @@ def test_the_command(command, write_rows, tokenizer_dir, tmp_path):
     assert dev_warning(20, 980, 2) == [] == dev_warning(0, 3, 0)
     assert dev_warning(1, 49, 2) == ["warning: 1 dialogue in dev.json: of so few rows set more aside, --dev_percent 40"]
     assert dev_warning(0, 9, 2)[0].startswith("warning: no dev.json, which an evaluation needs: ")
-    assert "out: a folder. Name the files in it" in command("sft", "--input", tmp_path / "out", "--output", "x").stderr
+    again = command("sft", "--input", tmp_path / "out", "--output", tmp_path / "again", "--dev_percent", 0)
+    assert f"train.json: {train} dialogues" in again.stdout, "of a folder what is trained on"
 
 
 def test_csv_is_read_like_json(write_rows, tmp_path):

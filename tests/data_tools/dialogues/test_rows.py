@@ -81,7 +81,7 @@ GB18030 = '{"src": "问", "tgt": "答"}\n'.encode("gb18030") * 3
         (b"\n  \n", "{file}: the file is empty"),
         (b"[]", "{file}: the file is empty"),
         (b"{}", "the keys of the first rows are none"),
-        (b"[1, 2", "Line 1: not JSON"),
+        (b'[{"a": 1', "Line 1: not JSON"),
         (b"no json at all", "Line 1: not JSON"),
         (b'{"src": "Q", "tgt": ""}', "no row can be used, 1 broken row. "),
         (b'{"src": "Q", "tgt": ""}', "{file}:1: an empty answer"),
