@@ -71,8 +71,8 @@ measures: ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
 	@$(call needs,MODEL) $(PLAIN) launch/commands/guide.py measures :MODEL --gpus:GPUS \
 	    --gpu_memory_gb:GPU_MEMORY_GB --card:CARD :ARGS...
 
-certify: setup ## check on your cards all that only a card runs (40 minutes)
-	@$(RUN) launch/commands/certify.py :ARGS...
+certify: setup ## check all that only a card runs (45 min; QUICK=1: 9 min)
+	@$(RUN) launch/commands/certify.py $(if $(QUICK),--quick) :ARGS...
 
 # What it was called, when it measured one recipe.
 .PHONY: verify-gpu

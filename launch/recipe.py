@@ -7,9 +7,9 @@
     ACTION=k8s       print a Kubernetes manifest that runs it
 
 The user's variables, all optional: MODEL, DATA, OUTPUT, GPUS, DEVICES, GPU_MEMORY_GB, CARD, PROCESSES, CONFIG, ARGS,
-FIT, of a plan FORMAT and MTBF_HOURS (docs/plan.md), and for several nodes NNODES, RANK, MASTER, RENDEZVOUS_MINUTES,
-NETWORK (docs/multi-node.md). STOPPED_EXIT_CODE is the exit code of a run that was stopped before its last step
-and saved (docs/resume.md).
+FIT, of a plan FORMAT, MTBF_HOURS and CALIBRATION (docs/plan.md), and for several nodes NNODES, RANK, MASTER,
+RENDEZVOUS_MINUTES, NETWORK (docs/multi-node.md). STOPPED_EXIT_CODE is the exit code of a run that was stopped before
+its last step and saved (docs/resume.md).
 """
 
 import argparse
@@ -235,11 +235,15 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
 def planned(run: RunConfig, form: str, mtbf_hours: int | None = None) -> str:
     """The plan of a run. form: one of launch.plan.plan_report.FORMATS. mtbf_hours: of a card; None: as published."""
+    from launch.plan.calibration import calibrated
     from launch.plan.goodput import MTBF_HOURS
     from launch.plan.job import Job
     from launch.plan.plan_report import report
 
     card = card_of_plan(run)
+    if card and (file := os.environ.get("CALIBRATION")):
+        card, line = calibrated(card, file)
+        _print_notes([line], sys.stderr)
     return report(Job.from_run(run, card), card, form, max(0, run.flags.max_steps), mtbf_hours or MTBF_HOURS)
 
 

@@ -72,7 +72,6 @@ MAY_IMPORT_REHEARSAL = {
     "launch/recipe.py",
     "launch/commands/certify.py",
     "launch/certify/bench.py",
-    "launch/certify/runner.py",
 }
 
 

@@ -19,7 +19,7 @@ MAY_WAIT = re.compile(rf"\.({'|'.join(WAITS)})\((\)|\w+=)|waitpid|subprocess\.|{
 # Where the wait has a limit that the file does not show.
 LIMITED = {
     "tests/serving/browser.py": "self.socket.recv()",  # the connection has a limit
-    "launch/certify/tiny_model.py": "ThreadPoolExecutor",  # what its threads ask has a limit of seconds
+    "tests/card/tiny_model.py": "ThreadPoolExecutor",  # what its threads ask has a limit of seconds
 }
 
 

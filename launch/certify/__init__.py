@@ -1,1 +1,1 @@
-"""`make certify`: numbered checks of all that only a card runs, with a report to send back. No Paddle at import."""
+"""`make certify`: the report of the tests in tests/card, and their tools. No Paddle at import."""

@@ -1,7 +1,7 @@
 """The tools of a check: its folder, the cards, rows to report, the product's own training, and the tiny model.
 
-A check runs in a process of its own (launch/certify/runner.py). On cards that process has not imported Paddle when the
-check begins; in a pretended run it is a fork of one that has, in which no operator has run.
+A check runs in a process of its own (launch/certify/certificate.py). On cards that process has not imported Paddle when
+the check begins; in a pretended run it is a fork of one that has, in which no operator has run.
 """
 
 import math
@@ -85,8 +85,9 @@ class Bench:
         on_cpu: bool = False,
         environment: Mapping[str, str] | None = None,
         exit_code: int = 0,
+        script: str = PRETRAIN.stem,
     ) -> Path:
-        """Pretrain with these flags in self.directory / name, which is returned.
+        """Train with these flags of a shared module in self.directory / name, which is returned.
 
         processes: one a card. on_cpu: on the CPU of this machine, also where there are cards. environment: variables
         for the training. Raises CheckFailed, with the end of the log, for another exit code than the expected one.
@@ -97,9 +98,11 @@ class Bench:
         os.environ.update(environment or {})
         try:
             if self.pretend:
-                found = self._train_in_forks(name, flags, processes)
+                found = self._train_in_forks(name, flags, processes, script)
+            elif on_cpu:
+                found = self._train_on_cpu(name, flags, script)
             else:
-                found = self._train_on_cpu(name, flags) if on_cpu else self._train_on_cards(flags, processes)
+                found = self._train_on_cards(flags, processes, script)
         finally:
             for variable in environment or {}:
                 os.environ.pop(variable)
@@ -118,26 +121,26 @@ class Bench:
             ends += [f"rank {log.suffix[1:]}: {lines[-1][:200]}"] if lines else []
         return "; ".join(faults or ends) or "nothing was logged"
 
-    def _train_in_forks(self, name: str, flags: Flags, processes: int) -> int:
+    def _train_in_forks(self, name: str, flags: Flags, processes: int, script: str) -> int:
         from launch.processes.fork import run_ranks
         from launch.rehearsal.rehearse import train_rank
 
-        train = partial(train_rank, PRETRAIN.stem, flag_words(flags), processes)
+        train = partial(train_rank, script, flag_words(flags), processes)
         return run_ranks(processes, train, self.directory / name / "log").exit_code
 
-    def _train_on_cards(self, flags: Flags, processes: int) -> int:
+    def _train_on_cards(self, flags: Flags, processes: int, script: str) -> int:
         from launch.processes.supervise import supervise
 
         devices = visible_devices()[:processes]
         log_dir = os.path.join(flags["output_dir"][0], "log")
-        command = LaunchCommand(PRETRAIN, flags, log_dir, tuple(devices), processes)
+        command = LaunchCommand(PRETRAIN.with_stem(script), flags, log_dir, tuple(devices), processes)
         return supervise(command.words(), log_dir, processes)
 
-    def _train_on_cpu(self, name: str, flags: Flags) -> int:
+    def _train_on_cpu(self, name: str, flags: Flags, script: str) -> int:
         """One process that sees no card, so that Paddle's GPU build runs on the CPU."""
         log = log_path(self.directory / name / "log", 0)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, str(PRETRAIN), *flag_words(flags)]
+        command = [sys.executable, str(PRETRAIN.with_stem(script)), *flag_words(flags)]
         print(shlex.join(command), flush=True)
         with open(log, "wb") as file:
             environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from data_tools.formats.atomic import written_aside
@@ -83,10 +83,6 @@ def read_results(path: Path) -> tuple[dict, dict[str, Result]]:
         rows = tuple(Row(**row) for row in result.pop("rows"))
         results[result["name"]] = Result(rows=rows, **result)
     return content["of"], results
-
-
-def write_results(path: Path, of: dict, results: Iterable[Result]) -> None:
-    write_json(path, {"of": of, "results": [asdict(result) for result in results]})
 
 
 def _finite(value):

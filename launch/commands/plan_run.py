@@ -1,7 +1,7 @@
 """Plan the memory and time of a run before it is started: in under a second, without Paddle and without a card.
 
     make plan-pretrain-llama7b ARGS="--recompute 0" [GPU_MEMORY_GB=40] \\
-        [FORMAT=json] [MTBF_HOURS=20000]
+        [FORMAT=json] [MTBF_HOURS=20000] [CALIBRATION=certify.json]
     python launch/commands/plan_run.py --gpus 8 --gpu_memory_gb 80 \\
         launch/run_pretrain.py --model_name_or_path llama-7b ...
     python launch/commands/plan_run.py --gpus 2 --gpu_memory_gb 24 \\
@@ -25,6 +25,7 @@ from launch.config.recipe_file import SCRIPTS
 from launch.config.run_config import Nodes, RunConfig
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.plan.calibration import calibrated
 from launch.plan.goodput import MTBF_HOURS
 from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
 from launch.plan.interconnect import NETWORK_HELP
@@ -44,6 +45,9 @@ def main(argv: list[str]) -> None:
     if faults:
         raise UserError("\n".join(f"{fault.subject}: {fault.found}; {fault.fix}" for fault in faults))
     card = None if run.on_cpu else _card(args)
+    if card and args.calibration:
+        card, line = calibrated(card, args.calibration)
+        print(localized(line), file=sys.stderr)
     print(report(Job.from_run(run, card), card, args.format, mtbf_hours=args.mtbf_hours))
     if args.format == TEXT:
         for line in lines_below_a_plan(run, card):
@@ -68,6 +72,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         default=MTBF_HOURS,
         help="mean hours between two failures of a card; default %(default)s",
     )
+    parser.add_argument("--calibration", metavar="FILE", help="certify.json of make certify on such a card")
     parser.add_argument("--format", choices=FORMATS, default=TEXT, help="form of the plan; default %(default)s")
     parser.add_argument("what", help="a shared module, or a model: name, directory, config.json")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the shared module")

@@ -1,4 +1,4 @@
-"""Checks that end in every way, for the tests of the runner."""
+"""Checks that end in every way, for the tests of the plugin: test_certificate.py runs them."""
 
 import math
 import os
@@ -9,49 +9,62 @@ import time
 from pathlib import Path
 
 import psutil
+import pytest
 
 from launch.certify.bench import ROOT, CheckFailed, Step, tiny_pretraining
-from launch.certify.full_size import measure_recipe
-from launch.certify.tiny_model import compare_steps
+from tests.card.full_size import test_recipe as measure_recipe
+from tests.card.tiny_model import compare_steps
 
 
-def passes(bench):
+def card(limit: float = 60):
+    return pytest.mark.card(seconds=1, pretended=1, limit=limit, expected="all well", at_fault="it is at fault")
+
+
+@card()
+def test_passes(bench):
     bench.row("sum", "4", "4", 2 + 2 == 4, value=4)
 
 
-def fails(bench):
+@card()
+def test_fails(bench):
     bench.row("sum", "5", "4", 2 + 2 == 5)
     bench.row("difference", "0", "0", True)
 
 
-def cannot_be_shown(bench):
+@card()
+def test_cannot_be_shown(bench):
     bench.needs_cards(3)
 
 
-def crashes(bench):
+@card()
+def test_crashes(bench):
     bench.row("before", "this", "this", True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def hangs(bench):
+@card(limit=10)
+def test_hangs(bench):
     bench.row("before", "this", "this", True)
     time.sleep(600)
 
 
-def leaves_a_process(bench):
+@card()
+def test_leaves_a_process(bench):
     """In a session of its own, as a launcher; it ends 1 s later, or in an hour where there is a file `stays`."""
     seconds = 3600 if (bench.directory.parent / "stays").exists() else 1
     process = subprocess.Popen(["sleep", str(seconds)], start_new_session=True)
     (bench.directory.parent / "pid").write_text(str(process.pid))
-    crashes(bench)
+    test_crashes(bench)
 
 
-def is_alone(bench):
+@card()
+def test_is_alone(bench):
     left = psutil.pid_exists(int((bench.directory.parent / "pid").read_text()))
     bench.row("process of the check before", "gone", "there" if left else "gone", not left)
 
 
-def names_paths(bench):
+@card()
+def test_names_paths(bench):
     """In a row, and in the end of a run's log, long enough to be cut."""
     log = bench.directory / "run" / "log" / "workerlog.0"
     log.parent.mkdir(parents=True)
@@ -60,46 +73,54 @@ def names_paths(bench):
     raise CheckFailed(f"{bench.directory} {bench.log_end('run')}")
 
 
-def raises(bench):
+@card()
+def test_raises(bench):
     raise ValueError("no kernel image for this card")
 
 
-def needs_a_run(bench):
+@card()
+def test_needs_a_run(bench):
     raise CheckFailed("stage2 ended with exit code 137: killed")
 
 
-def is_interrupted(bench):
-    os.kill(os.getppid(), signal.SIGINT)
-    time.sleep(600)
-
-
-def loses_its_numbers(bench):
+@card()
+def test_loses_its_numbers(bench):
     """A run whose second step is no number, after one that is right."""
     right = [Step(6.9, 0.8), Step(6.8, 0.7)]
     for what, wrong in (("loss", Step(math.nan, 0.7)), ("norm", Step(6.8, math.nan)), ("none", Step(6.8, 0.7))):
         compare_steps(bench, what, "one card", right, [right[0], wrong], 1e-4)
 
 
-def counts(bench):
+@card()
+def test_counts(bench):
     """Notes beside its folder how often it has run."""
     with open(bench.directory.parent / "runs", "a") as file:
         file.write("x")
-    passes(bench)
+    test_passes(bench)
 
 
-def trains_on_a_card(bench):
+@card()
+def test_is_interrupted(bench):
+    os.kill(os.getppid(), signal.SIGINT)
+    time.sleep(600)
+
+
+@card()
+def test_trains_on_a_card(bench):
     """Paddle is a stand-in there, which cannot be imported."""
     bench.train("two-cards", tiny_pretraining(bench.materials, 1), 2)
 
 
-def measures_a_recipe(bench):
+@card()
+def test_measures_a_recipe(bench):
     """On the cards of a stand-in for NVML."""
     sys.path.insert(0, os.environ["PYTHONPATH"])
     sys.modules.pop("pynvml", None)
     measure_recipe(bench, "lora-1gpu")
 
 
-def measures_one_that_does_not_fit(bench):
+@card()
+def test_measures_one_that_does_not_fit(bench):
     sys.path.insert(0, os.environ["PYTHONPATH"])
     sys.modules.pop("pynvml", None)
     measure_recipe(bench, "finetune-llama7b")

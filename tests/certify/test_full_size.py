@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from benchmarks import published
-from launch.certify.full_size import MEASURED, _accumulation, prepare, published_line, read_recipe, recipes_for_cards
 from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, card_of_memory
 from launch.plan.job import Job
+from tests.card.full_size import MEASURED, _accumulation, prepare, published_line, read_recipe, recipes_for_cards
 from tests.recipes.machine import Machine
 from tests.recipes.rehearsing import recipes_by_target
 

@@ -4,13 +4,13 @@ import json
 
 import pytest
 
-from launch.certify.measured import first_loss_of, flags_of, run_report, stage_of_rank
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
 from launch.plan.time_plan import plan_time
+from tests.card.measured import first_loss_of, flags_of, run_report, stage_of_rank
 
 CARD = CARDS["A100-80G"]
 SCRIPT = "launch/run_pretrain.py"

@@ -1,9 +1,12 @@
 """Checks of one card's arithmetic: environment, RMSNorm, attention, norms, quantized products. No Paddle at import."""
 
+import os
 import subprocess
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from custom_ops.fused_rms_norm.nvcc import Nvcc, find_nvcc
 from launch.certify.bench import (
@@ -19,6 +22,7 @@ from launch.certify.bench import (
     start_paddle,
 )
 from launch.devices.cards import visible_devices
+from launch.devices.switches import CARD_FLAGS
 from launch.families.family import Family
 from launch.families.named_configs import load_config
 from launch.families.parameters import ALIBI_COLUMNS
@@ -31,7 +35,16 @@ SHOWN_EVERYWHERE = ("Python", "packages")
 # ---- environment
 
 
-def environment(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=20,
+    pretended=2,
+    limit=120,
+    quick=True,
+    expected="the pinned packages, a driver that runs this Paddle, free cards without memory errors, right matrix "
+    "products",
+    at_fault="nothing below can be trusted before this is mended: the fix stands in each row",
+)
+def test_environment(bench: Bench) -> None:
     """The checks of make doctor and of a recipe's start; then matrix products in each dtype, their errors and rates."""
     from launch.environment.doctor_checks import (
         check_clashes,
@@ -103,13 +116,75 @@ def _rate(bench: Bench, what: str, unit: str, measured: float, peak_of: Callable
     )
 
 
+# ---- views
+
+
+@pytest.mark.card(
+    seconds=10,
+    pretended=2,
+    limit=120,
+    quick=True,
+    expected="operators on slices and transposes give what NumPy gives, and their gradients are no views of each other",
+    at_fault="no recipe can be trusted on this card: set FLAGS_use_stride_compute_kernel=0 and report it",
+)
+def test_views(bench: Bench) -> None:
+    """Element-wise operators, sums and products of parts of tensors, which Paddle's strided kernels read in place."""
+    for name, value in CARD_FLAGS.items():
+        bench.row(name, value, os.environ.get(name, value), os.environ.get(name, value) == value, True)
+    start_paddle(bench)
+    import numpy as np
+    import paddle
+
+    draw = np.random.default_rng(0).standard_normal((6, 10, 14)).astype("float32")
+    views = {
+        "a slice": lambda x: x[1:5, ::3, 2:9],
+        "a transpose": lambda x: x.transpose([2, 0, 1]),
+        "a slice of a transpose": lambda x: x.transpose([1, 2, 0])[3:, 1::2],
+    }
+    operators = {
+        "!=": lambda x, y: x != y,
+        "unary minus": lambda x, y: -x,
+        "*": lambda x, y: x * y,
+        "sum over the first axis": lambda x, y: x.sum(0),
+        "sum": lambda x, y: x.sum(),
+        "matrix product": lambda x, y: x @ y.swapaxes(-1, -2),
+    }
+    for what, view in views.items():
+        for name, operator in operators.items():
+            for dtype in ("float32", *(() if bench.pretend else half_dtypes(bench))):
+                tensor = paddle.to_tensor(draw).astype(dtype)
+                array = tensor.astype("float32").numpy()
+                found = operator(view(tensor), view(tensor * 2)).astype("float32").numpy()
+                right = operator(view(array), view(array * 2)).astype("float32")
+                error = float(np.abs(found - right).max() / np.abs(right).max()) if right.any() else float(found.any())
+                allowed = {"float32": 2.0**-10, "float16": 2.0**-9, "bfloat16": 2.0**-6}[dtype]
+                good = error <= allowed
+                bench.row(f"{name} of {what} in {dtype}", "as in NumPy", f"off by {error:.1e}", good)
+    left, right = (paddle.to_tensor(draw, stop_gradient=False) for _ in range(2))
+    (left.transpose([1, 0, 2]) + right.transpose([1, 0, 2])).sum().backward()
+    assert left.grad is not None and right.grad is not None
+    with paddle.no_grad():
+        left.grad.add_(paddle.ones_like(left.grad))
+    alone = float((right.grad - 1).abs().max()) == 0
+    bench.row("gradients of a sum", "apart in memory", "apart" if alone else "one changes with the other", alone)
+
+
 # ---- fused RMSNorm
 
 SOURCE = ROOT / "custom_ops" / "fused_rms_norm"
 HIDDEN, SPEED_ROWS = 4096, 8192  # of LLaMA-7B; a micro batch of 4 x 2048 tokens
 
 
-def rms_norm(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=90,
+    pretended=2,
+    limit=400,
+    quick=True,
+    expected="the CUDA kernels pass their own check; each operator gives in each dtype what float64 gives",
+    at_fault="recipes with --use_fused_rms_norm auto find it at their start and take the next operator, slower and "
+    "with more memory; --use_fused_rms_norm required is refused",
+)
+def test_rms_norm(bench: Bench) -> None:
     """Each operator that --use_fused_rms_norm auto tries, in each dtype."""
     _own_check(bench, find_nvcc())
     start_paddle(bench)
@@ -203,7 +278,16 @@ WITH_ALIBI = "baichuan-rehearsal"
 PREFIX = 64  # tokens, as the recipe has them
 
 
-def flash_attention(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=40,
+    pretended=3,
+    limit=300,
+    quick=True,
+    expected="as exact attention for each mask, head size and dtype that the table of docs/flash-attention.md allows",
+    at_fault="recipes with --use_flash_attention auto find it at their start and use exact attention, slower and "
+    "with more memory; --use_flash_attention required is refused",
+)
+def test_flash_attention(bench: Bench) -> None:
     """Each case that the table allows is compared with exact attention, forward and backward."""
     start_paddle(bench)
     if not bench.pretend:
@@ -220,7 +304,14 @@ def flash_attention(bench: Bench) -> None:
             _attention(bench, family_of_config(load_config(WITH_ALIBI)), dtype, (5, 5, 128), mask, 0)
 
 
-def prefix_attention(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=50,
+    pretended=7,
+    limit=300,
+    expected="as exact attention where keys are more than queries, of even and odd number, padded and not",
+    at_fault="prefix-llama7b finds it at its start and uses exact attention, slower and with more memory",
+)
+def test_prefix_attention(bench: Bench) -> None:
     """More keys than queries, of even and odd number, padded and not, as each family that has both calls it."""
     start_paddle(bench)
     for family in FAMILIES.values():
@@ -270,7 +361,17 @@ def _in_float32(attend: Callable) -> Callable:
 ROPE_HEADS = [(8, 8, 64), (8, 8, 128), (8, 2, 128), (3, 1, 96), (4, 4, 256)]
 
 
-def fused_kernels(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=15,
+    pretended=2,
+    limit=200,
+    quick=True,
+    expected="as the plain formulas, forward and backward, in each dtype",
+    at_fault="SwiGLU: every LLaMA and Qwen2 trains wrong in the row's dtype; rotary embedding: recipes find it at "
+    "their start and take separate operators, slower and with more memory; --use_fused_rope required is "
+    "refused",
+)
+def test_fused_kernels(bench: Bench) -> None:
     """As the start of a run tries them, in each dtype; SwiGLU, which LLaMA and Qwen2 always use, only here."""
     start_paddle(bench)
     from launch.training.kernel_checks import Heads
@@ -293,7 +394,15 @@ def fused_kernels(bench: Bench) -> None:
 SMALL = 1e-4  # its square, 1e-8, is 0 in float16, whose smallest value is 6e-8
 
 
-def gradient_norms(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=20,
+    pretended=2,
+    limit=200,
+    expected="the norm in float32, and gradients clipped by it",
+    at_fault="--max_grad_norm does not clip as it should in half precision, in all recipes: do not train in the "
+    "row's dtype before this is mended",
+)
+def test_gradient_norms(bench: Bench) -> None:
     """The global norm of many small gradients, and the gradients after clipping by it."""
     start_paddle(bench)
     import paddle
@@ -325,7 +434,15 @@ PRODUCT_TOLERANCE = {"llm.int8": 0.02}
 HALF_PRODUCT_TOLERANCE = 0.01
 
 
-def quantized(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=60,
+    pretended=4,
+    limit=400,
+    expected="products with what the codes stand for, of 1, 4 and 512 rows",
+    at_fault="qlora-llama7b and qlora-baichuan13b (nf4), lora-chatglm6b-int8 (llm.int8), and every "
+    "--weight_quantize_algo of the row, compute something else than their weights",
+)
+def test_quantized(bench: Bench) -> None:
     """Products with quantized weights, by Paddle's kernels or the reference path, and their time."""
     start_paddle(bench)
     for dtype in ("float32",) if bench.pretend else half_dtypes(bench):

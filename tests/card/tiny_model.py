@@ -19,8 +19,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from launch.certify.bench import FULL_FLOAT32, ROOT, Bench, CheckFailed, Step, as_flags, steps, tiny_pretraining
+from launch.certify.bench import (
+    FULL_FLOAT32,
+    MATERIALS,
+    PRETRAIN,
+    ROOT,
+    Bench,
+    CheckFailed,
+    Step,
+    as_flags,
+    make_materials,
+    steps,
+    tiny_pretraining,
+)
 from launch.config.flag_values import Flags
 from launch.devices.cards import list_cards
 from launch.devices.precision import bf16_obstacle
@@ -34,7 +47,14 @@ TOLERANCE = 1e-4
 HALF_TOLERANCE = 2e-2
 
 
-def card_against_cpu(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=97,
+    pretended=12,
+    limit=400,
+    expected="the same losses: float32 within 1e-4, half precision within 2e-2",
+    at_fault="no recipe can be trusted on this card in the dtype of the row",
+)
+def test_card_against_cpu(bench: Bench) -> None:
     """float32 on the CPU is right; the card in float32 and in each half precision is compared with it. Moments in 16
     bits are rounded by the same random numbers on both."""
     flags = tiny_pretraining(bench.materials, STEPS)
@@ -77,35 +97,113 @@ def compare_steps(
     bench.row(what, f"losses and |g| of {other}, {allowed}", text, bool(ok), losses=losses, losses_expected=right)
 
 
+# ---- what else is trained
+
+
+# Of fine-tuning, in place of tiny_pretraining's; an empty flag is left out.
+DIALOGUES = {"src_length": "32", "max_length": "64", "input_dir": "", "max_seq_length": ""}
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What is trained on a card and compared with a CPU or, in half precision, with the same without its switch.
+
+    without: flags of the run in half precision that it is compared with, on the card; None: the CPU is, in float32.
+    """
+
+    name: str
+    script: str
+    flags: dict[str, str]
+    without: dict[str, str] | None = None
+    cards: int = 1
+    model: str = MATERIALS
+
+
+CHUNKS = {"loss_chunk_tokens": "16"}
+PACKED = DIALOGUES | {"dataset_name_or_path": "pairs", "zero_padding": "1"}
+PREFERENCES = DIALOGUES | {"dataset_name_or_path": "preferences", "lora": "1"}
+FLASH, EXACT = {"use_flash_attention": "auto"}, {"use_flash_attention": "off"}
+QWEN3, CHATGLM2 = "qwen3-rehearsal", "chatglm2-rehearsal"
+TRAINED = (
+    Trained("loss in chunks", "run_pretrain", CHUNKS),
+    Trained("loss in chunks, half precision", "run_pretrain", CHUNKS, {"loss_chunk_tokens": "off"}),
+    Trained("LoRA by DPO", "run_dpo", PREFERENCES),
+    Trained("packed rows", "finetune_generation", PACKED),
+    Trained("packed rows by FlashMask", "finetune_generation", PACKED | FLASH, EXACT),
+    Trained("Qwen3", "run_pretrain", {"use_fused_rms_norm": "auto"}, model=QWEN3),
+    Trained("ChatGLM2 in a pipeline", "run_pretrain", {"pipeline_parallel_degree": "2"}, cards=2, model=CHATGLM2),
+)
+
+
+@pytest.mark.card(
+    seconds=240,
+    pretended=60,
+    limit=900,
+    several=30,
+    expected="the same losses as on the CPU within 1e-4, in half precision as without the switch within 2e-2",
+    at_fault="runs of the row's method, switch or model train something else on this card",
+)
+def test_methods(bench: Bench) -> None:
+    """Loss in chunks, packed rows, DPO, Qwen3, and ChatGLM2 in a pipeline."""
+    for case in TRAINED:
+        dtypes = _half_precisions(bench) if case.without else {"float32": {}}
+        if case.cards > bench.cards or not dtypes:
+            bench.row(case.name, f"{case.cards} of the cards that it needs", f"{bench.cards} here", None)
+            continue
+        materials = make_materials(case.model)
+        flags = tiny_pretraining(materials, STEPS) | as_flags(case.flags)
+        if "dataset_name_or_path" in flags:
+            flags |= as_flags({"dataset_name_or_path": materials / case.flags["dataset_name_or_path"]})
+        flags = {name: value for name, value in flags.items() if value != [""]}
+        other = {name: value for name, value in flags.items() if name != "pipeline_parallel_degree"}
+        other |= as_flags(case.without or {})
+        for dtype, half in dtypes.items():
+            name, on_cpu = f"{case.name} in {dtype}", not case.without
+            aside = re.sub(r"\W+", "-", f"{name}-other")
+            expected = steps(bench.train(aside, other | half, on_cpu=on_cpu, script=case.script))
+            run = (name, flags | half, case.cards, "the CPU" if on_cpu else "a run without")
+            exact = (TOLERANCE, FULL_FLOAT32) if on_cpu else (HALF_TOLERANCE, None)
+            _run_and_compare(bench, *run, expected, *exact, script=case.script)
+
+
 # ---- several cards
 
 
 @dataclass(frozen=True)
 class TrainingLayout:
-    """How the tiny model's training is divided over cards, with 4 samples a step."""
+    """How the tiny model's training is divided over cards, with 4 samples a step. half: in half precision, too."""
 
     name: str
     cards: int
     accumulation: int
     flags: dict[str, str]
+    half: bool = False
 
 
 TENSOR, PIPELINE = {"tensor_parallel_degree": "2"}, {"pipeline_parallel_degree": "2"}
 LAYOUTS = (
     TrainingLayout("data parallel 2", 2, 2, {}),
     TrainingLayout("tensor parallel 2", 2, 4, TENSOR),
-    TrainingLayout("tensor parallel 2, sequence parallel", 2, 4, TENSOR | {"sequence_parallel": "1"}),
-    TrainingLayout("pipeline parallel 2", 2, 4, PIPELINE),
+    TrainingLayout("tensor parallel 2, sequence parallel", 2, 4, TENSOR | {"sequence_parallel": "1"}, True),
+    TrainingLayout("pipeline parallel 2", 2, 4, PIPELINE, True),
     TrainingLayout("sharding stage 1", 2, 2, {"sharding": "stage1"}),
     TrainingLayout("sharding stage 2", 2, 2, {"sharding": "stage2"}),
-    TrainingLayout("sharding stage 3", 2, 2, {"sharding": "stage3"}),
+    TrainingLayout("sharding stage 3", 2, 2, {"sharding": "stage3"}, True),
     TrainingLayout("tensor parallel 2 x pipeline parallel 2", 4, 4, TENSOR | PIPELINE),
     TrainingLayout("tensor parallel 2 x sharding stage 2 x 2", 4, 2, TENSOR | {"sharding": "stage2"}),
     TrainingLayout("all of them: 2 x 2 x sharding stage 1 x 2", 8, 2, TENSOR | PIPELINE | {"sharding": "stage1"}),
 )
 
 
-def layouts(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=240,
+    pretended=30,
+    limit=1500,
+    cards=2,
+    expected="each layout gives the losses of one card, float32 within 1e-4, half precision within 2e-2",
+    at_fault="recipes with the layout of the row train something else than one card would",
+)
+def test_layouts(bench: Bench) -> None:
     """Every layout gives the losses of one card: what the cards exchange over NCCL is right."""
     if not bench.needs_cards(2):
         return
@@ -119,9 +217,23 @@ def layouts(bench: Bench) -> None:
         _run_and_compare(
             bench, layout.name, flags | as_flags(changes), layout.cards, "one card", one_card, TOLERANCE, FULL_FLOAT32
         )
+    for dtype, half in _half_precisions(bench).items():
+        one_card = steps(bench.train(f"one-card-{dtype}", flags | half))
+        for layout in (layout for layout in LAYOUTS if layout.half):
+            changes = as_flags({"gradient_accumulation_steps": str(layout.accumulation)} | layout.flags)
+            what = f"{layout.name}, {dtype}"
+            _run_and_compare(bench, what, flags | half | changes, 2, "one card", one_card, HALF_TOLERANCE)
 
 
-def offload(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=60,
+    pretended=25,
+    limit=900,
+    several=100,
+    expected="the losses of a run without offload, to the bit",
+    at_fault="pretrain-baichuan13b-lora, finetune-chatglm2-6b-2gpu and all runs with the words of the row",
+)
+def test_offload(bench: Bench) -> None:
     """States, gradients, parameters and activations in host memory are the same numbers as on the card."""
     flags = tiny_pretraining(bench.materials, STEPS, deterministic="1")
     in_memory = steps(bench.train("none", flags))
@@ -148,11 +260,12 @@ def _run_and_compare(
     expected: list[Step],
     tolerance: float,
     environment: dict[str, str] | None = None,
+    script: str = PRETRAIN.stem,
 ) -> None:
     """A run that fails is a ✗ of its row; the other rows are still tried."""
     name = re.sub(r"\W+", "-", what).strip("-")
     try:
-        found = steps(bench.train(name, flags, cards, environment=environment))
+        found = steps(bench.train(name, flags, cards, environment=environment, script=script))
         compare_steps(bench, what, other, expected, found, tolerance)
     except CheckFailed as error:
         bench.row(what, f"losses and |g| of {other}", str(error), False)
@@ -163,7 +276,15 @@ def _run_and_compare(
 KILLED_AT, SAVE_STEPS, RESUME_STEPS = 6, 3, 8
 
 
-def resume(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=75,
+    pretended=15,
+    limit=900,
+    several=75,
+    expected="losses and weights of a run that was not killed, to the bit, with --deterministic 1",
+    at_fault="a run of any recipe that is killed may not go on as it would have; checkpoints themselves are whole",
+)
+def test_resume(bench: Bench) -> None:
     """Killed within a save and started again, a run ends with the losses and the weights of one that was not."""
     _resume(bench, "one card", 1, {})
     if bench.cards >= 2:
@@ -201,10 +322,20 @@ SECONDS_TO_START = 150.0
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/v1")
 
 
-def serving(bench: Bench) -> None:
+@pytest.mark.card(
+    seconds=60,
+    pretended=25,
+    limit=400,
+    several=30,
+    quick=True,
+    expected="the answers that the CPU gives, to requests alone and together, of one card and of two, and an orderly "
+    "end; in half precision the same log-probabilities alone and together",
+    at_fault="make serve and make predict answer something else on this card than the model says",
+)
+def test_serving(bench: Bench) -> None:
     """Greedy answers in float32; then all prompts at once, which are answered in one batch; then by two cards."""
     with _server(bench, "card", bench.pretend) as port:
-        alone = [_ask(port, prompt) for prompt in PROMPTS]
+        alone = [_ask(port, prompt)["text"] for prompt in PROMPTS]
         together = _ask_together(port)
     _compare_answers(bench, "asked together", "as asked alone", alone, together)
     if bench.cards >= 2:
@@ -213,14 +344,35 @@ def serving(bench: Bench) -> None:
     if bench.pretend:
         bench.row("asked alone", "as on the CPU", "it is the CPU", None)
         return
+    for dtype in _half_precisions(bench):
+        _serve_in(bench, dtype)
     with _server(bench, "cpu", True) as port:
-        right = [_ask(port, prompt) for prompt in PROMPTS]
+        right = [_ask(port, prompt)["text"] for prompt in PROMPTS]
     _compare_answers(bench, "asked alone", "as on the CPU", right, alone)
+
+
+def _serve_in(bench: Bench, dtype: str) -> None:
+    """Log-probabilities of a batch beside those of each prompt alone: half precision rounds them apart."""
+    with _server(bench, dtype, False, dtype=dtype) as port:
+        alone = [_likelihoods(port, prompt) for prompt in PROMPTS]
+        with ThreadPoolExecutor(len(PROMPTS)) as pool:
+            together = list(pool.map(lambda prompt: _likelihoods(port, prompt), PROMPTS))
+    pairs = zip(alone, together, strict=True)
+    apart = max(float(np.abs(np.subtract(one, other)).max()) for one, other in pairs)
+    allowed = 10 * HALF_TOLERANCE
+    found = f"{apart:.1e} apart at most"
+    bench.row(f"log-probabilities in {dtype}", f"{allowed:.0e} apart, alone and together", found, apart <= allowed)
+
+
+def _likelihoods(port: int, prompt: str) -> list[float]:
+    """Of the tokens of a prompt, but the first."""
+    choice = _ask(port, prompt, max_tokens=1, logprobs=1, echo=True)
+    return choice["logprobs"]["token_logprobs"][1:-1]
 
 
 def _ask_together(port: int) -> list[str]:
     with ThreadPoolExecutor(len(PROMPTS)) as pool:
-        return list(pool.map(lambda prompt: _ask(port, prompt), PROMPTS))
+        return list(pool.map(lambda prompt: _ask(port, prompt)["text"], PROMPTS))
 
 
 def _compare_answers(bench: Bench, what: str, expected: str, right: list[str], found: list[str]) -> None:
@@ -232,12 +384,12 @@ def _compare_answers(bench: Bench, what: str, expected: str, right: list[str], f
 
 
 @contextmanager
-def _server(bench: Bench, name: str, on_cpu: bool, cards: int = 1) -> Iterator[int]:
+def _server(bench: Bench, name: str, on_cpu: bool, cards: int = 1, dtype: str = "float32") -> Iterator[int]:
     """The port of a server with the tiny model. At the end it gets SIGTERM, and must stop."""
     log = bench.directory / f"{name}.log"
     device = "cpu" if on_cpu else "gpu"
     command = [sys.executable, str(ROOT / "launch" / "commands" / "serve.py"), "--port", "0", "--grpc_port", "0"]
-    command += ["--model_name_or_path", str(bench.materials / "model"), "--device", device, "--dtype", "float32"]
+    command += ["--model_name_or_path", str(bench.materials / "model"), "--device", device, "--dtype", dtype]
     command += ["--tensor_parallel_degree", str(cards)]
     environment = os.environ | FULL_FLOAT32 | ({"CUDA_VISIBLE_DEVICES": ""} if on_cpu else {})
     with open(log, "wb") as file:
@@ -268,10 +420,10 @@ def _port(process: subprocess.Popen, log: Path) -> int:
     raise CheckFailed(f"the server did not answer: {last_lines(log, 3)}")
 
 
-def _ask(port: int, prompt: str) -> str:
-    body = {"model": "model", "prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
+def _ask(port: int, prompt: str, **changes: object) -> dict:
+    body = {"model": "model", "prompt": prompt, "max_tokens": TOKENS, "temperature": 0} | changes
     request = urllib.request.Request(
         f"http://127.0.0.1:{port}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=60) as reply:
-        return json.loads(reply.read())["choices"][0]["text"]
+        return json.loads(reply.read())["choices"][0]

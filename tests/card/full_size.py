@@ -17,10 +17,10 @@ from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch.certify.bench import ROOT, Bench, CheckFailed, as_flags, make_materials, tiny_pretraining
-from launch.certify.measured import run_report
 from launch.config.flag_values import Flags, flag_words
 from launch.config.recipe_file import Recipe, load_recipes
 from launch.devices.cards import list_cards, visible_devices
@@ -33,6 +33,7 @@ from launch.plan.memory_model import plan_memory
 from launch.plan.plan_report import duration_of
 from launch.plan.time_plan import plan_time
 from launch.processes.orphans import signal_at_parents_end
+from tests.card.measured import run_report
 
 PRETRAIN = "launch/run_pretrain.py"
 PREFERENCES = ("launch/run_dpo.py", "launch/run_reward.py")
@@ -64,7 +65,112 @@ def recipes_for_cards() -> dict[str, int]:
     return dict(sorted(cards.items(), key=lambda item: (item[1], item[0])))
 
 
-def measure_recipe(bench: Bench, target: str) -> None:
+@pytest.mark.card(
+    seconds=120,
+    pretended=5,
+    limit=600,
+    expected=f"memory within {MEMORY_TOLERANCE:.0%} of the plan, a step within {TIME_TOLERANCE:.0%}",
+    at_fault="plans for this card are wrong near its limit: what `make X` lets start may run out of memory, or be "
+    "slower",
+)
+def test_largest(bench: Bench) -> None:
+    """Full pretraining of LLaMA-7B's layers, as many as fit on one card: the plan close to the card's limit."""
+    card, memory = (None, GIB) if bench.pretend else card_here()
+    base = load_config("llama-rehearsal" if bench.pretend else "llama-7b")
+    flags = tiny_pretraining(bench.materials, STEPS, **_one_card_flags(bench))
+    count, planned = layers_that_fit(base, flags, card, memory)
+    if not count:
+        bench.row("layers", "one or more fit", f"{planned / GIB:.1f} GiB are planned for one layer", None)
+        return
+    _measure_layers(bench, "LLaMA-7B", base, count, flags, 1)
+
+
+FEW_LAYERS = 4
+
+
+@pytest.mark.card(
+    seconds=60,
+    pretended=5,
+    limit=300,
+    quick=True,
+    expected=f"memory within {MEMORY_TOLERANCE:.0%} of the plan, a step within {TIME_TOLERANCE:.0%}",
+    at_fault="plans of LoRA for this card are wrong: give the JSON file to `make plan-X CALIBRATION=FILE`",
+)
+def test_lora_step(bench: Bench) -> None:
+    """LoRA on a few layers of the shape of LLaMA-3-8B."""
+    _few_layers(bench, 1, lora="1", lora_rank="16")
+
+
+@pytest.mark.card(
+    seconds=60,
+    pretended=8,
+    limit=400,
+    quick=True,
+    several=40,
+    expected=f"memory within {MEMORY_TOLERANCE:.0%} of the plan, a step within {TIME_TOLERANCE:.0%}",
+    at_fault="plans of training all parameters are wrong for this card: give the JSON file to `make plan-X "
+    "CALIBRATION=FILE`",
+)
+def test_full_step(bench: Bench) -> None:
+    """All parameters of a few layers of the shape of LLaMA-3-8B, on two cards by sharding stage 1."""
+    cards = min(bench.cards, 2)
+    _few_layers(bench, cards, **({"sharding": "stage1"} if cards > 1 else {}))
+
+
+def _few_layers(bench: Bench, cards: int, **changes: str) -> None:
+    base = load_config("llama-rehearsal" if bench.pretend else "llama-3-8b")
+    flags = tiny_pretraining(bench.materials, STEPS, **_one_card_flags(bench) | changes)
+    card, memory = (None, GIB) if bench.pretend else card_here()
+    count, planned = layers_that_fit(base, flags, card, memory, FEW_LAYERS)
+    if not count:
+        bench.row("layers", "one or more fit", f"{planned / GIB:.1f} GiB are planned for one layer", None)
+        return
+    _measure_layers(bench, "LLaMA-3-8B", base, count, flags, cards)
+
+
+def _measure_layers(bench: Bench, named: str, base: dict, count: int, flags: Flags, cards: int) -> None:
+    model = write_model(bench.directory / "model", base | {"num_hidden_layers": count}, bench.materials)
+    name = f"{count} layers of {'a tiny model' if bench.pretend else named}"
+    flags |= {"model_name_or_path": [str(model)], "input_dir": [str(_tokens(bench.directory / "data", flags, cards))]}
+    card = None if bench.pretend else card_here()[0]
+    report(bench, bench.train("run", flags, cards), name, PRETRAIN, card)
+
+
+def layers_that_fit(base: dict, flags: Flags, card: Card | None, memory: int, most: int = 999) -> tuple[int, int]:
+    """(how many layers fit in 92 % of the memory, at most those of the model; bytes planned for them or for one)."""
+    planned = {}
+    for count in range(1, min(base["num_hidden_layers"], most) + 1):
+        job = Job.from_flags(PRETRAIN, flags | {"model_name_or_path": ["llama-7b"]}, 1, card)
+        job = job.changed(config=base | {"num_hidden_layers": count})
+        planned[count] = plan_memory(job, card).peak_bytes
+    fitting = [count for count, size in planned.items() if size <= 0.92 * memory]
+    return (fitting[-1], planned[fitting[-1]]) if fitting else (0, planned[1])
+
+
+def _one_card_flags(bench: Bench) -> dict[str, str]:
+    if bench.pretend:
+        return MEASURED | {"gradient_accumulation_steps": "1", "per_device_train_batch_size": "8", "device": "cpu"}
+    half = {"bf16": "auto", "fp16_opt_level": "O2", "scale_loss": "1024"}
+    shape = {"max_seq_length": "2048", "recompute": "1", "gradient_accumulation_steps": str(ACCUMULATION)}
+    return MEASURED | half | shape | {"use_flash_attention": "auto", "use_fused_rms_norm": "auto"}
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        pytest.param(name, id=f"recipe-{name}", marks=pytest.mark.card(cards=cards))
+        for name, cards in recipes_for_cards().items()
+    ],
+)
+@pytest.mark.card(
+    seconds=96,
+    pretended=1,
+    limit=900,
+    expected=f"memory of each rank within {MEMORY_TOLERANCE:.0%} of the plan, a step within {TIME_TOLERANCE:.0%}, the "
+    "first loss of random weights",
+    at_fault="this recipe: the row says what differs; of a run that failed, the end of its log is shown",
+)
+def test_recipe(bench: Bench, target: str) -> None:
     """Plan and measure one recipe on as many cards as it states."""
     recipe = read_recipe(target)
     changes = MEASURED | _accumulation(recipe.flags)
@@ -84,40 +190,6 @@ def measure_recipe(bench: Bench, target: str) -> None:
         return
     if output := _run(bench, recipe, changes, card, memory):
         report(bench, output, target, recipe.script, card, shortened)
-
-
-def largest(bench: Bench) -> None:
-    """Full pretraining of LLaMA-7B's layers, as many as fit on one card: the plan close to the card's limit."""
-    card, memory = (None, GIB) if bench.pretend else card_here()
-    base = load_config("llama-rehearsal" if bench.pretend else "llama-7b")
-    flags = tiny_pretraining(bench.materials, STEPS, **_one_card_flags(bench))
-    count, planned = layers_that_fit(base, flags, card, memory)
-    if not count:
-        bench.row("layers", "one or more fit", f"{planned / GIB:.1f} GiB are planned for one layer", None)
-        return
-    model = write_model(bench.directory / "model", base | {"num_hidden_layers": count}, bench.materials)
-    name = f"{count} layers of {'a tiny model' if bench.pretend else 'LLaMA-7B'}"
-    flags |= {"model_name_or_path": [str(model)], "input_dir": [str(_tokens(bench.directory / "data", flags, 1))]}
-    report(bench, bench.train("run", flags), name, PRETRAIN, card)
-
-
-def layers_that_fit(base: dict, flags: Flags, card: Card | None, memory: int) -> tuple[int, int]:
-    """(how many layers fit in 92 % of the memory, at most those of the model; bytes planned for them or for one)."""
-    planned = {}
-    for count in range(1, base["num_hidden_layers"] + 1):
-        job = Job.from_flags(PRETRAIN, flags | {"model_name_or_path": ["llama-7b"]}, 1, card)
-        job = job.changed(config=base | {"num_hidden_layers": count})
-        planned[count] = plan_memory(job, card).peak_bytes
-    fitting = [count for count, size in planned.items() if size <= 0.92 * memory]
-    return (fitting[-1], planned[fitting[-1]]) if fitting else (0, planned[1])
-
-
-def _one_card_flags(bench: Bench) -> dict[str, str]:
-    if bench.pretend:
-        return MEASURED | {"gradient_accumulation_steps": "1", "per_device_train_batch_size": "8", "device": "cpu"}
-    half = {"bf16": "auto", "fp16_opt_level": "O2", "scale_loss": "1024"}
-    shape = {"max_seq_length": "2048", "recompute": "1", "gradient_accumulation_steps": str(ACCUMULATION)}
-    return MEASURED | half | shape | {"use_flash_attention": "auto", "use_fused_rms_norm": "auto"}
 
 
 # ---- the run

@@ -1,0 +1,381 @@
+"""The pytest plugin of `make certify`: each test with the mark `card` in its own process, with a limit, and a report.
+
+    @pytest.mark.card(seconds=20, pretended=2, limit=120, expected="...", at_fault="...")
+    def test_environment(bench): ...
+
+    seconds, pretended: about how long it takes on one card, and pretended; limit: it is ended after so many
+    several: seconds more with several cards; cards: that it needs, without which it ends at once
+    quick: whether QUICK=1 has it
+    expected: in a sentence; at_fault: what a ✗ means, and for which recipes
+
+A test that crashes or hangs is a ✗, and the others go on. After each one a JSON file and a Markdown page are written. A
+further run continues: results that passed or could not be shown are kept. No Paddle here.
+"""
+
+import contextlib
+import importlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+import pytest
+
+from data_tools.formats.atomic import written_aside
+from launch.certify.bench import ROOT, Bench, CheckFailed, without_paths
+from launch.certify.results import FAIL, OPEN, Result, Row, mark_of, read_results, read_rows, write_json
+from launch.devices.cards import driver, list_cards
+from launch.environment.doctor_checks import check_cpu
+from launch.errors import UserError
+from launch.preflight.gpus import describe
+from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
+from launch.processes.logs import last_lines, log_path
+from launch.processes.orphans import ASK_TO_END
+from launch.reporting.markdown import markdown
+from launch.reporting.records import git_revision, package_versions
+
+TESTS = "tests.card"
+MODULES = ("kernels", "tiny_model", "full_size")  # in the order in which their tests run
+# For what a check has left, before the next one gets the cards: Paddle's launcher gives its ranks 30 s after SIGTERM.
+SECONDS_TO_END = 45.0
+SECONDS_AFTER_KILL = 5.0
+POLL_SECONDS = 0.1
+PRETENDED_CARDS = 2  # processes that stand for cards
+
+
+@dataclass(frozen=True)
+class Check:
+    """A test: its name for --only, for the files and for its folder, and the arguments of its mark."""
+
+    name: str
+    expected: str
+    at_fault: str
+    seconds: float
+    pretended: float
+    limit: float
+    several: float = 0.0
+    cards: int = 1
+    quick: bool = False
+
+    def seconds_for(self, pretend: bool, cards: int) -> float:
+        if pretend or cards < self.cards:
+            return self.pretended if pretend else 1.0
+        return self.seconds + (self.several if cards > 1 else 0.0)
+
+    def limit_for(self, pretend: bool) -> float:
+        """Pretended runs share few cores with whatever else the machine does."""
+        return max(120.0, 12 * self.pretended) if pretend else self.limit
+
+
+def checks_of(function: Callable) -> list[Check]:
+    """The checks that a test is: one, or one for each of its parameters, whose marks say more."""
+    marks = getattr(function, "pytestmark", [])
+    common = next((mark.kwargs for mark in marks if mark.name == "card"), None)
+    if common is None:
+        return []
+    for mark in marks:
+        if mark.name == "parametrize":
+            return [Check(str(one.id), **common, **one.marks[0].kwargs) for one in mark.args[1]]
+    return [Check(function.__name__.removeprefix("test_").replace("_", "-"), **common)]
+
+
+def all_checks(modules: Sequence[Any] = ()) -> list[Check]:
+    """In their order. modules: with the tests; those of tests/card if there are none."""
+    modules = modules or [importlib.import_module(f"{TESTS}.{name}") for name in MODULES]
+    functions = [value for module in modules for name, value in vars(module).items() if name.startswith("test_")]
+    return [check for function in functions for check in checks_of(function)]
+
+
+def choose(only: str, checks: Sequence[Check], quick: bool = False) -> list[Check]:
+    """The checks that --only names by name or number; without it those of QUICK=1, or all. Raises UserError for an
+    unknown one."""
+    if not only:
+        return [check for check in checks if check.quick or not quick]
+    known = {check.name: check for check in checks} | {str(n): check for n, check in enumerate(checks, start=1)}
+    words = [word.strip() for word in only.split(",") if word.strip()]
+    unknown = [word for word in words if word not in known]
+    if unknown or not words:
+        names = ", ".join(f"{number} {check.name}" for number, check in enumerate(checks, start=1))
+        raise UserError(f"--only: found {unknown[0] if unknown else only!r}, allowed: {names}.")
+    return [check for check in checks if check in [known[word] for word in words]]
+
+
+def describe_machine(pretend: bool) -> dict:
+    """Machine, versions and mode, in values that JSON keeps unchanged."""
+    found, cards = driver(), list_cards()
+    return {
+        "pretended": pretend,
+        "cards_text": f"a pretended run on {PRETENDED_CARDS} processes" if pretend else describe(cards),
+        "cards": [[card.name, card.memory_bytes, list(card.compute_capability)] for card in cards],
+        "driver": f"{found.version}, CUDA {found.cuda[0]}.{found.cuda[1]}" if found else None,
+        "processor": check_cpu().found,
+        "versions": package_versions(),
+        "git_revision": git_revision(),
+    }
+
+
+@dataclass
+class Report:
+    """The plugin.
+
+    directory: of the report and of a folder for each check. of: machine, versions and mode; results of another one are
+    not kept. cards: their number, or that of the processes used instead. materials: the tiny model and its data.
+    chosen: what is run, without what has passed before if it was not `named`.
+    """
+
+    directory: Path
+    of: dict
+    cards: int
+    materials: Path
+    checks: Sequence[Check]
+    chosen: Sequence[Check]
+    named: bool = False
+    results: dict[str, Result] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def __post_init__(self):
+        self.file, self.page = self.directory / "certify.json", self.directory / "certify.md"
+        self.pretend = self.of["pretended"]
+        of, earlier = read_results(self.file)
+        if of in ({}, self.of):
+            self.results = earlier
+        else:
+            for path in (self.file, self.page):
+                if path.exists():
+                    path.rename(_free_name(path))
+            print("The results here are of another machine, version or mode: kept under another name.", flush=True)
+        self.waiting = [check for check in self.chosen if self.named or _is_open(self.results.get(check.name))]
+        for check in self.waiting:
+            self.results.pop(check.name, None)
+
+    # ---- hooks of pytest
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        waiting = {check.name: check for check in self.waiting}
+        items[:] = [item for item in items if _name(item) in waiting]
+
+    @pytest.fixture
+    def bench(self, request) -> Bench:
+        return Bench(_fresh(self.directory / _name(request.node)), self.materials, self.cards, self.pretend)
+
+    def pytest_pyfunc_call(self, pyfuncitem):
+        [check] = [check for check in self.waiting if check.name == _name(pyfuncitem)]
+        left = self.waiting[self.waiting.index(check) :]
+        seconds = sum(other.seconds_for(self.pretend, self.cards) for other in left)
+        number = f"[{list(self.checks).index(check) + 1}/{len(self.checks)}]"
+        print(f"{number} {check.name}: {check.expected} (all that is left: {duration(seconds)})", flush=True)
+        arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+        result = self._run(check, partial(pyfuncitem.obj, **arguments), arguments["bench"].directory)
+        if self.interrupted:
+            pyfuncitem.session.shouldstop = "interrupted"
+            return True
+        self.results[check.name] = result
+        self.write()
+        print(f"    {result.mark} {result.found} ({result.seconds:.0f} s)", flush=True)
+        if result.mark == FAIL:
+            pytest.fail(result.found, pytrace=False)
+        if result.mark == OPEN:
+            pytest.skip(result.found)
+        return True
+
+    def pytest_sessionfinish(self):
+        self.write()
+
+    # ---- one check
+
+    def _run(self, check: Check, function: Callable, directory: Path) -> Result:
+        """The result of a check in a process of its own. Returns once nothing that it has started is left: a process
+        that has called adopt_orphans sees all of it."""
+        before = dict(os.environ)
+
+        def run_alone(rank: int) -> None:
+            # What run_ranks sets says that this is one rank of a training, which it is not.
+            os.environ.clear()
+            os.environ.update(before)
+            try:
+                function()
+            except (CheckFailed, UserError) as error:
+                print(f"{type(error).__name__}: {error}", flush=True)
+                sys.exit(3)
+
+        others = psutil.Process().children(recursive=True)
+        started, limit = time.monotonic(), check.limit_for(self.pretend)
+        outcome = run_ranks(1, run_alone, directory / "log", time_limit=limit)
+        seconds = time.monotonic() - started
+        _end_the_rest(others)
+        # A signal to this process, such as Ctrl-C, ended the check.
+        self.interrupted = outcome.failed_rank is None and outcome.exit_code in [128 + one for one in ASK_TO_END]
+        failure = _failure(outcome, directory / "log", limit)
+        rows = read_rows(directory / "rows.json")
+        return Result(check.name, mark_of(rows, failure, self.pretend), round(seconds, 1), rows, failure)
+
+    def write(self) -> None:
+        """Both files, each whole."""
+        self.results = {check.name: self.results[check.name] for check in self.checks if check.name in self.results}
+        write_json(self.file, {"of": self.of, "results": [asdict(one) for one in self.results.values()]})
+        with written_aside(self.page) as file:
+            file.write(self.text().encode())
+
+    # ---- the Markdown page to send back
+
+    def text(self) -> str:
+        done = [(n, check, self.results[check.name]) for n, check in enumerate(self.checks, 1) if self._has(check)]
+        faults = [f"- {n} {check.name}: {check.at_fault}." for n, check, result in done if result.mark == FAIL]
+        published = [row.numbers["published"] for row in self._rows_with("published")]
+        parts = [
+            _head(self.of),
+            self._overview(),
+            "## What each ✗ means\n\n" + "\n".join(faults) if faults else "",
+            self._measured(),
+            "## Lines for benchmarks/published.py\n\n```\n" + "\n".join(published) + "\n```" if published else "",
+            *(_details(number, result) for number, _, result in done),
+        ]
+        return "\n\n".join(part for part in parts if part) + "\n"
+
+    def _has(self, check: Check) -> bool:
+        return check.name in self.results
+
+    def _overview(self) -> str:
+        rows = []
+        for number, check in enumerate(self.checks, start=1):
+            result = self.results.get(check.name)
+            why = "not run yet" if check in self.chosen else "left out: not chosen"
+            found = (result.mark, result.found, f"{result.seconds:.0f}") if result else ("", why, "")
+            rows.append([str(number), found[0], check.name, check.expected, found[1], found[2]])
+        return "## Checks\n\n" + _table(["", "", "check", "expected", "found", "seconds"], rows)
+
+    def _measured(self) -> str:
+        """The table of rows that have a plan, and how far plan and card were apart."""
+        numbers = [(row.what, row.numbers) for row in self._rows_with("measured") if row.numbers["measured"]]
+        if not numbers:
+            return ""
+        apart: dict[str, list[float]] = {}
+        for _, one in numbers:
+            apart.setdefault(one["unit"], []).append(one["planned"] / one["measured"] - 1)
+        lines = [f"- {unit}: {median(found):+.1%} (median of {len(found)})" for unit, found in apart.items()]
+        head = ["what", "unit", "planned", "measured", "plan is off by"]
+        rows = [
+            [what, one["unit"], f"{one['planned']:,.2f}", f"{one['measured']:,.2f}",
+             f"{one['planned'] / one['measured'] - 1:+.1%}"]
+            for what, one in numbers
+        ]  # fmt: skip
+        return "## Planned and measured\n\nThe plan is off by\n\n" + "\n".join(lines) + "\n\n" + _table(head, rows)
+
+    def _rows_with(self, number: str) -> list[Row]:
+        return [row for result in self.results.values() for row in result.rows if number in row.numbers]
+
+
+def run(report: Report, files: Sequence[Path] = ()) -> int:
+    """Run the tests of these files, or of tests/card, with the plugin. Returns pytest's exit code."""
+    files = files or [ROOT / TESTS.replace(".", "/") / f"{name}.py" for name in MODULES]
+    switches = ["-s", "-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:xdist", "--noconftest"]
+    rules = ["--rootdir", str(ROOT), "-o", "addopts=", "-o", "timeout=0"]
+    return pytest.main([*switches, *rules, *map(str, files)], plugins=[report])
+
+
+def _name(item) -> str:
+    """Of a test, as checks_of() has it."""
+    spec = getattr(item, "callspec", None)
+    return spec.id if spec else item.originalname.removeprefix("test_").replace("_", "-")
+
+
+def duration(seconds: float) -> str:
+    """about 12 min"""
+    return f"about {seconds:.0f} s" if seconds < 90 else f"about {seconds / 60:.0f} min"
+
+
+def _end_the_rest(others: Sequence[psutil.Process]) -> None:
+    """Wait for all descendants except these, then kill those that are left."""
+    deadline = time.monotonic() + SECONDS_TO_END
+    while (left := _descendants_but(others)) and time.monotonic() < deadline:
+        psutil.wait_procs(left, timeout=POLL_SECONDS)
+    for process in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=SECONDS_AFTER_KILL)  # no longer: a driver that hangs may hold one for ever
+
+
+def _descendants_but(others: Sequence[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in psutil.Process().children(recursive=True) if process not in others]
+
+
+def _failure(outcome: Outcome, log_dir: Path, limit: float) -> str:
+    """Why a check did not finish, or ""."""
+    if outcome.exit_code == 0:
+        return ""
+    if outcome.exit_code == TIMED_OUT:
+        return f"not finished within {limit:.0f} s"
+    text = without_paths(last_lines(log_path(log_dir, 0)), log_dir.parents[1])
+    lines = [line for line in text.splitlines() if line.strip()]
+    last = lines[-1].removeprefix("CheckFailed: ")[:300] if lines else "it said nothing"
+    if outcome.exit_code > 128:
+        return f"ended by {signal.Signals(outcome.exit_code - 128).name}: {last}"
+    return last
+
+
+def _is_open(result: Result | None) -> bool:
+    return result is None or result.mark == FAIL
+
+
+def _fresh(directory: Path) -> Path:
+    """An empty folder. That of an earlier run is renamed."""
+    if directory.exists():
+        directory.rename(_free_name(directory))
+    directory.mkdir(parents=True)
+    return directory
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while path.with_name(f"{path.stem}.{number}{path.suffix}").exists():
+        number += 1
+    return path.with_name(f"{path.stem}.{number}{path.suffix}")
+
+
+PRETENDED = (
+    "**A pretended run: processes on a CPU stood for cards. It shows that the checks run, and nothing about any card.**"
+)
+
+
+def _head(machine: dict) -> str:
+    lines = [f"# Certificate: {machine['cards_text']}", ""]
+    if machine["pretended"]:
+        lines += [PRETENDED, ""]
+    lines += [
+        f"- driver: {machine['driver'] or 'none'}",
+        f"- processor: {machine['processor']}",
+        f"- versions: {', '.join(f'{name} {version}' for name, version in machine['versions'].items())}",
+        f"- repository: {machine['git_revision'] or 'no checkout'}",
+        "",
+        "✓ as expected, ✗ not as expected, – not shown: this machine or this run cannot show it.",
+    ]
+    return "\n".join(lines)
+
+
+def _details(number: int, result: Result) -> str:
+    lines = [f"## {number} {result.name} {result.mark}"]
+    if result.failure:
+        lines.append(f"It did not come to its end: {_cell(result.failure)}")
+    if result.mark == FAIL:
+        lines.append(f"Its log: `{result.name}/log/workerlog.0` beside this page.")
+    if result.rows:
+        rows = [[row.mark, row.what, row.expected, row.found] for row in result.rows]
+        lines.append(_table(["", "what", "expected", "found"], rows))
+    return "\n\n".join(lines)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return markdown(head, [[_cell(cell) for cell in row] for row in rows])
+
+
+def _cell(text: str) -> str:
+    """In one line, with no character that breaks a table."""
+    return " ".join(text.split()).replace("|", "\\|")
