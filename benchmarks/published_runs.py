@@ -15,7 +15,8 @@ rows, what the source does not state and is assumed here, what was left out and 
 
 Whole sources belong to one half. Sources in the order that this seed shuffles them into go to the half that has fewer
 rows; FlagPerf begins the first, because constants of the planner were once chosen on another of its tables. "drawn" is
-how many rows a source had when this was done. Constants may be chosen on the first half alone.
+how many rows a source had when this was done; a later source has 0, and belongs to the first half. Constants may be
+chosen on the first half alone.
 """
 
 import json
@@ -91,7 +92,8 @@ def layout_of(words: str) -> Layout:
     """Return the layout that words such as "tensor2 sharding4 stage1" mean."""
     stage = "".join(word for word in words.split() if word.startswith("stage"))
     degrees = {word.rstrip("0123456789"): int(word[-1]) for word in words.split() if word != stage}
-    return Layout(1, *(degrees.get(name, 1) for name in ("sharding", "tensor", "pipeline")), stage)
+    sharding, tensor, pipeline = (degrees.get(name, 1) for name in ("sharding", "tensor", "pipeline"))
+    return Layout(1, sharding, tensor, pipeline, stage)
 
 
 def read() -> dict:
@@ -100,8 +102,8 @@ def read() -> dict:
 
 
 def halves(sources: list[dict]) -> dict[int, list[str]]:
-    """Return the names of each half's sources as the seed draws them."""
-    rows = {source["name"]: source["drawn"] for source in sources}
+    """Return the names of each half's sources as the seed draws them, without later ones."""
+    rows = {source["name"]: source["drawn"] for source in sources if source["drawn"]}
     names = sorted(set(rows) - {FITTED_BEFORE})
     random.Random(SEED).shuffle(names)
     drawn = {1: [FITTED_BEFORE], 2: []}

@@ -15,6 +15,7 @@ from tests.store import ROOT
     [
         ("checkpoint_stall", "--smoke", ["in the background", "at once", "paddlenlp's own"]),
         ("parity", "dp2", ["bound", "dp2"]),
+        ("plan_runs", "--rows", ["mpt-7b, 8 x H100", "speeds in the range"]),
         ("plan_speed", "", ["LLaMA-13B, TP2, stage 2 x 4", "PCIe 4 x16"]),
         ("rehearsal_collectives", "--smoke", ["shared memory", "gloo"]),
         ("restart", "--smoke", ["hashing the files of a checkpoint", "in the background"]),
