@@ -73,7 +73,7 @@ def test_all_ranges_are_of_variables():
     assert set(MOST) <= {*RECIPE, *NODES}
 
 
-@pytest.mark.parametrize("target", ["qlora-qwen3-8b", "pretrain-tiny"])
+@pytest.mark.parametrize("target", [pytest.param("qlora-qwen3-8b", marks=pytest.mark.long), "pretrain-tiny"])
 def test_a_word_that_is_none_of_a_flags_choices_is_a_fault_of_the_plan(target):
     known = load_schema(RECIPES[target].script)
     for name in (name for name, flag in known.items() if flag.get("choices")):

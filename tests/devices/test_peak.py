@@ -2,7 +2,13 @@
 
 import pytest
 
-from launch.devices.cards import peak_flops
+from launch.devices.cards import TERAFLOPS, peak_flops
+
+
+def test_every_card_of_the_table_is_found_by_its_name():
+    for model, teraflops in TERAFLOPS.items():
+        assert peak_flops(f"NVIDIA GeForce RTX {model} 80GB") == teraflops * 1e12, model
+        assert 20 < teraflops < 3000
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,11 @@ def test_keys_of_paddlenlps_llama_are_read(old, kind):
     assert (found["max_position_embeddings"], "rope_scaling_type" in found) == (256, False)
 
 
+@pytest.mark.parametrize("block", [None, {}, {"rope_type": "default"}, {"rope_theta": 1e6}])
+def test_without_a_type_nothing_is_scaled(block):
+    assert with_scaling({"max_position_embeddings": 64, "rope_scaling": block}, "") == {"max_position_embeddings": 64}
+
+
 @pytest.mark.parametrize(
     ("block", "message"),
     [

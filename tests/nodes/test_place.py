@@ -16,6 +16,7 @@ SLURM = {
     "SLURM_STEP_TASKS_PER_NODE": "1(x3)",
 }
 SLURM_SOURCE = "SLURM: SLURM_NNODES, SLURM_NODEID, SLURM_JOB_NODELIST"
+STEP_SOURCE = "SLURM: SLURM_STEP_NUM_NODES, SLURM_NODEID, SLURM_STEP_NODELIST"
 OPEN_MPI = {
     "OMPI_COMM_WORLD_SIZE": "2",
     "OMPI_COMM_WORLD_RANK": "1",
@@ -48,6 +49,15 @@ ADDRESSES = ("10.0.0.1", "10.0.0.2")
         (EXPLICIT, Nodes(2, 1, "10.0.0.1:8090", "NNODES, RANK, MASTER")),
         (SLURM, Nodes(3, 2, "gpu01:24567", SLURM_SOURCE, ("gpu01", "gpu02", "gpu07"))),
         (
+            SLURM | {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "gpu[02,07]", "SLURM_NODEID": "1"},
+            Nodes(2, 1, "gpu02:24567", STEP_SOURCE, ("gpu02", "gpu07")),
+        ),
+        (SLURM | {"SLURM_NNODES": "5"} | EXPLICIT, Nodes(2, 1, "10.0.0.1:8090", "NNODES, RANK, MASTER")),
+        (
+            SLURM | {"MASTER": "10.9.9.9:99"},
+            Nodes(3, 2, "10.9.9.9:99", "SLURM: SLURM_NNODES, SLURM_NODEID, MASTER", ("gpu01", "gpu02", "gpu07")),
+        ),
+        (
             OPEN_MPI | {"MASTER": "gpu01:8090"},
             Nodes(2, 1, "gpu01:8090", "Open MPI: OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK, MASTER"),
         ),
@@ -76,7 +86,18 @@ ADDRESSES = ("10.0.0.1", "10.0.0.2")
             Nodes(2, 0, "10.0.0.1:8090", "Paddle: PADDLE_NNODES, PADDLE_RANK, PADDLE_MASTER"),
         ),
     ],
-    ids=["none", "explicit", "SLURM", "Open MPI", "AI Studio", "Kubernetes", "the launcher's own"],
+    ids=[
+        "none",
+        "explicit",
+        "SLURM",
+        "srun",
+        "all",
+        "MASTER",
+        "Open MPI",
+        "AI Studio",
+        "Kubernetes",
+        "the launcher's own",
+    ],
 )
 def test_place(variables, expected):
     assert read_nodes(variables) == expected

@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
 from tests.processes.test_supervise import ROOT, WRITE_PID_AND_SLEEP, pids, start
 from tests.processes.waiting import gone, wait_for
 
@@ -27,6 +29,7 @@ def test_failing_rank_is_quoted_and_its_code_returned(tmp_path):
     assert quoted == ["the end of its log:", "all is well", "CUDA out of memory"]
 
 
+@pytest.mark.long
 def test_signal_ends_every_process(tmp_path):
     process = start(tmp_path, WRITE_PID_AND_SLEEP, launcher=PADDLE)
     ranks, launcher = pids(tmp_path)
