@@ -78,6 +78,7 @@ OTHERS = [
 # Parts of commands, started by make, by recipes and by other commands alone.
 PARTS = {
     "launch.environment.pins",
+    "launch.environment.start",
     "launch.environment.targets",
     "data_tools.dialogues.template_worker",
 }

@@ -203,7 +203,7 @@ def test_the_command_says_what_it_made(source, tmp_path, capsys):
     said = capsys.readouterr().out
     assert f"{target}: LLaMA 1, 2, 3; Baichuan-7B, 44,784 parameters in float32" in said
     assert "tokenizer: no files of one" in said
-    assert shlex.split(said.splitlines()[-1])[-1] == f"MODEL={target}"
+    assert shlex.split(said.splitlines()[-1])[-1] == f"MODEL={target}".replace("$", "$$")  # as make reads it
 
 
 def test_a_name_of_a_hub_is_told_with_the_command(tmp_path, monkeypatch):
