@@ -91,7 +91,7 @@ def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
 def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     """Check the run, start its ranks and watch them. Returns the exit code."""
     from launch import preflight
-    from launch.checkpoint.output_directory import lock_start
+    from launch.checkpoint.output_directory import lock_start, note_output
     from launch.preflight.continuation import already_done, goes_on_from
     from launch.preflight.report import print_findings
 
@@ -131,6 +131,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     started = time.time()
     if run.nodes.rank == 0:
         lock_start(run.words["output_dir"][0])
+        note_output(run.words["output_dir"][0])
         propose_record(run, card_of_plan(run))
     os.environ[STOPPED_FILE] = os.path.abspath(os.path.join(command.own_log_dir, "stopped"))
     link = meet(command)  # first: in Kubernetes the address of node 0 may change until it is here

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from launch.checkpoint.manifest import (
@@ -32,6 +33,7 @@ LOCK, START_LOCK = "run.lock", "start.lock"
 SAVE_NOW = "save-now"  # a file that asks the run for a checkpoint after its current step; the run removes it
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # the last by Lustre mounted without flock
 TRIES, SECONDS_BETWEEN_TRIES = 5, 0.02  # `active_run` of another process takes the lock for a moment
+OUTPUTS = Path("build/outputs.txt")  # one a line, where commands are started
 
 
 def lock_output(output: Path | str) -> int:
@@ -66,6 +68,26 @@ def lock_start(output: Path | str) -> int:
         os.close(descriptor)
         raise _in_use(output, active_run(output) or "unknown")
     return descriptor
+
+
+def note_output(output: Path | str) -> None:
+    """Remember a folder into which a recipe trains, so that the studio shows the run wherever it is."""
+    path = os.path.abspath(output)
+    if path in noted_outputs() or "\n" in path:
+        return
+    with suppress(OSError):
+        OUTPUTS.parent.mkdir(exist_ok=True)
+        with open(OUTPUTS, "a", encoding="utf-8") as file:
+            file.write(f"{path}\n")
+
+
+def noted_outputs() -> list[str]:
+    """Return the folders into which recipes that were started here have trained, those that are still there."""
+    try:
+        lines = OUTPUTS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line for line in lines if Path(line).is_dir()]
 
 
 def active_run(output: Path | str) -> str | None:

@@ -18,6 +18,7 @@ if __name__ == "__main__":
 from data_tools.cli import Parser
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.formats.tokens.summary import unigram_cross_entropy
+from data_tools.language import localized
 from data_tools.terminal import has_colours
 from launch.entry import start_paddle
 from launch.errors import UserError
@@ -36,6 +37,11 @@ FIRST_LOSS_TOLERANCE = 0.03
 # A model that has learnt only how frequent each token is reaches the unigram cross-entropy and no less.
 HELD_OUT_MARGIN_NATS = 1.5
 INTERRUPTED = "the same command uses the data that are made, and begins the training anew"
+EVALUATIONS = (
+    "The evaluations above were on the 5 % of the training corpus that --split sets aside. This one is on other "
+    "modules, whole; the check at the end takes it."
+)
+KNOWS = "Model and tokenizer know Python's source alone: Chinese, or any other text, is but bytes to them."
 NEXT_COMMANDS = """\
 Next:
   make lora-tiny                    a LoRA on this model (2 minutes)
@@ -101,7 +107,8 @@ class Demo:
         plot_losses(read_train_log(self.model))
 
     def evaluate(self) -> None:
-        heading("3 of 5: evaluation on modules the training has not seen")
+        heading("3 of 5: the held-out loss: evaluation on modules of the library that no training has seen")
+        print(localized(EVALUATIONS))
         flags = {
             "model_name_or_path": self.model,
             "input_dir": self.held_out_data,
@@ -118,11 +125,13 @@ class Demo:
 
     def generate(self) -> None:
         heading("4 of 5: what the model writes")
+        print(localized(KNOWS))
         start_paddle(on_cpu=True)
         from launch.prediction.predictor import continuations
 
         for prompt, text in zip(PROMPTS, continuations(self.model, PROMPTS, max_new_tokens=48), strict=True):
-            print(f"{prompt}\033[2m{text}\033[0m\n---" if has_colours(sys.stdout) else f"{prompt}{text}\n---")
+            shown = f"\033[2m{text}\033[0m" if has_colours(sys.stdout) else text
+            print(f"--- prompt:\n{prompt.rstrip()}\n--- continued by the model:\n{prompt}{shown}")
 
     def check(self) -> bool:
         """Print what was checked. Returns whether everything is right."""

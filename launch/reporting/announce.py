@@ -69,7 +69,6 @@ def announce(lines: list[str], decisions, trainer) -> None:
     lines = [*lines, describe_layout(trainer), *decisions.lines]
     if trainer.args.do_train:
         lines.append(describe_steps(trainer))
-    if trainer.reporter.throughput.note:
         lines.append(trainer.reporter.throughput.note)
     print("\n".join(not_shown(lines)), flush=True)
 

@@ -22,7 +22,7 @@ import psutil
 
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.manifest import CHECKPOINT
-from launch.checkpoint.output_directory import SAVE_NOW, active_run
+from launch.checkpoint.output_directory import SAVE_NOW, active_run, noted_outputs
 from launch.config.recipe_file import ROOT
 from launch.config.variables import NODES, RECIPE
 from launch.errors import UserError
@@ -83,9 +83,16 @@ class Runs:
     """where: folders below which runs are looked for."""
 
     def __init__(self, where: Iterable[str] = WHERE):
-        self.where = [Path(folder) for folder in where]
+        self._where = [Path(folder) for folder in where]
         self.children: dict[str, subprocess.Popen] = {}
         self.starting = Lock()
+
+    @property
+    def where(self) -> list[Path]:
+        """The folders, and those of runs elsewhere."""
+        here = Path.cwd()
+        noted = [Path(os.path.relpath(one) if Path(one).is_relative_to(here) else one) for one in noted_outputs()]
+        return [*self._where, *(path for path in noted if not any(path.is_relative_to(top) for top in self._where))]
 
     def start(self, choice: Choice, action: str) -> str:
         """Start a choice's recipe; its output folder. The command checks all else as ever.

@@ -77,12 +77,15 @@ def free_bytes() -> int | None:
     return next((card.free_bytes for card in list_cards() if device in (str(card.index), card.uuid)), None)
 
 
+WITH_ATTENTION = "a%/b% is without and with the operations of attention"
+
+
 @dataclass(frozen=True)
 class Peak:
-    """FLOP/s of this process's device at most. note: a line to print where a card's is measured, else ""."""
+    """FLOP/s of this process's device at most. note: a line that says of what MFU is a share."""
 
     flops: float
-    note: str = ""
+    note: str
 
 
 def device_peak(dtype: str) -> Peak:
@@ -95,16 +98,18 @@ def device_peak(dtype: str) -> Peak:
     """
     known = peak_flops(card_name()) if on_gpu() and dtype != "float32" else None
     if known:
-        return Peak(known)
+        return Peak(known, f"MFU: of {known / 1e12:,.0f} TFLOP/s, the datasheet's of {card_name()}; {WITH_ATTENTION}")
     barrier()
     if not on_gpu():
-        return Peak(max(_measured_matmul_flops(dtype, *CPU_MATMULS) for _ in range(CPU_ROUNDS)))
+        flops = max(_measured_matmul_flops(dtype, *CPU_MATMULS) for _ in range(CPU_ROUNDS))
+        reached = f"{flops / 1e9:,.0f} GFLOP/s, which a product of matrices reached here just now"
+        return Peak(flops, f"MFU: of {reached}; {WITH_ATTENTION}")
     size, count = CARD_MATMULS
     flops = _measured_matmul_flops(dtype, size, count)
     return Peak(
         flops,
         f"MFU: of {flops / 1e12:.1f} TFLOP/s, which {count} products of {size:,} x {size:,} {dtype} matrices reached "
-        f"here; no datasheet's figure is known for {card_name()} in {dtype}",
+        f"here; no datasheet's figure is known for {card_name()} in {dtype}; {WITH_ATTENTION}",
     )
 
 

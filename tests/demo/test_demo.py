@@ -58,7 +58,10 @@ def test_it_shows_progress_a_curve_continuations_and_the_next_commands(demo):
     _, stdout = demo
     assert re.search(rf"^step +\d+/{STEPS} .* ETA \d+", stdout, re.MULTILINE)
     assert "training loss" in stdout and re.search("[\u2801-\u28ff]", stdout)  # the curve, in braille dots
-    assert "\ndef __init__(self" in stdout
+    assert re.search(r"^--- prompt:\ndef __init__\(self\n--- continued by the model:\ndef __init__\(self", stdout, re.M)
+    assert "the 5 % of the training corpus that --split sets aside" in stdout
+    assert "Chinese, or any other text, is but bytes to them." in stdout
+    assert "MFU: of " in stdout and "a%/b% is without and with the operations of attention" in stdout
     for target in ("demo-finetune", "dashboard", "rehearse-pretrain-llama7b"):
         assert f"make {target} " in stdout
     assert "\033[" not in stdout, "colours outside a terminal"

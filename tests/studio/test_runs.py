@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from launch.checkpoint.output_directory import lock_output, lock_start
+from launch.checkpoint.output_directory import lock_output, lock_start, note_output
 from launch.commands import studio
 from launch.errors import UserError
 from launch.studio.app import make_app
@@ -264,3 +265,21 @@ def test_only_folders_of_runs_are_read(tmp_path, monkeypatch, output):
             read(output)
     with pytest.raises(UserError, match="allowed: console, the number of a rank"):
         Runs(["."]).log("elsewhere", "../../secret")
+
+
+def test_a_run_whose_output_is_elsewhere_is_listed_too(tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    folders = [tmp_path / "elsewhere", tmp_path / "here/runs/lora", tmp_path / "here/checkpoints/a", tmp_path / "gone"]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        (folder / "train_log.jsonl").write_text('{"global_step": 1, "loss": 1.0}\n')
+        note_output(folder)
+        note_output(os.path.relpath(folder))
+    shutil.rmtree(folders.pop())
+    runs = Runs()
+    listed = {row["output"] for row in runs.list()}
+    assert listed == {str(folders[0]), "runs/lora", "checkpoints/a"}
+    assert len(runs.records(str(folders[0]))["records"]) == 1
+    with pytest.raises(UserError, match="no folder of a run here"):
+        runs.records(str(tmp_path))

@@ -102,7 +102,7 @@ async function plan() {
   for (const [name, value] of Object.entries(found.values)) if (controls[name]) controls[name].placeholder = value;
   $("launch").textContent = found.launch;
   $("verdict").textContent = found.verdict;
-  $("verdict").className = found.fits ? "good" : "wrong";
+  $("verdict").className = found.fits === false ? "wrong" : "good";
   $("notes").replaceChildren(...[...found.about, ...found.notes].map(text => element("li", {textContent: text})));
   showBars();
   showNumbers();
@@ -214,7 +214,7 @@ async function advise() {
   try {
     const offers = await call("advice", choice());
     adviceFor = wanted;
-    showOffers($("advice"), offers, planned.fits ? t("Nothing that would be worth a change.") : t("No single change is enough: more or larger cards, or a smaller model."));
+    showOffers($("advice"), offers, planned.fits === false ? t("No single change is enough: more or larger cards, or a smaller model.") : t("Nothing that would be worth a change."));
   } catch (error) {
     $("advice").replaceChildren(element("li", {className: "wrong", textContent: error.message}));
   }
