@@ -29,7 +29,7 @@ from data_tools.children import close_in_children, end_process
 from data_tools.dialogues.messages import Dialogue
 from data_tools.dialogues.template_worker import NO_MEMORY, TOO_MUCH
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import read_object, shown
+from data_tools.formats.json_files import quoted, read_object, require_file, shown
 
 WORKER = Path(__file__).parent / "template_worker.py"
 LIMIT_SECONDS = 3.0  # of processor time for a dialogue; a usual one takes a millisecond
@@ -295,11 +295,12 @@ def _default(named: object, path: Path) -> str:
             raise DataError(f"{path}: chat_template has {names}, expected one named default, or --chat_template FILE.")
         named = named["default"]
     if not isinstance(named, str):
-        raise DataError(f"{path}: chat_template: found {shown(named)}, expected a text or a list of named ones.")
+        raise DataError(f"{path}: chat_template: found {quoted(named)}, expected a text or a list of named ones.")
     return named
 
 
 def _read(path: Path) -> str:
+    require_file(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

@@ -29,7 +29,7 @@ from data_tools.dialogues.messages import (
     with_loss_mask,
 )
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import shown
+from data_tools.formats.json_files import quoted, shown
 
 Entry = TypeVar("Entry")
 
@@ -118,7 +118,7 @@ def _history(row: dict) -> list[tuple[str, str]]:
     """What was said before."""
     history = [] if row.get("history") is None else row["history"]
     if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
-        raise RowError(f"'history' is not a list of [question, answer]: {shown(history)}")
+        raise RowError(f"'history' is not a list of [question, answer]: {quoted(history)}")
     pairs = [texts_at({"history": pair}, "history") for pair in history]
     return [(question, answered) for question, answered in pairs]
 
@@ -178,7 +178,7 @@ def sharegpt_messages(messages: list[dict]) -> list[dict]:
         said_by = message.get("from")
         role = SHAREGPT_ROLES.get(said_by) if isinstance(said_by, str) else None
         if role is None:
-            found = repr(shown(said_by)) if isinstance(said_by, str) else shown(said_by)
+            found = quoted(said_by)
             raise RowError(f"from is {found}, expected {', '.join(SHAREGPT_ROLES)}")
         value = value_at(message, "value")
         rest = {key: value for key, value in message.items() if key in (*REASONING, *WEIGHTS)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from data_tools.formats.json_files import shown
+from data_tools.formats.json_files import quoted, shown
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 REASONING = ("reasoning_content", "reasoning", "thinking")  # keys that servers of reasoning models return it at
@@ -115,7 +115,7 @@ def read_dialogue(messages: object, tools: object = None, switches: object = Non
         RowError: Names the key, what was found and what is expected.
     """
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
-        raise RowError(f"'messages' is not a list of objects: {shown(messages)}")
+        raise RowError(f"'messages' is not a list of objects: {quoted(messages)}")
     read = tuple(_message(message) for message in messages)
     return checked(Dialogue(read, read_tools(tools), _object_text("chat_template_kwargs", switches)), asks)
 
@@ -167,11 +167,11 @@ def read_tools(tools: object) -> str:
     if tools in (None, "", [], {}):
         return ""
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise RowError(f"'tools' is not a list of objects, or its JSON text: {shown(tools)}")
+        raise RowError(f"'tools' is not a list of objects, or its JSON text: {quoted(tools)}")
     functions = [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools]
     for tool in functions:
         if not isinstance(tool["function"], dict) or not isinstance(tool["function"].get("name"), str):
-            raise RowError(f"a tool in 'tools' has no name: {shown(tool)}")
+            raise RowError(f"a tool in 'tools' has no name: {quoted(tool)}")
     return json.dumps(functions, ensure_ascii=False)
 
 
@@ -179,13 +179,13 @@ def read_call(call: object, where: str = "tool_calls") -> ToolCall:
     """Return a call of {"name", "arguments"}, or OpenAI's {"id", "function": {...}}. Raises RowError."""
     function = call.get("function", call) if isinstance(call, dict) else call
     if not isinstance(call, dict) or not isinstance(function, dict):
-        raise RowError(f"{where}: a call is not an object: {shown(call)}")
+        raise RowError(f"{where}: a call is not an object: {quoted(call)}")
     name, arguments = function.get("name"), function.get("arguments", function.get("parameters"))
     if not isinstance(name, str) or not name:
-        raise RowError(f"{where}: a call has no name: {shown(call)}")
+        raise RowError(f"{where}: a call has no name: {quoted(call)}")
     found = parsed(f"{where}: arguments of {shown(name)}", arguments) if isinstance(arguments, str) else arguments
     if not isinstance(found, dict):
-        raise RowError(f"{where}: arguments of {shown(name)} are no JSON object: {shown(arguments)}")
+        raise RowError(f"{where}: arguments of {shown(name)} are no JSON object: {quoted(arguments)}")
     return ToolCall(name, json.dumps(found, ensure_ascii=False), call.get("id") or "")
 
 
@@ -213,13 +213,13 @@ def text_of(key: str, content: object) -> str:
 def _message(message: dict) -> Message:
     role = message.get("role")
     if role not in ROLES:
-        found = repr(shown(role)) if isinstance(role, str) else shown(role)
+        found = quoted(role)
         raise RowError(f"role is {found}, expected {', '.join(ROLES)}")
     calls = message.get("tool_calls")
     if calls and role != "assistant":
         raise RowError(f"tool_calls of a message of {role}, expected of assistant")
     if calls and not isinstance(calls, list):
-        raise RowError(f"tool_calls is not a list: {shown(calls)}")
+        raise RowError(f"tool_calls is not a list: {quoted(calls)}")
     read = tuple(read_call(call) for call in calls or ())
     content = message.get("content") if read else value_at(message, "content")
     reasoning = next((message[key] for key in REASONING if message.get(key)), "")
@@ -237,7 +237,7 @@ def _message(message: dict) -> Message:
 def _is_trained(key: str, value: object) -> bool:
     if isinstance(value, (bool, int, float)) and value in (0, 1):
         return bool(value)
-    raise RowError(f"{key} is {shown(value)}, expected true or 1 to train on a message, false or 0 to read it alone")
+    raise RowError(f"{key} is {quoted(value)}, expected true or 1 to train on a message, false or 0 to read it alone")
 
 
 def with_loss_mask(dialogue: Dialogue, row: dict) -> Dialogue:
@@ -249,7 +249,7 @@ def with_loss_mask(dialogue: Dialogue, row: dict) -> Dialogue:
         if mask is None:
             continue
         if not isinstance(mask, list) or len(mask) != len(places):
-            raise RowError(f"{key!r} is {shown(mask)}, expected a list of {len(places)} numbers, 0 or 1")
+            raise RowError(f"{key!r} is {quoted(mask)}, expected a list of {len(places)} numbers, 0 or 1")
         trained = {place: _is_trained(key, number) for place, number in zip(places, mask, strict=True)}
         both = enumerate(dialogue.messages)
         messages = [replace(one, trained=one.trained and trained.get(place, True)) for place, one in both]
@@ -262,7 +262,7 @@ def _object_text(key: str, value: object) -> str:
     if value in (None, "", {}):
         return ""
     if not isinstance(value, dict):
-        raise RowError(f"{key!r} is not an object: {shown(value)}")
+        raise RowError(f"{key!r} is not an object: {quoted(value)}")
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -58,6 +58,17 @@ def shown(value: object, length: int = 40) -> str:
     return "".join(seen)
 
 
+def quoted(value: object) -> str:
+    """A value in a message as `shown` has it, a text with quotes: it differs from a number, true or a list."""
+    return shown(repr(value) if isinstance(value, str) else value)
+
+
+def require_file(path: str | Path) -> None:
+    """Raise DataError for a pipe or a device, which may never end."""
+    if Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir():
+        raise DataError(f"{path}: found a pipe or a device, expected a file. Write its content into one.")
+
+
 def not_utf8(error: UnicodeDecodeError, file: str | Path) -> str:
     """error: of bytes of this file. Where they are GB18030, of which GBK and GB2312 are parts, with the command that
     converts a file that is not packed."""

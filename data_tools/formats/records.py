@@ -10,16 +10,18 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import BOM, NotJson, not_json, not_utf8, parse_json
+from data_tools.formats.json_files import BOM, NotJson, not_json, not_utf8, parse_json, require_file
 
 A_TEXT = "a JSON text, expected an object"
 PARQUET_ROWS = 1000  # that are in memory at a time
+REPEATED_BYTES = 1 << 29  # of values that are stored once, with all their repetitions in memory
 PACKED = {".gz": "gzip", ".zst": "zstd"}
 BETWEEN = re.compile(r"[\s,]*")  # values of a list
 
 
 def records(file: Path) -> Iterator[tuple[int, dict | str]]:
     """(number, the row or the reason why it is none) of each row that is not blank."""
+    require_file(file)
     if file.suffix in (".parquet", ".csv"):
         yield from _of_parquet(file) if file.suffix == ".parquet" else _of_csv(file)
         return
@@ -55,6 +57,7 @@ def csv_rows(file: Path, longest: int = 1 << 17) -> Iterator[tuple[int, list[str
 
     Raises DataError, with file and line, for a quote that nothing closes: it would swallow all rows behind it.
     """
+    require_file(file)
     csv.field_size_limit(longest)
     try:
         text = file.read_bytes().decode("utf-8-sig")
@@ -126,11 +129,39 @@ def _of_parquet(file: Path) -> Iterator[tuple[int, dict | str]]:
     try:
         with ParquetFile(file) as parquet:
             number = 1
-            for batch in parquet.iter_batches(PARQUET_ROWS, use_threads=False):
+            for batch in parquet.iter_batches(most_rows(file, parquet.metadata, PARQUET_ROWS), use_threads=False):
                 yield from enumerate(_rows_of(batch, file), start=number)
                 number += len(batch)
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{file} cannot be read as Parquet: {error}. Copy or make it again.") from None
+
+
+def most_rows(file: str | Path, metadata, rows: int) -> int:
+    """Return so many rows of a Parquet file, or fewer: its dictionaries have values of any length once, which rows may
+    have again and again."""
+    columns = [
+        metadata.row_group(g).column(c) for g in range(metadata.num_row_groups) for c in range(metadata.num_columns)
+    ]
+    with open(file, "rb") as stored:
+        places = [column.dictionary_page_offset for column in columns if column.has_dictionary_page]
+        longest = max((_unpacked_bytes(stored, place) for place in places), default=1)
+    return max(1, min(rows, REPEATED_BYTES // longest))
+
+
+def _unpacked_bytes(stored: BinaryIO, place: int) -> int:
+    """Return the size of a page by its header (parquet.thrift, in Thrift's compact protocol): the second field, behind
+    the page's type; each a byte and a number in zigzag, seven bits a byte."""
+    stored.seek(place)
+    head = iter(stored.read(24))
+    for _ in range(2):
+        next(head, 0)
+        number = shift = 0
+        for byte in head:
+            number |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                break
+    return max(1, number >> 1)
 
 
 def _rows_of(batch, file: Path) -> list[dict | str]:

@@ -44,7 +44,7 @@ from data_tools.dialogues.dialogue import (
 from data_tools.dialogues.messages import Dialogue, Message, RowError, checked, plain_dialogue, value_at
 from data_tools.dialogues.rows import Rows, read_entries
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import shown
+from data_tools.formats.json_files import quoted, shown
 
 ANTHROPIC = "\n\nHuman:"
 SPEAKER = re.compile(r"\n\n(Human|Assistant):")
@@ -152,7 +152,7 @@ def _with_prompt(row: dict, key: str) -> Dialogue:
     """Messages, of which the earlier ones are at "prompt" or stand before the response itself."""
     said, prompt = _listed(value_at(row, key)), _listed(row.get("prompt") or [])
     if not isinstance(said, list) or not isinstance(prompt, (list, str)):
-        raise RowError(f"{key!r} or 'prompt' is not a list of messages: {shown(row)}")
+        raise RowError(f"{key!r} or 'prompt' is not a list of messages: {quoted(row)}")
     if isinstance(prompt, str):  # a copy of what messages hold themselves, or all that is before the response
         prompt = [{"role": "user", "content": prompt}] if len(said) == 1 else []
     whole = said if said[: len(prompt)] == prompt else [*prompt, *said]
@@ -162,7 +162,7 @@ def _with_prompt(row: dict, key: str) -> Dialogue:
 def _sharegpt(row: dict, key: str) -> Dialogue:
     before, said = value_at(row, "conversations"), _listed(value_at(row, key))
     if not isinstance(before, list) or not isinstance(said, list):
-        raise RowError(f"'conversations' or {key!r} is not a list of messages: {shown(row)}")
+        raise RowError(f"'conversations' or {key!r} is not a list of messages: {quoted(row)}")
     return spoken_dialogue(row, sharegpt_messages(listed({key: [*before, *said]}, key)))
 
 
@@ -197,7 +197,7 @@ def _sorted(row: dict) -> Preference:
     if len(questions) != len(answers) + 1:
         raise RowError(f"{len(questions)} texts at 'src' and {len(answers)} at 'tgt', expected one more at 'src'")
     if not isinstance(order, list) or not all(_is_finite(number) for number in order):
-        raise RowError(f"'sort' is not a list of finite numbers: {shown(order)}")
+        raise RowError(f"'sort' is not a list of finite numbers: {quoted(order)}")
     if len(responses) != len(order) or len(responses) not in (1, 2):
         raise RowError(f"{len(responses)} texts at 'response' and {len(order)} at 'sort', expected two of each, or one")
     system = optional_text(row, "system")
@@ -236,7 +236,7 @@ def _swift(row: dict) -> Preference:
 
 def _truth(key: str, value: object) -> bool:
     if not isinstance(value, (bool, int)) or value not in (0, 1):
-        raise RowError(f"{key!r} is {shown(value)}, expected true or 1 for a desired response, false or 0 for another")
+        raise RowError(f"{key!r} is {quoted(value)}, expected true or 1 for a desired response, false or 0 for another")
     return bool(value)
 
 

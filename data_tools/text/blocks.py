@@ -14,6 +14,7 @@ from pathlib import Path
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import BOM, shown
+from data_tools.formats.records import most_rows
 
 STDIN = "-"
 LINES, TEXT, PARQUET = "lines", "text", "parquet"
@@ -136,7 +137,7 @@ def _parquet(file: str, text_key: str, place: Place) -> Iterator[Block]:
             groups, first = _groups_from(parquet.metadata, place.offset)
             if not groups:
                 return
-            size = _rows_of_a_block(parquet.metadata)
+            size = most_rows(file, parquet.metadata, _rows_of_a_block(parquet.metadata))
             for batch in parquet.iter_batches(size, groups, [text_key], use_threads=False):
                 done = max(0, place.offset - first)
                 begin, first = first + done, first + len(batch)

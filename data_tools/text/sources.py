@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import NotJson, not_utf8, parse_json, shown, with_fix
+from data_tools.formats.json_files import NotJson, not_utf8, parse_json, quoted, shown, with_fix
 from data_tools.text.blocks import LINES, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
 
 
@@ -149,7 +149,7 @@ def _text_of_line(line: bytes, text_key: str, where: str) -> str:
         raise DataError(f'{where}: a JSON {type(record).__name__}, expected an object such as {{"{text_key}": ...}}.')
     if not isinstance(record.get(text_key), str):
         if text_key in record:
-            found = "null" if record[text_key] is None else shown(record[text_key])
+            found = "null" if record[text_key] is None else quoted(record[text_key])
             raise DataError(f"{where}: {text_key!r} is {found}, expected a text. Mend or remove the line.")
         raise DataError(
             f"{where}: no text at key {text_key!r}; the keys are {', '.join(map(shown, record)) or 'none'}. Name one "

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_tools.formats.json_files import require_file
 from launch.errors import UserError
 
 YAML = (".yaml", ".yml")
@@ -40,6 +41,7 @@ class Stated:
 def read_source(path: Path | str) -> list[Stated]:
     """All that a file states, in its order. Raises UserError, with file and line, where it is no JSON object (a .yaml
     file: no mapping of keys to values), or states a key twice."""
+    require_file(Path(path).expanduser())
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8-sig")
     except OSError as error:

@@ -27,7 +27,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from data_tools.formats.benchmarks.files import PLACE, SPLITS, SUBJECT, files_of, find_form, read_benchmark
 from data_tools.formats.benchmarks.published import FORMS
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import shown
+from data_tools.formats.json_files import quoted, shown
 from data_tools.formats.plural import plural
 from data_tools.text.sources import find_files, read_documents
 from launch.errors import UserError
@@ -348,6 +348,6 @@ def _check_choices(task: ConfigurableTask, doc: dict) -> None:
     for one in right if isinstance(right, list) else [right]:
         if one not in (range(len(choices)) if isinstance(one, int) else choices):
             raise DataError(
-                f"found {shown(one)} as the answer, the choices are {len(choices)}. Mend the row; without an answer, "
+                f"found {quoted(one)} as the answer, the choices are {len(choices)}. Mend the row; without an answer, "
                 "as in files for a leaderboard, take a split that has them: --split val."
             )

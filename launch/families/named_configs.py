@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from data_tools.formats.json_files import shown
+from data_tools.formats.json_files import require_file, shown
 from launch.errors import UserError
 from launch.families.parameters import EXPERTS, HEAD_SIZE, HEADS, KEY_VALUE_HEADS, LAYERS, stated
 from launch.families.registry import FAMILIES
@@ -126,6 +126,7 @@ def load_config(model_name_or_path: str) -> dict:
 
 def read_config(path: Path, place: str) -> dict:
     """The JSON object of a configuration file. Raises UserError where there is none; place: what its directory is."""
+    require_file(path)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

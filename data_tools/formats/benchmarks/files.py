@@ -12,7 +12,7 @@ from pathlib import Path
 
 from data_tools.formats.benchmarks.published import FORMS, NoQuestion, columns, form_of, of_articles
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import not_utf8, read_object, shown, with_fix
+from data_tools.formats.json_files import not_utf8, quoted, read_object, shown, with_fix
 from data_tools.formats.records import csv_rows, records
 
 SPLITS = {"test": "test", "val": "val", "valid": "val", "validation": "val", "dev": "dev", "train": "train"}
@@ -85,7 +85,7 @@ def read_benchmark(files: list[Path], form: str | None) -> list[dict]:
             place = f"{file}:{line}"
             subject = row.get("subject") if form is None or FORMS[form].subjects else None
             if subject is not None and not isinstance(subject, str):
-                raise DataError(f"{place}: subject: found {shown(subject)}, expected a text, or none.")
+                raise DataError(f"{place}: subject: found {quoted(subject)}, expected a text, or none.")
             try:
                 asked = columns(form, row) if form else row
             except NoQuestion as error:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from data_tools.formats.han import is_chinese
-from data_tools.formats.json_files import shown
+from data_tools.formats.json_files import quoted
 
 ABCD, SOLUTIONS, OPTIONS = ("A", "B", "C", "D"), ("sol1", "sol2"), ("option1", "option2")
 BOOLEANS = {"false": 0, "true": 1, "0": 0, "1": 1}
@@ -94,7 +94,7 @@ def _answer(row: dict, key: str, allowed: Sequence[str]) -> str:
 
 def _seen(value: object) -> str:
     """The beginning of a value, for a message."""
-    return shown(repr(value) if isinstance(value, str) else value)
+    return quoted(value)
 
 
 def _lists(values: object, keys: tuple[str, ...]) -> dict | None:

@@ -118,7 +118,7 @@ def test_each_form(read, row, schema, expected):
         (SORTED, {"response": ["A"], "sort": [2]}, "'sort' is 2, expected true or 1"),
         (JUDGED, {"rejected_response": "A"}, "are the same"),
         (JUDGED, {"rejected_response": " "}, "an answer of spaces alone"),
-        (LABELED, {"label": "true"}, "'label' is true, expected true or 1 for a desired response"),
+        (LABELED, {"label": "true"}, "'label' is 'true', expected true or 1 for a desired response"),
         (LABELED, {"label": None}, "'label' is None, expected true or 1"),
         (LABELED, {"completion": " "}, "an answer of spaces alone"),
         ({"chosen": "a b", "rejected": "a c"}, {"rejected": "x y"}, "begin with different words"),
