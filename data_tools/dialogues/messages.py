@@ -91,6 +91,12 @@ class Dialogue:
         return values | ({"chat_template_kwargs": json.loads(self.switches)} if self.switches else {})
 
 
+def schemas_of(dialogue: Dialogue) -> dict[str, dict]:
+    """Return the schema of the arguments of each tool, by its name."""
+    functions = (tool["function"] for tool in json.loads(dialogue.tools or "[]"))
+    return {one["name"]: one.get("parameters") or {"type": "object"} for one in functions}
+
+
 def plain_dialogue(turns: Iterable[tuple[str, str]], system: str = "", asked: str | None = None) -> Dialogue:
     """Return the dialogue of questions with their answers, and of a last one where `asked` is one. Raises RowError for
     a blank answer."""

@@ -165,6 +165,15 @@ class Said:
     reasoning: bool = False
 
 
+def read_whole(reading: Reading, text: str) -> tuple[str, str, list[ToolCall]]:
+    """Return what a whole answer says, its reasoning and its calls."""
+    reader = Reader(reading)
+    parts = reader.put(text) + reader.rest()
+    texts = [part for part in parts if isinstance(part, Said)]
+    said, thought = ("".join(part.text for part in texts if part.reasoning is one) for one in (False, True))
+    return said, thought, [part for part in parts if isinstance(part, ToolCall)]
+
+
 @dataclass
 class Reader:
     """Of one answer."""

@@ -7,7 +7,7 @@ answers = predictor.answer([[1, 529, 29871]], Decoding(max_new_tokens=64))
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -16,7 +16,9 @@ from typing import Any
 import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
+from data_tools.dialogues.chat_template import ChatTemplate
 from data_tools.dialogues.encoding import Encoding
+from data_tools.dialogues.messages import schemas_of
 from data_tools.dialogues.questions import Question, encode_question, text_question
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.json_files import read_object
@@ -36,12 +38,14 @@ from launch.families.encoding import encoding_of, end_ids, template_line
 from launch.families.named_configs import load_config
 from launch.families.parameters import POSITIONS
 from launch.families.registry import Family, family_of_config
+from launch.generation.answer_parts import CLOSE, OPEN, Reading, find_form, read_whole
 from launch.generation.generate import Decoding, generate, known_ids_of
-from launch.generation.text import TextStream, before_first, decode
+from launch.generation.text import NOTHING, TextStream, before_first, decode, kept_marks
 from launch.reporting.quiet import known_lines_left_out
 from launch.training.device import compute_capability
 from launch.training.model import family_config, open_tokenizer, weights_directory
 
+PROMPT_END = 16  # ids in which the block of reasoning is that a prompt ends with, if it does
 LONGEST_CHARACTER = 4  # bytes: a token may be one of them
 
 
@@ -60,12 +64,25 @@ class Predictor:
     def known_ids(self) -> int:
         return known_ids_of(self.tokenizer)
 
+    def reading(self, template: ChatTemplate | None, prompt: list[int], schemas: Mapping[str, dict]) -> Reading:
+        """Return how an answer to a prompt is read. schemas: see Reading."""
+        source, kept = template.source if template else "", kept_marks(self.tokenizer, (OPEN, CLOSE))
+        before = decode(self.tokenizer, prompt[-PROMPT_END:], kept).rstrip()
+        reasons = CLOSE in source and not before.endswith(CLOSE)
+        form = find_form(source) if schemas else None
+        return Reading(form, schemas, reasons=reasons, opened=reasons and before.endswith(OPEN))
+
     def answer(
-        self, prompts: list[list[int]], decoding: Decoding, batch_size: int, until: tuple[str, ...] = ()
+        self,
+        prompts: list[list[int]],
+        decoding: Decoding,
+        batch_size: int,
+        until: tuple[str, ...] = (),
+        kept: Mapping[int, str] = NOTHING,
     ) -> Iterator[list[tuple[int, str]]]:
         """Batch by batch, (index of the prompt, its answer). Prompts of about the same length share a batch.
 
-        until: texts that end an answer and are no part of it.
+        until: texts that end an answer and are no part of it. kept: see decode().
         """
         self.require_room(max(map(len, prompts)), decoding)
         tail = max((len(end.encode()) for end in until), default=0) + LONGEST_CHARACTER
@@ -81,7 +98,7 @@ class Predictor:
             answers = generate(
                 self.model, self.family, batch, decoding, self.ends, self.known_ids, over=over if until else None
             )
-            texts = (before_first(decode(self.tokenizer, ids), until) for ids in answers)
+            texts = (before_first(decode(self.tokenizer, ids, kept), until) for ids in answers)
             yield list(zip(indices, texts, strict=True))
 
     def stream(self, prompt: list[int], decoding: Decoding) -> None:
@@ -180,13 +197,25 @@ def answer_rows(predictor: Predictor, questions: list[Question], args, decoding:
     if cut and rank() == 0:
         print(f"cut to their last {args.src_length} tokens (--src_length): {plural(cut, 'question')}", file=sys.stderr)
     answers: dict[int, str] = {}
+    readings = [
+        predictor.reading(encodings(question.chat).template, ids, schemas_of(question.dialogue))
+        for question, (ids, _) in zip(questions, prompts, strict=True)
+    ]
+    kept = kept_marks(predictor.tokenizer, {mark for reading in readings for mark in reading.marks})
     with counted("answering", len(questions), shown=rank() == 0) as reach:
-        for batch in predictor.answer([ids for ids, _ in prompts], decoding, args.batch_size):
+        for batch in predictor.answer([ids for ids, _ in prompts], decoding, args.batch_size, kept=kept):
             answers |= batch
             reach(len(answers))
     if rank() == 0:
-        rows = [question.row | {"prediction": answers[index]} for index, question in enumerate(questions)]
+        both = enumerate(zip(questions, readings, strict=True))
+        rows = [question.row | _predicted(reading, answers[index]) for index, (question, reading) in both]
         _write([json.dumps(row, ensure_ascii=False) + "\n" for row in rows], args.output_file)
+
+
+def _predicted(reading: Reading, answer: str) -> dict:
+    said, reasoning, calls = read_whole(reading, answer)
+    found: dict = {"prediction": said} | ({"prediction_reasoning": reasoning} if reasoning else {})
+    return found | ({"prediction_tool_calls": [call.as_json()["function"] for call in calls]} if calls else {})
 
 
 def answer_one_by_one(predictor: Predictor, texts: list[str], args, decoding: Decoding) -> None:

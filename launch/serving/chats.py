@@ -1,9 +1,8 @@
 """Chats that are to be answered: the dialogue, and which calls of tools an answer may or must have."""
 
-import json
 from dataclasses import dataclass, field
 
-from data_tools.dialogues.messages import Dialogue, RowError, read_dialogue
+from data_tools.dialogues.messages import Dialogue, RowError, read_dialogue, schemas_of
 from launch.serving.request import Reason, Refusal
 
 
@@ -32,8 +31,7 @@ def read_chat(
         dialogue = read_dialogue(messages, tools, switches, asks=True)
     except (RowError, RecursionError) as error:
         raise Refusal(Reason.INVALID, f"messages: {error}", "messages") from None
-    functions = [tool["function"] for tool in json.loads(dialogue.tools or "[]")]
-    schemas = {one["name"]: one.get("parameters") or {"type": "object"} for one in functions}
+    schemas = schemas_of(dialogue)
     if forced and (named or not schemas) and named not in schemas:
         found = f"found {named or 'required'}, the tools are {', '.join(schemas) or 'none'}"
         raise Refusal(Reason.INVALID, f"tool_choice: {found}", "tool_choice")

@@ -11,7 +11,7 @@ import copy
 import math
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ from launch.adapters.quantized_layers import use_quantized
 from launch.checkpoint.model_loader import without_values
 from launch.errors import UserError
 from launch.families.encoding import NONE, OF_FAMILY, encoding_of, template_line
-from launch.generation.answer_parts import CLOSE, OPEN, Reading, find_form
+from launch.generation.answer_parts import Reading
 from launch.generation.generate import Decoding, KnownIds, damaged, generate
 from launch.generation.text import decode, kept_marks
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
@@ -38,8 +38,6 @@ from launch.serving.chats import Chat
 from launch.serving.likelihoods import likelihoods, longest_prompt, prompt_likelihoods
 from launch.serving.request import Finish, Options, Reason, Refusal, Row, read_sampling
 from launch.serving.token_names import TokenNames
-
-PROMPT_END = 16  # ids in which the block of reasoning is that a prompt ends with, if it does
 
 
 def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf) -> None:
@@ -148,17 +146,11 @@ class Prompts:
         """The ids of a chat, and how its answers are read."""
         self._require_size(chat.dialogue.size, "messages")
         ids = self._encode(chat.dialogue, self._for_chats, "messages")
-        template = self._for_chats.template
-        source = template.source if template else ""
-        form = find_form(source) if chat.schemas else None
-        if chat.schemas and form is None:
-            found = f"{template_line(template)}, which writes calls in no form that is known here"
+        reading = self.predictor.reading(self._for_chats.template, ids, chat.schemas)
+        if chat.schemas and reading.form is None:
+            found = f"{template_line(self._for_chats.template)}, which writes calls in no form that is known here"
             raise Refusal(Reason.INVALID, f"tools: {found}", "tools")
-        kept = kept_marks(self.predictor.tokenizer, (OPEN, CLOSE))
-        before = decode(self.predictor.tokenizer, ids[-PROMPT_END:], kept).rstrip()
-        reasons = CLOSE in source and not before.endswith(CLOSE)
-        opened = reasons and before.endswith(OPEN)
-        return ids, Reading(form, chat.schemas, chat.forced, chat.several, reasons, opened)
+        return ids, replace(reading, forced=chat.forced, several=chat.several)
 
     def of_ids(self, ids: list[int]) -> list[int]:
         self.require_known(ids, "prompt")

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from data_tools.dialogues.messages import ToolCall
-from launch.generation.answer_parts import Reader, Said
+from launch.generation.answer_parts import Reader, Said, read_whole
 from launch.serving.answer import Answer, Piece, joined
 from launch.serving.request import Finish, Reason, Refusal
 from launch.serving.rest_logprobs import by_ids, of_chat, of_completion
@@ -80,14 +80,12 @@ class Reply:
         """All of an answer."""
         if not self.is_chat:
             return self._choice(piece, {"text": piece.text})
-        parts = self._parts(piece)
-        said = [part for part in parts if isinstance(part, Said)]
-        calls = [_call(part) for part in parts if isinstance(part, ToolCall)]
-        content = "".join(part.text for part in said if not part.reasoning)
-        reasoning = "".join(part.text for part in said if part.reasoning)
-        message = {"role": "assistant", "content": content or (None if calls else "")}
+        said, reasoning, calls = read_whole(self.answer.reading, piece.text)
+        message = {"role": "assistant", "content": said or (None if calls else "")}
         message |= {"reasoning_content": reasoning} if reasoning else {}
-        return self._choice(piece, {"message": message | ({"tool_calls": calls} if calls else {})})
+        message |= {"tool_calls": [*map(_call, calls)]} if calls else {}
+        choice = self._choice(piece, {"message": message})
+        return choice | ({"finish_reason": "tool_calls"} if calls and piece.finish is Finish.STOP else {})
 
     def _choices(self, piece: Piece) -> list[dict]:
         """A part of an answer's stream: log-probabilities are in the first one, the end in the last one."""

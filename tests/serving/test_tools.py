@@ -137,8 +137,11 @@ def test_a_server_reads_what_training_does_and_holds_calls_to_their_schemas(serv
     rows.append({"messages": plain, "chat_template_kwargs": {"enable_thinking": True}})
     answered = [row | {"messages": [*row["messages"], answer]} for row in rows]
     [expected] = ranks(1, "tests.serving.tools_ranks:training_prompts", str(model), str(template), answered)
-    [ends] = ranks(1, "tests.serving.tools_ranks:ends", str(model))
-    assert ends == [config["eos_token_id"], 9, 8]
+    [found] = ranks(1, "tests.serving.tools_ranks:predicted", str(model), str(template), f"hm</think>Yes.{CALL}")
+    assert found["ends"] == [config["eos_token_id"], 9, 8]
+    assert found["ways"] == [[True, False], [True, True], [False, False]]
+    call = {"name": "tide_at", "arguments": json.loads(ARGUMENTS)}
+    assert found["row"] == {"prediction": "Yes.", "prediction_reasoning": "hm", "prediction_tool_calls": [call]}
     server = start_serve("--model_name_or_path", model, "--chat_template", template, "--grammar_backend", "llguidance")
     for row, ids in zip(rows, expected, strict=True):
         status, text = server.ask("/tokenize", row | {"model": "model"})

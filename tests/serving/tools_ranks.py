@@ -22,7 +22,19 @@ def training_prompts(model: str, template: str, rows: list[dict]) -> list[list[i
     return found
 
 
-def ends(model: str) -> list[int]:
-    from launch.prediction.predictor import load_predictor
+def predicted(model: str, template: str, answer: str) -> dict:
+    """The ids that end answers; whether a prompt opens or closes a block of reasoning; a row with an answer's parts."""
+    from pathlib import Path
 
-    return list(load_predictor(model, None, None).ends)
+    from data_tools.dialogues.chat_template import load_template
+    from launch.prediction.predictor import _predicted, load_predictor
+
+    predictor = load_predictor(model, None, None)
+
+    def reading(prompt: str):
+        ids = predictor.tokenizer.encode(prompt, add_special_tokens=False)["input_ids"]
+        return predictor.reading(load_template(Path(template)), ids, {"tide_at": {}})
+
+    readings = [reading(prompt) for prompt in ("a", "a<think>\n", "a<think>\n\n</think>\n\n")]
+    ways = [[one.reasons, one.opened] for one in readings]
+    return {"ends": list(predictor.ends), "ways": ways, "row": _predicted(readings[1], answer)}

@@ -149,7 +149,8 @@ async function* pieces(reply) {
       if (event === "data: [DONE]") return;
       const {error, choices} = JSON.parse(event.slice("data: ".length));
       if (error) throw Error(error.message);
-      yield choices[0].text ?? choices[0].delta.content ?? "";
+      const {text, delta} = choices[0];
+      yield text ?? delta.content ?? delta.reasoning_content ?? "";
     }
   }
 }
