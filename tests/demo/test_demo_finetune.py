@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from data_tools.stdlib_corpus import is_heldout, questions, write_questions
-from launch.commands.demo_finetune import METHODS, RESULTS, print_table
+from launch.commands.demo_finetune import COMMON, METHODS, RESULTS, print_table
+from launch.config.recipe_file import load_recipes
 from launch.families.arithmetic import lora_parameters
 from launch.families.named_configs import load_config
 from tests.store import ROOT
@@ -35,6 +36,13 @@ def test_no_module_is_asked_about_in_training_and_evaluation(tmp_path):
             modules = {".".join(place[:end]) for end in range(1, len(place))}
             modules |= {f"{one}.__init__" for one in modules}
             assert any(is_heldout(one) == heldout for one in modules), row
+
+
+def test_the_recipe_on_the_demo_is_a_row_of_the_table():
+    [flags] = [recipe.flags for recipe in load_recipes(ROOT) if recipe.target == "lora-tiny"]
+    [method] = [one.flags for one in METHODS if one.name == "lora r8 all"]
+    trained = method | {name: COMMON[name] for name in (*list(COMMON)[:7], "do_eval", "device")}
+    assert {name: type(value)(flags[name][0]) for name, value in trained.items()} == trained
 
 
 @pytest.mark.nightly

@@ -175,6 +175,24 @@ GPUS=2 --sharding stage2 --sharding_parallel_config enable_stage2_overlap --logg
     ✗ --sharding_parallel_config: enable_stage2_overlap with --lora_dropout 0.1
 --pissa 1 --weight_quantize_algo nf4 ✗ --pissa: 1 with --weight_quantize_algo nf4: weights are quantized
 --pissa 1 --lora 0 ✗ --pissa: 1 without --lora 1
+--prefix_tuning 1 ✗ --zero_padding: in a way of its own ✗ --lora: 1 with --prefix_tuning 1: one adapter at a time
+--lora 0 --prefix_tuning 1 --zero_padding 0
+--pad_to_multiple_of 7 ✗ --pad_to_multiple_of: 7, which does not divide --max_length
+--lora 0 --weight_quantize_algo nf4 ✗ --weight_quantize_algo: nf4 without an adapter
+--weight_quantize_algo llm.int8 --pad_to_multiple_of 8
+GPUS=2 --sharding stage1 --sharding_parallel_config enable_stage1_overlap --save_strategy no
+    ✗ --sharding_parallel_config: enable_stage1_overlap with --lora 1
+GPUS=2 --eval_with_do_generation 1 --tensor_parallel_degree 2 --sequence_parallel 1
+    ✗ --eval_with_do_generation: 1 with --sequence_parallel 1
+GPUS=2 --pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --eval_with_do_generation 1
+    ✗ --eval_with_do_generation: a pipeline does not generate ✓ --per_device_eval_batch_size: 4 becomes 16
+    ✓ --pipeline_parallel_config: disable_p2p_cache_shape is added
+GPUS=2 --pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --fp32_norms_and_head 1
+    --pipeline_parallel_config disable_p2p_cache_shape --per_device_eval_batch_size 16
+    ✗ --fp32_norms_and_head: 1 with --pipeline_parallel_degree 2
+GPUS=2 --pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --lora 0 --prefix_tuning 1 --zero_padding 0
+    --pipeline_parallel_config disable_p2p_cache_shape --per_device_eval_batch_size 16
+    ✗ --prefix_tuning: 1 with --pipeline_parallel_degree 2
 == llama-7b/pretrain-4d
 --sharding stage2 ✗ --sharding: stage2 with --pipeline_parallel_degree 2
 --sharding stage3 ✗ --sharding: stage3 with --pipeline_parallel_degree 2
