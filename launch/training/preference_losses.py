@@ -72,10 +72,9 @@ def responses(losses: paddle.Tensor, labels: paddle.Tensor, pairs: paddle.Tensor
     counted = (labels != IGNORED).astype("float32")
     if pairs is None:
         return Responses(-losses.sum(axis=1), counted.sum(axis=1))
-    number = max(int(pairs.max()) + 1, 1)  # a batch that is all padding has a pair of no tokens
     # Not by a scattered addition, whose order is not the same every time on a card, nor by a product of matrices, which
     # a card may round to TF32.
-    own = F.one_hot(pairs.clip(min=0), number) * counted.unsqueeze(-1)
+    own = pairs.astype("float32")
     halves = zip(losses.chunk(2), own.chunk(2), strict=True)
     sums = [(place * part.unsqueeze(-1)).sum(axis=[0, 1]) for part, place in halves]
     tokens = [place.sum(axis=[0, 1]) for place in own.chunk(2)]

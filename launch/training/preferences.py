@@ -89,8 +89,8 @@ def collate_pairs(
     labels is padding.
 
     packed: a sample is a list of pairs, NO_PAIR or [NO_PAIR] for none. Adds "position_ids", a mask or the ends of
-    samples as Collator does, and "pairs", int64 [2 B, n]: the number, in the batch, of the pair that a label belongs
-    to, -1 where there is none.
+    samples as Collator does, and "pairs", bool [2 B, n, pairs of the batch]: whether a label belongs to a pair. Its
+    last size is read without waiting for a card.
     pad, length, multiple, row_ends: of Collator.
     """
     rows = [sample if isinstance(sample, list) else [sample] for sample in samples]
@@ -169,4 +169,5 @@ def _numbers(labels: np.ndarray, position_ids: np.ndarray, pairs: list[int]) -> 
     """pairs: of each sample. A dialogue begins where position_ids is 0."""
     first = np.cumsum([0, *pairs[:-1]])
     numbers = np.cumsum(position_ids == 0, axis=1) - 1 + np.tile(first, 2)[:, None]
-    return np.where(labels != IGNORED, numbers, -1)
+    numbers = np.where(labels != IGNORED, numbers, -1)
+    return numbers[..., None] == np.arange(max(numbers.max() + 1, 1))  # a batch of padding has a pair of no tokens

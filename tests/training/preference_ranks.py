@@ -37,7 +37,8 @@ def _both(name: str) -> tuple[list[float], list[float]]:
     together = _sums(model, collate_pairs(rows, pad=0, packed=True))
     alone = collate_pairs([pair for row in rows for pair in row], pad=0)
     numbers = np.tile(np.arange(len(SIZES)), 2)[:, None]
-    return together, _sums(model, alone | {"pairs": np.where(alone["labels"] == IGNORED, -1, numbers)})
+    own = (alone["labels"] != IGNORED)[..., None] & (numbers[..., None] == np.arange(numbers.max() + 1))
+    return together, _sums(model, alone | {"pairs": own})
 
 
 @paddle.no_grad()
@@ -49,7 +50,7 @@ def _sums(model, batch: dict) -> list[float]:
     losses = entropy(logits, paddle.to_tensor(labels).unsqueeze(-1)).squeeze(-1).numpy()
     half = len(labels) // 2
     sides = ((losses[:half], pairs[:half]), (losses[half:], pairs[half:]))
-    return [float(-loss[number == pair].sum()) for loss, number in sides for pair in range(len(SIZES))]
+    return [float(-loss[own[..., pair]].sum()) for loss, own in sides for pair in range(len(SIZES))]
 
 
 @paddle.no_grad()
