@@ -14,7 +14,7 @@ import math
 import statistics
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -87,10 +87,10 @@ def outcomes() -> Iterator[Outcome]:
             yield Outcome(row.name, 1, PLAIN, PADDLE, row.card, memory)
 
 
-def speeds() -> Iterator[Outcome]:
-    """Yield the outcome of each row that has a speed: what is planned in a second."""
+def speeds(halves: Collection[int] = (1, 2)) -> Iterator[Outcome]:
+    """Yield the outcome of each row of these halves that has a speed, and those of PaddleNLP: planned in a second."""
     for run in runs():
-        if "speed" in run.row:
+        if "speed" in run.row and run.half in halves:
             share = run.row["speed"] / plan_time(run.job, run.card).tokens_per_second_per_card
             yield Outcome(_name(run), run.half, run.kind, run.tool, run.row["card"], share=share)
     for row in published.ROWS:

@@ -44,7 +44,7 @@ def test_words_of_a_layout():
 
 
 def test_a_plan_prints_the_range_of_the_first_half():
-    compared = Comparison(one for one in speeds() if one.half == 1)
+    compared = Comparison(speeds({1}))
     assert compared.range == PUBLIC_SHARES
     assert PUBLIC_SHARES[1] / PUBLIC_SHARES[0] <= RATIO
 
