@@ -178,7 +178,7 @@ def read_tools(tools: object) -> str:
     for tool in functions:
         if not isinstance(tool["function"], dict) or not isinstance(tool["function"].get("name"), str):
             raise RowError(f"a tool in 'tools' has no name: {quoted(tool)}")
-    return json.dumps(functions, ensure_ascii=False)
+    return text_of("tools", json.dumps(functions, ensure_ascii=False))
 
 
 def read_call(call: object, where: str = "tool_calls") -> ToolCall:
@@ -192,7 +192,7 @@ def read_call(call: object, where: str = "tool_calls") -> ToolCall:
     found = parsed(f"{where}: arguments of {shown(name)}", arguments) if isinstance(arguments, str) else arguments
     if not isinstance(found, dict):
         raise RowError(f"{where}: arguments of {shown(name)} are no JSON object: {quoted(arguments)}")
-    return ToolCall(name, json.dumps(found, ensure_ascii=False), call.get("id") or "")
+    return ToolCall(name, text_of(where, json.dumps(found, ensure_ascii=False)), call.get("id") or "")
 
 
 def text_of(key: str, content: object) -> str:
@@ -269,7 +269,7 @@ def _object_text(key: str, value: object) -> str:
         return ""
     if not isinstance(value, dict):
         raise RowError(f"{key!r} is not an object: {quoted(value)}")
-    return json.dumps(value, ensure_ascii=False)
+    return text_of(key, json.dumps(value, ensure_ascii=False))
 
 
 def parsed(what: str, text: str) -> Any:

@@ -1,10 +1,10 @@
 """Chats with tools and reasoning over REST, in front of a fake model: whole and in a stream, by the official client."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
-import openai
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
@@ -17,16 +17,18 @@ ARGUMENTS = '{"port": "Orrin 港"}'
 # The fake model says what it is asked, in < and >.
 CALL = '<tool_call>\n{"name": "tide_at", "arguments": %s}\n</tool_call>' % ARGUMENTS  # noqa: UP031
 QUESTION = f"think>Is it 港?\n</think>\n\nI look.\n{CALL}\n{CALL}"
+HALF = "\ud800"
+
+
+def called(arguments: dict) -> dict:
+    function = {"name": "tide_at", "arguments": json.dumps(arguments)}
+    return {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
+
+
 HISTORY = [
     {"role": "developer", "content": "d"},
     {"role": "user", "content": [{"type": "text", "text": "How "}, {"type": "text", "text": "high?"}]},
-    {
-        "role": "assistant",
-        "content": None,
-        "reasoning_content": "hm",
-        "refusal": None,
-        "tool_calls": [{"id": "1", "type": "function", "function": {"name": "tide_at", "arguments": ARGUMENTS}}],
-    },
+    called(json.loads(ARGUMENTS)) | {"reasoning_content": "hm", "refusal": None},
     {"role": "tool", "tool_call_id": "1", "content": "2.7"},
 ]
 
@@ -111,11 +113,14 @@ def test_a_history_with_calls_and_results_is_asked_on(server, client):
         ({"messages": [*HISTORY, {"role": "assistant", "content": "b"}]}, "the last message is no question"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "content.0.type"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "wrong"}}]}, "parameters"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": HALF}}}]}, "'tools' has half"),
+        ({"chat_template_kwargs": {"a": HALF}}, "'chat_template_kwargs' has half a surrogate pair"),
+        ({"messages": [HISTORY[1], called({"a": HALF}), HISTORY[3]]}, "'tool_calls' has half a surrogate pair"),
     ],
 )
-def test_wrong_tools_and_messages_are_refused(client, wrong, said):
-    with pytest.raises(openai.BadRequestError, match=said):
-        client.chat.completions.create(**{"model": "base", "messages": HISTORY[1:2]} | wrong)
+def test_wrong_tools_and_messages_are_refused(server, wrong, said):
+    status, text = server.ask("/v1/chat/completions", {"model": "base", "messages": HISTORY[1:2]} | wrong)
+    assert status == 400 and re.search(said, json.loads(text)["error"]["message"]), text
 
 
 @pytest.mark.long
