@@ -27,7 +27,14 @@ def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
     cards = {str(card.index): card for card in here} | {card.uuid: card for card in here}
     needed = f"{len(devices)}" + (f" of {memory_gb} GB" if memory_gb else "") + " needed"
     if len(here) < len(devices):
-        return [Finding(False, "cards", f"{needed}, here: {describe(here)}", _fewer(len(here)))]
+        return [
+            Finding(
+                False,
+                "cards",
+                f"{needed}, here: {describe(here)}" if here else f"{needed}, here: none",
+                _fewer(len(here)),
+            )
+        ]
     absent = [device for device in devices if device not in cards or not _visible(device)]
     if absent:
         found = f"no card {', '.join(absent)} among {', '.join(str(card.index) for card in here)}"

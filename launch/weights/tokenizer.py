@@ -20,6 +20,7 @@ from data_tools.text.encoders import PUBLISHED_TOKENS, JsonEncoder
 from launch.errors import UserError
 from launch.families.registry import Family
 from launch.families.tokenizer_files import read_tokenizer
+from launch.weights.sentencepiece_json import write_json
 
 CONFIG, JSON, VOCABULARY, MERGES = "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt"
 SPECIAL, ADDED = "special_tokens_map.json", "added_tokens.json"
@@ -92,6 +93,10 @@ def export_tokenizer(source: Path, target: Path, family: Family) -> str:
     elif ours and (source / ours).is_file():
         shutil.copyfile(source / ours, target / theirs)
         kind, line = files.published, f"{theirs} (sentencepiece)"
+        added = {token: int(number) for token, number in read_object(source / ADDED).items()}
+        plain = kind["tokenizer_class"] == "LlamaTokenizer"  # others put marks around a text
+        if plain and write_json(source / ours, target / JSON, added, each_begins=config.get("legacy") is not False):
+            line = f"{theirs} (sentencepiece) and {JSON}"
     elif files.copied and config:
         for name in files.copied:
             _copy(source, target, name)

@@ -1,16 +1,22 @@
 """An imported tokenizer gives, in PaddleNLP, the ids of the library that it comes from, special tokens included."""
 
+import io
 import json
+import random
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import sentencepiece
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from data_tools.text.encoders import load_encoder
 from data_tools.tokenizer import train_tokenizer
 from launch.families.registry import FAMILIES
+from launch.weights.sentencepiece_json import probes, write_json
 from launch.weights.tokenizer import export_tokenizer, import_tokenizer
 
 CORPUS = ["def total(numbers):\n    return sum(numbers)", "Ein Satz, dann noch einer.", "the quick brown fox"] * 30
@@ -111,6 +117,63 @@ def test_sentencepiece_with_added_tokens(found, pieces):
         *([1, *model.encode(text)] for text in TEXTS[2:]),
     ]
     assert found["llama"]["eos"] == 2
+
+
+@pytest.mark.parametrize("legacy", [None, True, False])
+def test_an_exported_sentencepiece_model_has_a_tokenizer_json_of_the_same_ids(targets, pieces, tmp_path, legacy):
+    source, target = shutil.copytree(targets["llama"], tmp_path / "ours"), tmp_path / "theirs"
+    target.mkdir()
+    values = json.loads((source / "tokenizer_config.json").read_text()) | {"legacy": legacy}
+    (source / "tokenizer_config.json").write_text(json.dumps(values))
+    line = export_tokenizer(source, target, FAMILIES["llama"])
+    assert line == "tokenizer: tokenizer.model (sentencepiece) and tokenizer.json, for LlamaTokenizer"
+    model, fast = (
+        sentencepiece.SentencePieceProcessor(model_proto=pieces),
+        Tokenizer.from_file(f"{target}/tokenizer.json"),
+    )
+    draw = random.Random(legacy)
+    letters = [*"abcdefghijklmnop    \n\t.,_", *(chr(draw.randrange(32, 0xD7FF)) for _ in range(50)), "\U0001f99c"]
+    for _ in range(1000):
+        text = "".join(draw.choices(letters, k=draw.randrange(1, 60)))
+        assert fast.encode(text, add_special_tokens=False).ids == model.encode(text), text
+        assert fast.decode(model.encode(text)) == text
+    encoder = load_encoder(source)
+    for text in TEXTS:
+        assert fast.encode(text, add_special_tokens=False).ids == encoder.encode_chat(text), text
+
+
+TRANSFORMERS_ALONE = """
+import json, sys
+sys.modules |= {"sentencepiece": None, "google.protobuf": None}  # as where they are not installed
+from transformers import AutoTokenizer
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+print(json.dumps([tokenizer(text, add_special_tokens=False)["input_ids"] for text in json.loads(sys.argv[2])]))
+"""
+
+
+@pytest.mark.nightly
+def test_transformers_loads_it_without_sentencepiece(targets, tmp_path):
+    export_tokenizer(targets["llama"], tmp_path, FAMILIES["llama"])
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    texts = [*TEXTS, *probes(sentencepiece.SentencePieceProcessor(f"{tmp_path}/tokenizer.model"))]
+    command = [sys.executable, "-c", TRANSFORMERS_ALONE, str(tmp_path), json.dumps(texts)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    encoder = load_encoder(targets["llama"])
+    assert json.loads(done.stdout) == [encoder.encode_chat(text) for text in texts]
+
+
+def test_a_model_that_tokenizers_cannot_be_has_no_tokenizer_json(tmp_path):
+    """By unigrams, and normalized by NFKC."""
+    for name, flags in (("unigram", {"model_type": "unigram"}), ("nfkc", {"model_type": "bpe"})):
+        made = io.BytesIO()
+        texts = iter([f"the {word} of words" for word in ("house", "cat", "tree", "street")] * 9)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=texts, model_writer=made, vocab_size=40, hard_vocab_limit=False, minloglevel=9, **flags
+        )
+        (tmp_path / name).write_bytes(made.getvalue())
+        assert not write_json(tmp_path / name, tmp_path / "tokenizer.json", {}, each_begins=True), name
+        assert not (tmp_path / "tokenizer.json").exists()
 
 
 def test_a_tokenizer_json_is_taken_before_a_sentencepiece_model(sources, tmp_path):
