@@ -21,7 +21,7 @@ SHOWN_OF = 100  # of so many first samples the shortest is shown
 
 COUNTS = {  # of template_worker.py: (name, what happens to these)
     "switched_off": ("answer", "read and not trained on, as the data say"),
-    "not_last": ("earlier answer", "read and not trained on, by --train_on last"),
+    "not_last": ("earlier answer", "read and not trained on, by --trained_answers last"),
     "empty_reasoning": (
         "answer",
         "without reasoning behind a block that the chat template opens: learnt with an empty one",

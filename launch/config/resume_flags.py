@@ -8,7 +8,7 @@ _NAMES = {
         lora lora_rank lora_alpha lora_plus_scale rslora pissa lora_target_modules prefix_tuning num_prefix_tokens
         weight_quantize_algo weight_blocksize weight_double_quant weight_double_quant_block_size
         input_dir split max_seq_length dataset_name_or_path prompt_column response_column chat_template src_length
-        max_length zero_padding max_broken_rows tokenizer_name_or_path seed
+        max_length trained_answers zero_padding max_broken_rows tokenizer_name_or_path seed
         per_device_train_batch_size gradient_accumulation_steps
     """,
     # Changes what is trained or measured, and is printed.

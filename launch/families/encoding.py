@@ -146,6 +146,7 @@ def encoding_of(
         marks=_marks(tokenizer, family, config),
         locate=locate,
         apart=family.encodes_apart,
+        last=getattr(data_args, "trained_answers", None) == "last",
         ends=tuple(others),
     )
 

@@ -157,6 +157,7 @@ def encoding_of(
         template=template,
         encode=encoder.encode_chat if encoder else lambda text: [0],
         locate=encoder.locate_chat if encoder else None,
+        last=values.trained_answers == "last",
         begin=(),
         eos=encoder.eos_id or 0 if encoder else 0,
         src_length=values.src_length,

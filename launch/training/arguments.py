@@ -114,6 +114,11 @@ class FinetuningDataArguments:
     chat_template: str | None = flag(
         None, help="How turns become text: a name, file or none. Default: none for pairs, else the model's."
     )
+    trained_answers: str = flag(
+        "all",
+        help="Answers of a chat that count in the loss: all, each as it is served, or the last.",
+        choices=["all", "last"],
+    )
     src_length: int = flag(1024, help="Tokens of a question, at most: its end is kept.")
     max_length: int = flag(2048, help="Tokens of a sample, at most.")
     zero_padding: bool = flag(

@@ -1,6 +1,7 @@
 """The ids of a dialogue are those of its whole text, as transformers makes them."""
 
 import json
+import random
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -79,3 +80,42 @@ def test_a_token_that_holds_something_of_the_question_is_not_trained_on():
     [sample] = encode_dialogue(plain_dialogue([("ab", "cde")]), how)  # ab :c de .
     assert (sample.ids[:3], sample.crossed) == ([hash("ab"), hash(":c"), hash("de")], 1)
     assert sample.labels == [IGNORED, IGNORED, hash("de"), how.eos]
+
+
+MISTRAL = {  # version: (file of mistral-common, legacy, published templates of Mistral-7B-Instruct-v0.1 and v0.3)
+    "v1": ("tokenizer.model.v1", True, ("[INST] ", " [/INST]")),
+    "v2": ("mistral_instruct_tokenizer_240216.model.v2", False, ("[INST] ", "[/INST]")),
+    "v3": ("mistral_instruct_tokenizer_240323.model.v3", False, ("[INST] ", "[/INST]")),
+}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("version", MISTRAL)
+def test_ids_are_those_of_mistrals_makers(tmp_path, version):
+    common = pytest.importorskip("mistral_common")  # needs Python 3.11
+    from mistral_common.protocol.instruct.request import ChatCompletionRequest
+    from mistral_common.protocol.instruct.validator import ValidationMode
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+
+    name, legacy, (before, behind) = MISTRAL[version]
+    path = Path(common.__file__).parent / "data" / name
+    shutil.copyfile(path, tmp_path / "tokenizer.model")
+    template = (
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}"
+        f"{{{{ '{before}' + m.content + '{behind}' }}}}"
+        "{% else %}{{ ' ' + m.content + eos_token }}{% endif %}{% endfor %}"
+    )
+    config = {"bos_token": "<s>", "eos_token": "</s>", "legacy": legacy, "chat_template": template}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    how = encoding_of(str(tmp_path), directory_template(tmp_path), 10**6, 2 * 10**6)
+    makers = MistralTokenizer.from_file(str(path), mode=ValidationMode.finetuning)
+    draw, words = (
+        random.Random(version),
+        ["港口", "Where", "is", "the", "été", "'quoted'", "12,5", "%", "print(1)\n", "of", "a", "b"],
+    )
+    for _ in range(200):
+        texts = [" ".join(draw.choices(words, k=draw.randint(1, 12))) for _ in range(2 * draw.randint(1, 6))]
+        [sample] = encode_dialogue(plain_dialogue(zip(texts[0::2], texts[1::2], strict=True)), how)
+        spoken = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
+        request = ChatCompletionRequest.model_validate({"messages": spoken})
+        assert sample.ids == makers.encode_chat_completion(request).tokens

@@ -1,0 +1,113 @@
+"""Published chat templates render here as in transformers, and what is trained on is what they enclose."""
+
+import json
+import random
+import sys
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from data_tools.dialogues.chat_template import ChatTemplate
+from data_tools.dialogues.messages import Dialogue, read_dialogue
+from data_tools.formats.errors import DataError
+
+# The templates of TRL 1.16.0, whose wheel `make test-nightly` downloads and nobody installs.
+WHEELS = list(Path(sys.prefix, "templates").glob("trl-1.16.0-*.whl"))
+TRL = {
+    Path(name).stem: zipfile.ZipFile(wheel).read(name).decode()
+    for wheel in WHEELS
+    for name in zipfile.ZipFile(wheel).namelist()
+    if name.endswith(".jinja")
+}
+TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
+ENDS = {"phi3": ("<|end|>",), "phi3_5": ("<|end|>",)}  # of eos_token_id in these models' generation_config.json
+SHAPE = {
+    "type": "object",
+    "properties": {"port": {"type": "string"}, "hour": {"type": "integer"}},
+    "required": ["port"],
+}
+TOOLS = [{"type": "function", "function": {"name": "tide_at", "description": "Height of tide", "parameters": SHAPE}}]
+SYSTEMS = ("You serve.", "", " Be brief.\n", "港口")
+ANSWERS = ("A.", "在车站后面。", "ok\n", "`code`", "</s> <|im_end|>")
+
+
+def drawn(draw: random.Random) -> Dialogue:
+    """A dialogue of 1 to 8 turns: with tools or without, with reasoning or without, a system text, none or an empty."""
+    messages: list[dict] = []
+    if draw.random() < 0.4:
+        messages.append({"role": "system", "content": draw.choice(SYSTEMS)})
+    calls, thinks = draw.random() < 0.35, draw.random() < 0.35
+    for turn in range(draw.randint(1, 8)):
+        question = draw.choice((f"Q{turn}?", "港口在哪里？", "  two spaces", "x\ny", "<b>&amp;", "<s>[INST]"))
+        messages.append({"role": "user", "content": question})
+        if calls and draw.random() < 0.5:
+            ids = [f"abcd{turn:02d}{number:03d}" for number in range(draw.randint(1, 2))]
+            made = [{"name": "tide_at", "arguments": json.dumps({"port": "Orrin", "hour": turn})} for _ in ids]
+            named = [{"id": one, "type": "function", "function": call} for one, call in zip(ids, made, strict=True)]
+            messages.append({"role": "assistant", "content": None, "tool_calls": named})
+            messages += [{"role": "tool", "tool_call_id": one, "name": "tide_at", "content": "2.7"} for one in ids]
+        answer = {"role": "assistant", "content": draw.choice(ANSWERS)}
+        thought = {"reasoning_content": draw.choice(("30 / 12", "think é\nmore"))}
+        messages.append(answer | (thought if thinks and draw.random() < 0.7 else {}))
+    return read_dialogue(messages, TOOLS if calls else None)
+
+
+def rendered(source: str, dialogue: Dialogue, asks: bool) -> tuple[str, list] | None:
+    """The text of transformers and the places that the template encloses; None where the template refuses it."""
+    from jinja2 import TemplateError
+    from transformers.utils.chat_template_utils import render_jinja_template
+
+    values = dialogue.as_json()
+    marks = not asks and "endgeneration" in source
+    options = {"chat_template": source, "tools": values.get("tools"), "add_generation_prompt": asks}
+    try:
+        texts, places = render_jinja_template(
+            [values["messages"]], return_assistant_tokens_mask=marks, **options, **TOKENS
+        )
+    except (TemplateError, TypeError):
+        return None
+    return texts[0], [tuple(place) for place in places[0]] if marks else []
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not TRL, reason="needs TRL's wheel: make test-nightly downloads it")
+@pytest.mark.parametrize("name", TRL or ["none"])
+def test_texts_and_masks_are_those_of_transformers(name):
+    """500 seeded dialogues. What serving renders is equal for each; a sample is the text up to its answer's end, or,
+    where the prompt opens or closes what the text of a whole dialogue has otherwise, the prompt and the answer."""
+    draw = random.Random(name)
+    source = TRL[name]
+    template = ChatTemplate(source, name, TOKENS, today=True, ends=ENDS.get(name, ()))
+    dialogues = [drawn(draw) for _ in range(500)]
+    asked = [replace(one, messages=one.messages[:-1]) for one in dialogues]
+    prompts, samples = template.prompts(asked), template.render_all(dialogues)
+    compared = 0
+    for dialogue, asking, prompt, found in zip(dialogues, asked, prompts, samples, strict=True):
+        served, whole = rendered(source, asking, asks=True), rendered(source, dialogue, asks=False)
+        if isinstance(prompt, str) and served:
+            assert prompt == served[0]
+        if isinstance(found, DataError) or not whole:
+            continue
+        compared += 1
+        answers = sum(message.role == "assistant" for message in dialogue.messages)
+        has_all = all(message.reasoning in whole[0] for message in dialogue.messages)
+        if whole[1] and len(found.samples) == 1 and has_all:  # else reasoning is put in as text
+            [turns] = found.samples
+            assert places(turns) == whole[1], "what {% generation %} encloses"
+        else:
+            assert sum(map(len, found.samples)) == answers, "each answer is trained on once"
+        text = "".join(before + said for before, said in found.samples[-1])
+        ends_as_served = isinstance(prompt, str) and text.startswith(prompt)
+        assert whole[0].startswith(text) or ends_as_served
+    assert compared > 50 or "image" in source or "vl" in name
+
+
+def places(turns: list[tuple[str, str]]) -> list[tuple[int, int]]:
+    """Where the answers of a sample stand."""
+    found, end = [], 0
+    for before, said in turns:
+        found.append((end + len(before), end + len(before) + len(said)))
+        end = found[-1][1]
+    return found
