@@ -2,9 +2,10 @@
 
 paddlenlp/transformers/llama/modeling.py, forward of the model: makes a mask of [batch, 1, length, length] though the
 causal one would do. llama/fusion_ops.py, fusion_flash_attention: adds the bias to it in each layer, and says
-is_causal=True beside the mask of [batch, heads, length, length]. Paddle's flash attention kernel raises an error then
-(phi/kernels/gpu/flash_attn_utils.h, FlashAttnParamsBase), its other two ignore the mask, and the bias with it. Packed
-rows by their ends (FlashMask) lose the bias without a word. A pipeline sends the mask from stage to stage.
+is_causal=True beside the mask of [batch, heads, length, length]. Paddle's flash attention kernel raised an error then
+(phi/kernels/gpu/flash_attn_utils.h, FlashAttnParamsBase), 3.3.1 hands it both unchecked; its other two ignore the mask,
+and the bias with it. Packed rows by their ends (FlashMask) lose the bias without a word. A pipeline sends the mask from
+stage to stage.
 Here the bias is in columns of queries and keys (alibi_columns.py); model and pipeline layers are told of no ALiBi, so
 they make and send neither mask nor bias.
 """

@@ -5,8 +5,9 @@ causal that has more columns than rows, as with a prefix or with cached keys, an
 fusion_flash_attention, which all but the last use, says is_causal=True for more than one query, whatever the mask. What
 then happens:
 
-- A mask beside is_causal=True: Paddle's flash attention kernel raises an error (phi/kernels/gpu/flash_attn_utils.h,
-  FlashAttnParamsBase), its other two ignore the mask (nn/functional/sdpa.py).
+- A mask beside is_causal=True: Paddle's flash attention kernel raised an error (phi/kernels/gpu/flash_attn_utils.h,
+  FlashAttnParamsBase), 3.3.1 hands it both unchecked, which we have not seen on a card; its other two ignore the mask
+  (nn/functional/sdpa.py).
 - More keys than queries and no mask: sdpa.py, check_flash_causal_non_square_seqlens, refuses flash attention; the other
   two align the triangle at the top left (memory_efficient_attention/kernel_forward.h, causal_diagonal_offset 0). With a
   prefix of p, token i sees the first i + 1 keys of the prefix in place of the prefix and the tokens up to itself.

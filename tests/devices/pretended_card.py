@@ -80,7 +80,8 @@ def pretended_card(capability: tuple[int, int], dtype: str) -> Iterator[list[str
 
 
 def _flash(query, key, value, mask, causal: bool):
-    """Refuses as phi/kernels/gpu/flash_attn_utils.h, FlashAttnParamsBase, and csrc/capi/flash_attn.cu do."""
+    """Refuses as csrc/capi/flash_attn.cu does, and as phi/kernels/gpu/flash_attn_utils.h did: FlashAttnParamsBase of
+    3.3.1 no longer looks for a mask beside causal."""
     if mask is None:
         return _attend(query, key, value, None, key.shape[1] - query.shape[1] if causal else None)
     if causal:
