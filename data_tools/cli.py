@@ -165,6 +165,10 @@ def guarded(
                 line = f"interrupted: {interrupted}" if interrupted else "interrupted"
                 return _told(f"\n{line}" if sys.stderr.isatty() else line, EXIT_INTERRUPTED)  # behind ^C
             return _explained(error, mistakes)
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of a library in Rust, for a file that it cannot work with
+                raise
+            return _told(f"error: a file of the tokenizer is damaged: {error}. Copy it again.", EXIT_USER_ERROR)
 
 
 @contextmanager

@@ -10,6 +10,10 @@ from launch.errors import UserError
 from launch.guard import guarded
 
 
+class PanicException(BaseException):
+    """As pyo3 has it, by which Python calls tokenizers."""
+
+
 def ending_with(error: BaseException):
     def main(argv):
         raise error
@@ -28,6 +32,7 @@ def ending_with(error: BaseException):
         (PermissionError(errno.EACCES, "Permission denied", "a"), 2, "error: Permission denied: a\n"),
         (OSError(errno.ENAMETOOLONG, "File name too long", "a"), 2, "error: File name too long: a\n"),
         (UserError("a\x1b]0;b\x07\r\x9b2J\u202e字\td"), 2, "error: a\\x1b]0;b\\x07\\r\\x9b2J\\u202e字\td\n"),
+        (PanicException("unwrap()"), 2, "error: a file of the tokenizer is damaged: unwrap(). Copy it again.\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
     ],
 )

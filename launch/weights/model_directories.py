@@ -234,6 +234,12 @@ def import_config(source: Path, target: Path) -> Imported:
 
 def _import_texts(source: Path, directory: Path, family: Family, config: dict) -> str:
     """All but the weights; a line about the tokenizer."""
+    ids = read_tokenizer(source)
+    if ids and ids.size > config["vocab_size"]:
+        raise UserError(
+            f"{source}: the tokenizer has {ids.size:,} ids, the model's vocabulary {config['vocab_size']:,}. Copy both "
+            "again, from one model."
+        )
     tokenizer = import_tokenizer(source, directory, family)
     (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     for path in source.iterdir():

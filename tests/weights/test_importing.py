@@ -190,6 +190,14 @@ def test_a_directory_that_lacks_something(source, target, remove, message):
         import_directory(source, target, None, SHARD)
 
 
+def test_ids_beyond_the_vocabulary_are_refused(source, target):
+    size = json.loads((source / "config.json").read_text())["vocab_size"]
+    (source / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": size}}}))
+    with pytest.raises(UserError, match=f"tokenizer has {size + 1:,} ids, the model's vocabulary {size:,}. Copy"):
+        import_directory(source, target, None, SHARD)
+    assert left(target) == []
+
+
 def test_weights_of_paddlenlp_need_no_import(source, target):
     save_file(load_file(source / "model.safetensors"), source / "model.safetensors", metadata={"format": "np"})
     with pytest.raises(UserError, match="Weights of PaddleNLP need no import"):
