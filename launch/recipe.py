@@ -14,6 +14,7 @@ its last step and saved (docs/resume.md).
 
 import argparse
 import json
+import math
 import os
 import shlex
 import sys
@@ -226,16 +227,39 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         raise UserError(f"FORMAT: found {form!r}, allowed: {', '.join(FORMATS)}.")
     _require_legal_flags(run, f"{recipe.target} cannot be planned with these flags.")
     _print_notes(notes, sys.stderr)
-    print(planned(run, form, number("MTBF_HOURS", os.environ)))
+    steps, lines = _steps_of_data(run)
+    print(planned(run, form, number("MTBF_HOURS", os.environ), steps))
     if form == TEXT:
+        _print_notes(lines)
         for line in lines_below_a_plan(run, card_of_plan(run)):
             print(localized(line))
     card = card_of_plan(run)
     return int(card is not None and not run.flags.force and not plan_memory(Job.from_run(run, card), card).fits)
 
 
-def planned(run: RunConfig, form: str, mtbf_hours: int | None = None) -> str:
-    """The plan of a run. form: one of launch.plan.plan_report.FORMATS. mtbf_hours: of a card; None: as published."""
+def _steps_of_data(run: RunConfig) -> tuple[int, list[str]]:
+    """Return the steps of fine-tuning that --num_train_epochs makes of the user's data, and lines about them; (0, [])
+    where --max_steps says it, or there are no such data here."""
+    flags = run.flags
+    if flags.max_steps > 0 or not run.finetunes:
+        return 0, []
+    try:
+        from launch.preflight.dialogues import rows_to_train_on
+    except ImportError:  # a plan needs no packages, data do
+        return 0, []
+    rows = rows_to_train_on(run)
+    if not rows:
+        return 0, []
+    steps = math.ceil(flags.num_train_epochs * rows / run.global_batch)
+    data = " ".join(run.words["dataset_name_or_path"])
+    lines = [f"steps: --num_train_epochs {flags.num_train_epochs:g} of the {rows:,} rows in {data}"]
+    packed = ["steps: fewer, as a packed row holds several of the data"] if flags.zero_padding else []
+    return steps, [*lines, *packed]
+
+
+def planned(run: RunConfig, form: str, mtbf_hours: int | None = None, steps: int = 0) -> str:
+    """The plan of a run. form: one of launch.plan.plan_report.FORMATS. mtbf_hours: of a card; None: as published.
+    steps: of a run that does not state them."""
     from launch.plan.calibration import calibrated
     from launch.plan.goodput import MTBF_HOURS
     from launch.plan.job import Job
@@ -245,7 +269,7 @@ def planned(run: RunConfig, form: str, mtbf_hours: int | None = None) -> str:
     if card and (file := os.environ.get("CALIBRATION")):
         card, line = calibrated(card, file)
         _print_notes([line], sys.stderr)
-    return report(Job.from_run(run, card), card, form, max(0, run.flags.max_steps), mtbf_hours or MTBF_HOURS)
+    return report(Job.from_run(run, card), card, form, max(steps, run.flags.max_steps), mtbf_hours or MTBF_HOURS)
 
 
 def _print_notes(notes: list[str], file: TextIO | None = None) -> None:

@@ -17,6 +17,7 @@ from data_tools.preferences.forms import PreferenceColumns
 from data_tools.preferences.samples import DesiredDataset, PairDataset
 from data_tools.text.encoders import JsonEncoder, SentencePieceEncoder, load_encoder
 from launch.config.flag_values import FlagValues
+from launch.config.preference_flags import KTO
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.encoding import find_template, template_line
@@ -37,6 +38,18 @@ class Kind:
     columns: Reader
     encode: Callable[[Rows, Encoding], tuple[Any, list[Fault]]]
     show: Callable[[Any, Callable[[list[int]], str]], list[str]]
+
+
+def rows_to_train_on(run: RunConfig) -> int:
+    """Return how many rows of the user's data a run of fine-tuning trains on; 0 where they are not here, or broken."""
+    values, paired = run.flags, run.flags.loss_type != KTO
+    chats = Columns(values.prompt_column, values.response_column)
+    columns: Reader = PreferenceColumns(paired) if run.prefers else chats
+    try:
+        found = survey(values.dataset_name_or_path or "", ("train",), columns, values.max_broken_rows)
+    except DataError:
+        return 0
+    return sum(len(rows.entries) for source in found.train for rows in source)
 
 
 def check_sft_data(run: RunConfig, shows: bool = True) -> list[Finding]:

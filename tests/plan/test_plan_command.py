@@ -147,3 +147,16 @@ def test_recipes_for_one_card_or_two_fit_it_and_the_host_with_margin(recipe, car
 def test_the_recipe_in_8_bits_is_fitted_to_16_gb():
     plan = plan_of(ROOT / "recipes/chatglm-6b/int8-lora-1gpu.sh", GPU_MEMORY_GB="16")
     assert plan["card"] == "V100-16G" and plan["peak_bytes"] <= (1 - SPARE) * plan["card_memory_bytes"]
+
+
+def test_the_time_is_that_of_the_users_own_data_and_epochs(recipe, tmp_path):
+    (tmp_path / "train.json").write_text('{"src": "a", "tgt": "b"}\n' * 100)
+    shown = " ".join(recipe("qwen3-8b/lora", DATA=str(tmp_path), ARGS="--zero_padding 0").stdout.split())
+    assert " 13 steps: " in shown and "a million samples" not in shown, "2 epochs of 100 rows, 16 a step"
+    assert f"steps: --num_train_epochs 2 of the 100 rows in {tmp_path} " in f"{shown} "
+    packed = " ".join(recipe("qwen3-8b/lora", DATA=str(tmp_path)).stdout.split())
+    assert "steps: fewer, as a packed row holds several" in packed
+    assert " 7 steps: " in recipe("qwen3-8b/lora", DATA=str(tmp_path), ARGS="--max_steps 7").stdout.replace(
+        "\n     ", ""
+    )
+    assert "a million samples" in " ".join(recipe("qwen3-8b/lora", DATA=str(tmp_path / "none")).stdout.split())
