@@ -11,7 +11,8 @@ allows some; repeated dialogues are dropped.
 
 --dev_percent of the questions go to dev.json, chosen by the hash of the question: one with several answers is on one
 side, and more data moves none. With --tokenizer, a histogram says how many tokens the dialogues have, and what
---src_length and --max_length will cut.
+--src_length and --max_length will cut; a sample is shown as the model sees it, what is learnt in [[ ]]. --against
+apply_chat_template compares the ids with those of transformers and names the first that differs.
 """
 
 import hashlib
@@ -29,6 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser, above_zero, not_negative, percent, run
+from data_tools.dialogues.against import difference_line
 from data_tools.dialogues.chat_template import (
     ChatTemplate,
     directory_template,
@@ -39,7 +41,7 @@ from data_tools.dialogues.datasets import files_inside, files_named, input_files
 from data_tools.dialogues.encoding import Encoding, check_lengths, encode_dialogues
 from data_tools.dialogues.messages import Dialogue, Message, row_json
 from data_tools.dialogues.rows import check_faults, read_rows, unused_line
-from data_tools.dialogues.samples import DialogueDataset
+from data_tools.dialogues.samples import DialogueDataset, sample_lines
 from data_tools.formats.atomic import check_not_input, written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
@@ -185,10 +187,10 @@ def report_lengths(
     dialogues = [
         dialogue for dialogue, encoded in zip(dialogues, found, strict=True) if not isinstance(encoded, DataError)
     ]
-    sizes = np.array([len(samples[0].ids) for samples in found if not isinstance(samples, DataError)])
+    sizes = np.array([len(one.ids) for samples in found if not isinstance(samples, DataError) for one in samples])
     allowed = encoding_of(tokenizer_dir, template, src_length, max_length)
     encoded = (found for found in encode_dialogues(dialogues, allowed) if not isinstance(found, DataError))
-    cut = DialogueDataset(first for first, *_ in encoded)
+    cut = DialogueDataset(sample for samples in encoded for sample in samples)
     table = Table("tokens", "dialogues", "", box=None)
     for low, high, count in length_histogram(sizes):
         beyond = " beyond --max_length" if low > max_length else ""
@@ -199,6 +201,8 @@ def report_lengths(
         f"{int(sizes.max())} on, 99 % are whole at {int(np.percentile(sizes, 99, method='higher'))}",
         highlight=False,
     )
+    for line in sample_lines(cut, load_encoder(tokenizer_dir).decode_chat):
+        console.print(line, highlight=False)
 
 
 def dev_warning(dev: int, train: int, dev_percent: float) -> list[str]:
@@ -242,9 +246,12 @@ def main() -> None:
     parser.add_argument(*allowed, type=not_negative, default=0, metavar="N", help="drop up to N broken rows")
     parser.add_argument("--tokenizer", metavar="DIR", help="count tokens with this tokenizer")
     parser.add_argument("--chat_template", metavar="FILE", help="count its tokens; default: chats, the tokenizer's")
+    parser.add_argument("--against", choices=("apply_chat_template",), help="compare ids with those of transformers")
     add_lengths(parser)
     args = parser.parse_args()
     choose_lengths(args)
+    if args.against and not args.tokenizer:
+        parser.error("--against needs --tokenizer DIR")
     args.input = input_files(args.input)
     columns = args.prompt_column, args.response_column
     sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows)
@@ -266,6 +273,10 @@ def main() -> None:
         dialogues = [*sides.train.values(), *sides.dev.values()]
         console = Console(soft_wrap=True, markup=False)
         report_lengths(dialogues, args.tokenizer, template, args.src_length, args.max_length, console)
+    if args.against:
+        directory, whole = Path(args.tokenizer), encoding_of(args.tokenizer, template, UNLIMITED, 2 * UNLIMITED)
+        decode = load_encoder(directory).decode_chat
+        print(difference_line([*sides.train.values()], directory, special_tokens(directory), whole, decode))
     folder = shlex.quote(args.output.replace("$", "$$"))
     print(
         f"next, on a card: make lora-qwen3-8b MODEL=models/Qwen3-8B DATA={folder}; here: make lora-tiny DATA={folder}"

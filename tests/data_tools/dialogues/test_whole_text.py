@@ -3,16 +3,20 @@
 import json
 import random
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from data_tools.dialogues.against import difference_line
 from data_tools.dialogues.chat_template import ChatTemplate, as_jinja, directory_template
 from data_tools.dialogues.encoding import IGNORED, encode_dialogue
 from data_tools.dialogues.messages import plain_dialogue
 from data_tools.dialogues.questions import encode_question, row_question
 from data_tools.dialogues.rows import read_rows
+from data_tools.formats.errors import DataError
 from data_tools.sft import encoding_of
 from launch.families.registry import FAMILIES
 from launch.weights.tokenizer import export_tokenizer, import_tokenizer
@@ -119,3 +123,21 @@ def test_ids_are_those_of_mistrals_makers(tmp_path, version):
         spoken = [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
         request = ChatCompletionRequest.model_validate({"messages": spoken})
         assert sample.ids == makers.encode_chat_completion(request).tokens
+
+
+def test_the_first_token_that_differs_from_transformers_is_named(tmp_path, monkeypatch):
+    how = encoding_of(str(published(tmp_path, "words")), directory_template(tmp_path), 1000, 2000)
+    dialogues = read_rows(HERE / "chats.json").entries[:2]
+    theirs = [list(ids) for ids in EXPECTED["words"][:2]]
+    tokenizer = SimpleNamespace(apply_chat_template=lambda messages, **_: theirs[len(messages) // 4])
+    loads = SimpleNamespace(from_pretrained=lambda *_, **__: tokenizer)
+    fake = SimpleNamespace(AutoTokenizer=loads, PreTrainedTokenizerFast=None)
+    monkeypatch.setitem(sys.modules, "transformers", fake)
+    told = lambda: difference_line(dialogues, tmp_path, {}, how, lambda ids: " ".join(map(str, ids)))  # noqa: E731
+    assert told() == "against apply_chat_template: all ids of 2 dialogues are equal"
+    theirs[1][3] = 7
+    before = "against apply_chat_template: dialogue 2, token 3, behind '1 352 41': "
+    assert told() == f"{before}'41' (41) here, '7' (7) there"
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(DataError, match="needs transformers: `.venv/bin/python -m pip install transformers"):
+        told()
