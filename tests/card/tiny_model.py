@@ -196,7 +196,7 @@ LAYOUTS = (
 
 
 @pytest.mark.card(
-    seconds=240,
+    seconds=330,
     pretended=30,
     limit=1500,
     cards=2,
