@@ -5,11 +5,13 @@
     {"instruction": "...", "input": "...", "output": "..."}         Alpaca; input may be empty or left out; before it
                                                                     "history": [["question", "answer"], ...]
     {"conversations": [{"from": "human", "value": "..."}, ...]}     ShareGPT: human and gpt in turn, system first
-    {"messages": [{"role": "user", "content": "..."}, ...]}         user and assistant in turn, system first
+    {"messages": [{"role": "user", "content": "..."}, ...]}         OpenAI's, with calls of tools and their results
+    {"query": "...", "answers": "[...]", "tools": "[...]"}          xLAM's
 
 Each may have "system", a text that sets the scene. Every other key is ignored and reported (Schema.unused).
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -55,7 +57,7 @@ class Schema(Generic[Entry]):
     def unused(self, row: dict) -> list[str]:
         """The keys of a row that nothing is made of; those of messages behind a colon."""
         names = [shown(key) for key in row if key not in self.keys and key not in self.further]
-        for message in row.get(self.keys[0], ()) if self.parts else ():
+        for message in listed(row, self.keys[0]) if self.parts else ():
             names += [f"{self.keys[0]}: {shown(key)}" for key in message if key not in self.parts]
         return names
 
@@ -143,6 +145,7 @@ def optional_text(row: dict, key: str) -> str:
 def spoken_dialogue(row: dict, messages: list[dict], asks: bool = False) -> Dialogue:
     """Return the dialogue of messages in OpenAI's form, with what else a row says: system, tools, switches of the
     template, which messages are trained on. asks: up to what is asked, without an answer behind it. Raises RowError."""
+    messages = with_calls(messages, bool(row.get("tools")))
     system = optional_text(row, "system")
     if system:
         first = messages[0] if messages else {}
@@ -164,31 +167,60 @@ def spoken_dialogue(row: dict, messages: list[dict], asks: bool = False) -> Dial
 
 
 def listed(row: dict, key: str) -> list[dict]:
-    """Return the messages at a key. Raises RowError where they are none."""
+    """Return the messages at a key, a list or its JSON text. Raises RowError where they are none."""
     messages = value_at(row, key)
+    if isinstance(messages, str) and messages.lstrip().startswith("["):
+        messages = parsed(key, messages)
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise RowError(f"{key!r} is not a list of objects")
     return messages
 
 
 def sharegpt_messages(messages: list[dict]) -> list[dict]:
-    """Return messages {"from", "value"} in OpenAI's form: function_call and observation are a call and its result."""
+    """Return messages {"from", "value"} in OpenAI's form."""
     read = []
     for message in messages:
         said_by = message.get("from")
         role = SHAREGPT_ROLES.get(said_by) if isinstance(said_by, str) else None
         if role is None:
-            found = quoted(said_by)
+            found = repr(shown(said_by)) if isinstance(said_by, str) else shown(said_by)
             raise RowError(f"from is {found}, expected {', '.join(SHAREGPT_ROLES)}")
-        value = value_at(message, "value")
         rest = {key: value for key, value in message.items() if key in (*REASONING, *WEIGHTS)}
-        if said_by == "function_call":
-            calls = parsed("value of function_call", value) if isinstance(value, str) else value
-            calls = calls if isinstance(calls, list) else [calls]
-            read.append({"role": "assistant", "content": None, "tool_calls": calls} | rest)
-        else:
-            read.append({"role": role, "content": value} | rest)
+        read.append({"role": role, "content": value_at(message, "value")} | rest)
     return read
+
+
+def with_calls(messages: list[dict], has_tools: bool) -> list[dict]:
+    """Return messages whose calls are at tool_calls: of roles of their own, as in ShareGPT and Toucan, or where a row
+    has tools, written as Hermes writes them. Raises RowError for a call that is no JSON."""
+    read: list[dict] = []
+    before = None
+    for message in messages:
+        role, content = message.get("role"), message.get("content")
+        if role in CALLS:
+            calls = parsed(f"content of {role}", content) if isinstance(content, str) else content
+            calls = calls if isinstance(calls, list) else [calls]
+            if before in CALLS:  # at once with the one before
+                calls = [*read.pop()["tool_calls"], *calls]
+            message = message | {"role": "assistant", "content": None, "tool_calls": calls}
+        elif role in RESULTS:
+            message = message | {"role": "tool"}
+        elif has_tools and role == "assistant" and isinstance(content, str) and "<tool_call>" in content:
+            calls = [parsed("<tool_call>", call) for call in HERMES_CALL.findall(content)]
+            message = message | {"content": HERMES_CALL.sub("", content).strip() or None, "tool_calls": calls}
+        if has_tools and message.get("role") == "tool" and isinstance(content, str):
+            message = message | {"content": HERMES_RESULT.sub(r"\1", content)}
+        read.append(message)
+        before = role
+    return read
+
+
+def xlam_dialogue(row: dict) -> Dialogue:
+    """Return the dialogue of xLAM's columns: a query and the calls that answer it."""
+    answers = value_at(row, "answers")
+    calls = parsed("answers", answers) if isinstance(answers, str) else answers
+    asked = {"role": "user", "content": one_text(row, "query")}
+    return read_dialogue([asked, {"role": "assistant", "content": None, "tool_calls": calls}], row["tools"])
 
 
 def one_text(row: dict, key: str) -> str:
@@ -210,10 +242,13 @@ SHAREGPT_ROLES = {
     "user": "user",
     "gpt": "assistant",
     "assistant": "assistant",
-    "function_call": "assistant",
+    "function_call": "function_call",
     "observation": "tool",
     "tool": "tool",
 }
+CALLS, RESULTS = ("function_call", "tool_call"), ("observation", "tool_response")
+HERMES_CALL = re.compile(r"<tool_call>\s*(.*?)\s*</tool_call>", re.DOTALL)
+HERMES_RESULT = re.compile(r"^\s*<tool_response>\s*(.*?)\s*</tool_response>\s*$", re.DOTALL)
 MEDIA = ("images", "image", "image_url", "videos", "video", "audios", "audio")
 SPOKEN = ("system", "tools", "chat_template_kwargs", "enable_thinking", "loss_mask", "label")
 SCHEMAS = (
@@ -236,6 +271,7 @@ SCHEMAS = (
         parts=("from", "value", *REASONING, *WEIGHTS),
         ask=lambda row: spoken_dialogue(row, sharegpt_messages(listed(row, "conversations")), asks=True),
     ),
+    Schema("query/answers", ("query", "answers", "tools"), True, xlam_dialogue, ()),
     Schema(
         "messages",
         ("messages",),

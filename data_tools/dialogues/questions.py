@@ -55,7 +55,7 @@ def row_question(record: dict | str, prompt_column: str | None = None) -> Questi
         raise RowError(f"no key {prompt_column!r}, only {', '.join(map(shown, record)) or 'none'}")
     refuse_media(record)
     row = {"src": record[prompt_column]} if prompt_column else record
-    schema = next((schema for schema in SCHEMAS if schema.keys[0] in row), None) or find_schema([row])
+    schema = next((schema for schema in SCHEMAS if schema.ask and schema.keys[0] in row), None) or find_schema([row])
     assert schema.ask, "each of SCHEMAS asks"
     return Question(record, schema.ask(row), schema.chat)
 

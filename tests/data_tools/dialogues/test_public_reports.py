@@ -139,7 +139,26 @@ SHAREGPT = {
 }
 
 
-@pytest.mark.parametrize("row", [OPENAI, SHAREGPT])
+TOUCAN = {
+    "tools": json.dumps([TIDE]),
+    "messages": json.dumps(said("user", "Q", "tool_call", json.dumps(CALL), "tool_response", "2.7", "assistant", "A")),
+}
+TEXT_CALL = f"<tool_call>\n{json.dumps(CALL)}\n</tool_call>"
+RESULT = "<tool_response>\n2.7\n</tool_response>"
+HERMES = {"tools": [TIDE], "messages": said("user", "Q", "assistant", TEXT_CALL, "tool", RESULT, "assistant", "A")}
+
+
+def test_calls_of_xlam_are_the_answer():
+    row = {"query": "Q", "answers": json.dumps([CALL, CALL]), "tools": json.dumps([TIDE])}
+    once = '<tool_call>tide_at{"hour": 14}</tool_call>'
+    assert targets(TOOLS, row, eos_token="<E>") == [[f"{once}{once}<E>"]]
+    call = json.dumps(CALL)
+    several = said("user", "Q", "tool_call", call, "tool_call", call, "tool_response", "1", "tool_response", "2")
+    row = {"tools": [TIDE], "messages": [*several, *said("assistant", "A")]}
+    assert targets(TOOLS, row, eos_token="<E>") == [[f"{once}{once}<E>", "A<E>"]], "two at once"
+
+
+@pytest.mark.parametrize("row", [OPENAI, SHAREGPT, TOUCAN, HERMES])
 def test_calls_are_trained_on_and_tools_and_results_are_read(row):
     [turns] = ChatTemplate(TOOLS, tokens={"eos_token": "<E>"}).render(find_schema([row]).read(row)).samples
     called = '<tool_call>tide_at{"hour": 14}</tool_call><E>'
