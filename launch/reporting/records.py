@@ -68,6 +68,8 @@ class LogWriter:
         try:
             with open(self.path, "a", encoding="utf-8") as file:
                 file.write(json.dumps(record) + "\n")
+        except FileNotFoundError:
+            raise UserError(f"{self.path.parent}: removed in training, with its checkpoints.") from None
         except OSError as error:
             mend = how_to_mend(str(error))
             raise UserError(f"{error}. The checkpoints are as they were. {mend} and start again.") from None

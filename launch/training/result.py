@@ -124,7 +124,7 @@ def _empty(directory: Path) -> None:
 
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
-FREE = "Free the disk and start again: nothing is left to train, and the checkpoints are as they were."
+FREE = "Free the disk and start again: the checkpoints are as they were."
 
 
 def save_whole_model(model, tokenizer, directory: Path | str, training_args) -> None:

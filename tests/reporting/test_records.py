@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from launch.errors import UserError
 from launch.reporting import records
 from launch.reporting.records import TRAIN_LOG, LogWriter, cut_log, past_losses, read_train_log
 
@@ -78,5 +79,7 @@ def test_a_run_that_goes_on_repeats_no_line(log):
 def test_evaluations_of_other_data_are_all_written(log):
     before = log.read_text()
     LogWriter(log.parent, continues=False).write(evaluation(20))
+    with pytest.raises(UserError, match="gone: removed in training, with its checkpoints"):
+        LogWriter(log.parent / "gone", continues=False).write(evaluation(20))
     assert log.read_text() == before + json.dumps(evaluation(20)) + "\n"
     assert records.read_train_log(log.parent)[-2:] == [evaluation(20), evaluation(20)]
