@@ -59,8 +59,7 @@ class Lora:
 
     @property
     def scaling(self) -> float:
-        by_rank = math.sqrt(self.config["r"]) if self.config.get("rslora") is True else self.config["r"]
-        return self.config.get("scaling") or self.config["lora_alpha"] / by_rank
+        return scaling_of(self.config)
 
 
 def require_adapter(directory: Path) -> None:
@@ -79,7 +78,10 @@ def read_lora(directory: str | Path) -> Lora:
         raise UserError(f"{directory / CONFIG}: {other[0]}: found {config[other[0]]!r}, allowed: false: plain LoRA.")
     tensors = _tensors(directory)
     score = tensors.pop(SCORE, None)
-    return Lora(directory, config, _layers(directory, tensors, config["r"]), score)
+    layers = _layers(directory, tensors, config["r"])
+    if "target_modules" in config:
+        _require_targets(target_modules(config, directory / CONFIG), layers, directory / CONFIG)
+    return Lora(directory, config, layers, score)
 
 
 def require_fit(lora: Lora, base: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -116,6 +118,28 @@ def require_lora(config: dict, path: Path) -> None:
         value = config.get(key)
         if value is not None and (type(value) not in (int, float) or not math.isfinite(value)):
             raise UserError(f"{path}: {key}: found {value!r}, allowed: a finite number.")
+    expected = scaling_of(config)
+    if not math.isclose(config.get("scaling") or expected, expected, rel_tol=1e-6):
+        by_rank = "lora_alpha / sqrt(r)" if config.get("rslora") is True else "lora_alpha / r"
+        raise UserError(
+            f"{path}: scaling: found {config['scaling']!r}, allowed: {expected:g}, which is {by_rank}. To make the "
+            "adapter stronger or weaker, change lora_alpha and take scaling out."
+        )
+
+
+def scaling_of(config: dict) -> float:
+    """Return what the product of an adapter's matrices is multiplied by, as paddlenlp reckons it (LoRAConfig)."""
+    return config["lora_alpha"] / (math.sqrt(config["r"]) if config.get("rslora") is True else config["r"])
+
+
+def _require_targets(patterns: list[str], layers: Mapping[str, LoraLayer], path: Path) -> None:
+    """Raise UserError where a layer has tensors that no pattern names, which a model with the adapter would leave out."""
+    beyond = [layer for layer in layers if not any(re.fullmatch(pattern, layer) for pattern in patterns)]
+    if beyond:
+        raise UserError(
+            f"{path}: target_modules: found {patterns}, but there are tensors of {beyond[0]}"
+            f"{f' and {len(beyond) - 1} more' if len(beyond) > 1 else ''}, which they do not name."
+        )
 
 
 def target_modules(config: dict, path: Path) -> list[str]:

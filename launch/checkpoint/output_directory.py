@@ -70,6 +70,15 @@ def lock_start(output: Path | str) -> int:
     return descriptor
 
 
+def move_checkpoint(checkpoint: Path, place: Path) -> None:
+    """Give a checkpoint another path. What a link points to, such as the checkpoint of another run, stays there."""
+    if checkpoint.is_symlink():
+        place.symlink_to(checkpoint.resolve())
+        checkpoint.unlink()
+    else:
+        os.rename(checkpoint, place)
+
+
 def note_output(output: Path | str) -> None:
     """Remember a folder into which a recipe trains, so that the studio shows the run wherever it is."""
     path = os.path.abspath(output)

@@ -42,6 +42,9 @@ def check_continuation(run: RunConfig) -> list[Finding]:
         kind = "a file" if blocked[0].is_file() else "a directory"
         found = f"{blocked[0]} is {kind}, in the place of what the run writes"
         return [Finding(False, "output", found, "move it elsewhere")]
+    if (model := Path(flags.model_name_or_path or "")).is_dir() and output.is_dir() and output.samefile(model):
+        found = f"{output} holds the model that is trained, which its result would replace"
+        return [Finding(False, "output", found, "OUTPUT=FOLDER names another")]
     if flags.overwrite_output_dir:
         return _starts_anew(run, output, requested)
     if requested == AUTO:
@@ -62,7 +65,8 @@ def goes_on_from(run: RunConfig) -> Path | None:
 
 def already_done(run: RunConfig) -> str:
     """Return a line that says that the output directory holds the finished run, which the command would go back from to
-    an older checkpoint; "" where it has steps to make, or the newest checkpoint is of the last one."""
+    an older checkpoint; "" where it has steps to make, its result is not there, or the newest checkpoint is of the last
+    step."""
     flags, start = run.flags, goes_on_from(run)
     try:
         summary = read_summary(flags.output_dir or ".") if start else {}
@@ -76,7 +80,8 @@ def already_done(run: RunConfig) -> str:
         ends = done >= flags.max_steps
     else:
         ends = all(arguments.get(name) == getattr(flags, name) for name in ("max_steps", "num_train_epochs"))
-    if start is None or not ends or logged != done or checkpoint_step(start) >= done:
+    result = [path for kind in ("*.safetensors", "*.pdparams") for path in Path(flags.output_dir).glob(kind)]
+    if start is None or not ends or logged != done or checkpoint_step(start) >= done or not result:
         return ""
     return (
         f"{flags.output_dir}: already done at step {done:,}. --max_steps N or --num_train_epochs N makes more steps, "

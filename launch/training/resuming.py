@@ -32,7 +32,15 @@ from launch.checkpoint.manifest import (
     stray_weights,
 )
 from launch.checkpoint.model_identity import base_fingerprint, differences, model_changed, model_identity
-from launch.checkpoint.output_directory import AUTO, LOCK, NONE, lock_output, move_aside, remove_partial
+from launch.checkpoint.output_directory import (
+    AUTO,
+    LOCK,
+    NONE,
+    lock_output,
+    move_aside,
+    move_checkpoint,
+    remove_partial,
+)
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
 from launch.config.resume_flags import REPORTED
 from launch.errors import UserError
@@ -182,14 +190,15 @@ def _keep_later(output: Path, step: int) -> dict[Path, Path]:
         copy_record(output, folder)
         if (output / PISSA_START).exists():
             shutil.copytree(output / PISSA_START, folder / PISSA_START)
-        moved = {checkpoint.resolve(): folder / checkpoint.name for checkpoint in later}
+        moved = {checkpoint: folder / checkpoint.name for checkpoint in later}
         if step:
             print(f"going back to step {step:,}: {len(later)} later checkpoints are kept in {folder}", flush=True)
+    places = {checkpoint.resolve(): place for checkpoint, place in moved.items()}
     for checkpoint, place in moved.items():
-        os.rename(checkpoint, place)
+        move_checkpoint(checkpoint, place)
     cut_log(output, step)
     take_record(output, begins=not step)
-    return moved
+    return places
 
 
 def _put_pissa_in_place(output: Path) -> None:

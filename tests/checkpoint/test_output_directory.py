@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from launch.checkpoint.output_directory import active_run, lock_output, lock_start
+from launch.checkpoint.output_directory import active_run, lock_output, lock_start, move_checkpoint
 from launch.errors import UserError
 from tests.store import ROOT
 
@@ -26,6 +26,18 @@ def test_the_second_is_refused_as_long_as_the_first_lives(tmp_path):
     first.kill()
     first.communicate()
     os.close(lock_output(tmp_path))
+
+
+def test_a_linked_checkpoint_stays_with_the_run_that_made_it(tmp_path):
+    other, own = tmp_path / "other" / "checkpoint-4", tmp_path / "own"
+    (own / "earlier").mkdir(parents=True)
+    other.mkdir(parents=True)
+    (own / "checkpoint-4").symlink_to("../other/checkpoint-4")
+    move_checkpoint(own / "checkpoint-4", own / "earlier" / "checkpoint-4")
+    assert other.is_dir() and not (own / "checkpoint-4").is_symlink()
+    assert (own / "earlier" / "checkpoint-4").samefile(other)
+    move_checkpoint(other, tmp_path / "moved")
+    assert (tmp_path / "moved").is_dir() and not other.exists()
 
 
 @pytest.fixture

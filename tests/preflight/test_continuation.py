@@ -91,6 +91,14 @@ def test_which_checkpoint_is_continued(output, flags, found):
     assert all(part in text for (_, text), (_, part) in zip(now, found, strict=True)), now
 
 
+def test_the_model_that_is_trained_is_not_replaced(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path)
+    for flags in ("", "--overwrite_output_dir 1", "--resume_from_checkpoint none"):
+        [one] = findings(tmp_path, f"--model_name_or_path {tmp_path}/link {flags}")
+        assert (one.ok, one.fix) == (False, "OUTPUT=FOLDER names another")
+        assert one.found == f"{tmp_path} holds the model that is trained, which its result would replace"
+
+
 def test_what_mends_it_is_told(output, tmp_path):
     """The newest checkpoint that there is, in a form that can be pasted."""
     [none] = findings(output, "--resume_from_checkpoint none")
@@ -250,6 +258,8 @@ def test_a_finished_run_is_not_made_again_from_an_older_checkpoint(output, flags
     arguments = {"TrainingArguments": {"max_steps": 12, "num_train_epochs": 3.0}, "DataArguments": {}}
     (output / "run_summary.json").write_text(json.dumps({"global_step": 12, "arguments": arguments}))
     (output / "train_log.jsonl").write_text(json.dumps({"global_step": logged, "loss": 1.0}) + "\n")
+    assert already_done(situation(output, flags)) == "", "its weights are gone"
+    (output / "model-00001-of-00001.safetensors").touch()
     said = already_done(situation(output, flags))
     assert said.startswith(f"{output}: already done at step 12. --max_steps N") == done and bool(said) == done
     make_checkpoint(output, 12)

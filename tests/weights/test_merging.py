@@ -157,10 +157,29 @@ def test_an_adapter_that_is_not_whole_is_refused_by_name(adapter):
         (lambda one: (one / "lora_config.json").write_text("{"), "not JSON"),
         (lambda one: (one / "lora_config.json").write_text("{}"), "r, lora_alpha missing"),
         (lambda one: write_lora(one, parts(one), pissa=True), "pissa: found True, allowed: false"),
+        (
+            lambda one: write_lora(one, parts(one), lora_alpha=80),
+            "scaling: found 4.0, allowed: 26.6667, which is lora_",
+        ),
+        (lambda one: write_lora(one, parts(one), rslora=True), r"allowed: 6.9282, which is lora_alpha / sqrt\(r\)"),
+        (
+            lambda one: write_lora(one, parts(one), target_modules=[".*q_proj"]),
+            "target_modules: found .*, which they do not name",
+        ),
         (lambda one: (one / "peft_model-00002-of-00002.safetensors").unlink(), "00002.safetensors missing, of 2 files"),
         (lambda one: (one / "peft_model.safetensors.index.json").unlink(), "no adapter's weights: looked for"),
     ],
-    ids=["no configuration", "broken", "another's", "pissa", "one file of two", "no weights"],
+    ids=[
+        "no configuration",
+        "broken",
+        "another's",
+        "pissa",
+        "strength",
+        "rslora",
+        "targets",
+        "one file of two",
+        "no weights",
+    ],
 )
 def test_a_directory_that_is_no_adapter_is_refused(adapter, change, message):
     change(adapter)
