@@ -133,7 +133,7 @@ def scaling_of(config: dict) -> float:
 
 
 def _require_targets(patterns: list[str], layers: Mapping[str, LoraLayer], path: Path) -> None:
-    """Raise UserError where a layer has tensors that no pattern names, which a model with the adapter would leave out."""
+    """Raise UserError where a layer has tensors that no pattern names: a model with the adapter leaves them out."""
     beyond = [layer for layer in layers if not any(re.fullmatch(pattern, layer) for pattern in patterns)]
     if beyond:
         raise UserError(

@@ -238,6 +238,17 @@ def _continuation(family: Family, model) -> list[list[int]]:
     return tokens.tolist()
 
 
+def with_lora(model, rank: int):
+    """Adapters on all linear layers, nothing else trained."""
+    from paddlenlp.peft import LoRAConfig, LoRAModel
+
+    from launch.adapters.add import target_patterns
+
+    targets = target_patterns(model.config.to_dict(), requested=None)
+    config = LoRAConfig(target_modules=targets, r=rank, lora_alpha=2 * rank, dtype="float32")
+    return LoRAModel(model, config)
+
+
 def _packed(name: str, directory: str) -> list[float]:
     """Two samples in one row, kept apart by mask and positions: largest difference of the logits of each to its own."""
     model = load(name, directory, tensor_parallel=1)
