@@ -19,6 +19,8 @@ from launch.families.named_configs import TOKENS, check_config, check_values
 from launch.families.parameters import HEAD, LINEAR, ROUTER, WORD, Parameter, gives_scores
 from launch.families.registry import FAMILIES, as_reward_model, family_of, family_of_config, parameters
 
+ENDS = "eos_token_id"  # of which a model may have several
+
 PIECE_BYTES = 8 << 20
 TIED_HEAD = "lm_head.weight"
 
@@ -187,7 +189,7 @@ def our_config(theirs: dict, path: str) -> dict:
     if gives_scores(theirs):
         config = _reward_config(config, theirs, path)
     tokens = {key: theirs[key] for key in TOKENS if theirs.get(key) is not None}
-    config |= {key: value[0] if isinstance(value, list) else value for key, value in tokens.items()}
+    config |= {key: value[0] if isinstance(value, list) and key != ENDS else value for key, value in tokens.items()}
     check_config(config, path)
     return config
 

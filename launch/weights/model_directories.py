@@ -16,11 +16,12 @@ from launch.checkpoint.safetensors_file import TORCH, NewTensor, write_safetenso
 from launch.checkpoint.stored_tensor import FLOATS, convert
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed
 from launch.errors import UserError
-from launch.families.named_configs import load_config, read_config
+from launch.families.named_configs import check_values, load_config, read_config
 from launch.families.parameters import WORD, Parameter, gives_scores
 from launch.families.registry import Family, family_of_config, parameters
 from launch.families.tokenizer_files import read_tokenizer
 from launch.weights.conversion import (
+    ENDS,
     TIED_HEAD,
     Origin,
     converted,
@@ -158,7 +159,7 @@ def _generation_config(source: Path, theirs: dict) -> dict:
     path = source / GENERATION
     ours = read_config(path, "a model") if path.is_file() else {}
     tokens = {key: value for key, value in theirs.items() if key.endswith("_token_id")}
-    return tokens | {key: ours[key] for key in GENERATION_KEYS if ours.get(key) is not None}
+    return tokens | {key: ours[key] for key in (*GENERATION_KEYS, ENDS) if ours.get(key) is not None}
 
 
 def _read_back(directory: Path, theirs: dict, sources: list[Source], dtype: str | None) -> None:
@@ -242,6 +243,10 @@ def _import_texts(source: Path, directory: Path, family: Family, config: dict) -
         )
     tokenizer = import_tokenizer(source, directory, family)
     (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    if (source / GENERATION).is_file() and not gives_scores(config):
+        theirs = read_config(source / GENERATION, "a Hugging Face model")
+        check_values(theirs, str(source / GENERATION))
+        _write_json(directory / GENERATION, {ENDS: theirs.get(ENDS) or config.get(ENDS)})
     for path in source.iterdir():
         if (LICENCE.fullmatch(path.name) or path.name == DOWNLOAD) and path.is_file():
             shutil.copyfile(path, directory / path.name)

@@ -158,3 +158,20 @@ def test_a_source_that_is_no_model(tmp_path, capsys):
 
     assert guarded(main, [str(tmp_path), str(tmp_path / "out")]) == 2
     assert "config.json: no such file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("config", "generation", "kept"), [([5, 7, 9], [5, 7, 9], 2), (7, [7, 9], 2), ([7, 5], None, 1)]
+)
+def test_all_end_tokens_are_kept_in_their_order(tmp_path, config, generation, kept):
+    values, tensors = models.llama()
+    models.save(tmp_path / "theirs", values | {"eos_token_id": config}, tensors)
+    if generation:
+        text = json.dumps({"eos_token_id": generation, "do_sample": True})
+        (tmp_path / "theirs" / "generation_config.json").write_text(text)
+    import_directory(tmp_path / "theirs", tmp_path / "ours", None, SHARD)
+    export_directory(tmp_path / "ours", tmp_path / "back", None, SHARD)
+    for directory in ("ours", "back"):
+        files = [tmp_path / directory / name for name in ("config.json", "generation_config.json")]
+        found = [json.loads(file.read_text())["eos_token_id"] for file in files if file.is_file()]
+        assert found == [config, generation or config][: kept if directory == "ours" else 2]
