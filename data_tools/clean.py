@@ -11,6 +11,7 @@ Memory does not grow with the input, except by some 200 bytes a document with --
 """
 
 import json
+import os
 import re
 import sys
 from collections import Counter
@@ -23,10 +24,11 @@ import numpy as np
 
 from data_tools.cli import BEGINS_ANEW, Parser, not_negative, run, share
 from data_tools.formats.atomic import check_not_input, written_aside
+from data_tools.formats.errors import DataError
 from data_tools.progress import progress
 from data_tools.text.blocks import LINES, STDIN, Block, read_blocks
 from data_tools.text.sources import BadLine, BadLines, documents, find_files, total_bytes
-from data_tools.text.workers import Workers
+from data_tools.text.workers import Workers, at_most_cores
 
 SHOWN = 60
 LETTER = re.compile(r"[^\W\d_]")  # of any script: Chinese characters, too
@@ -204,6 +206,8 @@ def clean_files(
 @contextmanager
 def opened_output(named: str) -> Iterator[BinaryIO]:
     if named == STDIN:  # the same sign stands for stdout
+        if sys.__stdout__ is None:
+            raise DataError("--output -: the standard output is closed. Open it, or name a file.")
         yield sys.stdout.buffer
         sys.stdout.flush()
         return
@@ -236,12 +240,16 @@ def main() -> None:
     if not requested:
         flags = "--min_chars, --max_chars, --min_letters, --max_digits, --exact, --near"
         parser.error(f"no rule is given: at least one of {flags}")
+    files, workers = find_files(args.input), at_most_cores(args.workers)
+    written = [file for file in (args.output, args.dropped) if file]
+    if len(written) > len({os.path.realpath(file) for file in written}):
+        parser.error(f"--output and --dropped: found {args.output} for both, name two files")
+    for file in written:
+        check_not_input(file, files)
     with opened_output(args.output) as output, _opened_dropped(args.dropped) as on_drop:
-        for written in filter(None, (args.output, args.dropped)):
-            check_not_input(written, find_files(args.input))
         report = clean_files(
-            args.input, output, alone, args.exact, args.near, args.text_key, args.max_bad_lines, args.workers,
-            args.examples, on_drop,
+            files, output, alone, args.exact, args.near, args.text_key, args.max_bad_lines, workers, args.examples,
+            on_drop,
         )  # fmt: skip
     for line in report.lines(requested):
         print(line, file=sys.stderr)

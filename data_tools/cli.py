@@ -210,6 +210,9 @@ def _explained(error: Exception, mistakes: tuple[type[Exception], ...]) -> int:
         where = f": {error.filename}" if error.filename else ""
         if error.errno in DISK_FULL:
             return _told(f"error: {error.strerror}{where}. Free some and start again.", EXIT_USER_ERROR)
+        if error.errno == errno.EFBIG:
+            limit = "a file may not grow beyond what `ulimit -f` says. Raise it and start again."
+            return _told(f"error: {error.strerror}{where}: {limit}", EXIT_USER_ERROR)
         if error.errno in WRONG_PATH and where:
             return _told(f"error: {error.strerror}{where}", EXIT_USER_ERROR)
     raise error

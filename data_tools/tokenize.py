@@ -29,7 +29,7 @@ from data_tools.progress import progress
 from data_tools.text.blocks import STDIN, Block, Place, read_blocks
 from data_tools.text.encoders import CONFIG_NAME, fingerprint, load_encoder
 from data_tools.text.sources import BadLine, BadLines, documents, find_files, total_bytes
-from data_tools.text.workers import Workers
+from data_tools.text.workers import Workers, at_most_cores
 
 GOES_ON_WITHOUT_RESTART = "the same command without --restart goes on"
 SECONDS_BETWEEN_COMMITS = 5.0
@@ -183,8 +183,8 @@ def main() -> None:
     parser.add_argument("--restart", action="store_true", help="drop what an interrupted run has done")
     args = parser.parse_args()
     done = tokenize_files(
-        args.input, args.tokenizer, args.output, args.text_key, not args.no_eos, args.workers, args.max_bad_lines,
-        args.restart,
+        args.input, args.tokenizer, args.output, args.text_key, not args.no_eos, at_most_cores(args.workers),
+        args.max_bad_lines, args.restart,
     )  # fmt: skip
     left_out = f", {done.empty} empty left out" if done.empty else ""
     left_out += f", {plural(done.bad_lines, 'bad line')} left out" if done.bad_lines else ""

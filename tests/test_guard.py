@@ -27,6 +27,11 @@ def ending_with(error: BaseException):
         (UserError("--x: found 1"), 2, "error: --x: found 1\n"),
         (OSError(errno.ENOSPC, "No space left on device"), 2, "error: No space left on device. Free some"),
         (OSError(errno.EDQUOT, "Disk quota exceeded", "a"), 2, "error: Disk quota exceeded: a. Free some"),
+        (
+            OSError(errno.EFBIG, "File too large"),
+            2,
+            "error: File too large: a file may not grow beyond what `ulimit -f`",
+        ),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", "a"), 2, "error: No such file or directory: a\n"),
         (IsADirectoryError(errno.EISDIR, "Is a directory", "a"), 2, "error: Is a directory: a\n"),
         (PermissionError(errno.EACCES, "Permission denied", "a"), 2, "error: Permission denied: a\n"),

@@ -110,8 +110,9 @@ def files_named(folder: Path, split: str) -> tuple[Path, ...]:
 
 
 def files_inside(folder: Path, split: str) -> tuple[Path, ...]:
-    """Those of a folder train, which is read where no file has the name."""
-    return tuple(file for file in sorted((folder / split).glob("*")) if file.name.endswith(SUFFIXES) and file.is_file())
+    """Those of a folder train, which is read where no file has the name. Hidden files are none of them."""
+    files = sorted(file for file in (folder / split).glob("[!.]*") if file.is_file())
+    return tuple(file for file in files if file.name.endswith(SUFFIXES))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,10 @@ from pathlib import Path
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import NotJson, not_utf8, parse_json, quoted, shown, with_fix
+from data_tools.formats.plural import plural
 from data_tools.text.blocks import LINES, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
+
+SHOWN_FILES = 5  # of those that are left out
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,9 @@ class BadLines:
 
 
 def find_files(inputs: Iterable[str]) -> list[str]:
-    """The files that --input names: files, folders (all files of a known kind in them and below), patterns such as
-    "texts/*.jsonl.gz", or - for stdin; those of a folder or pattern in the order of their names.
+    """The files that --input names: files, folders (all files of a known kind in them and below, hidden ones left out;
+    a line names those of other kinds), patterns such as "texts/*.jsonl.gz", or - for stdin; those of a folder or
+    pattern in the order of their names.
 
     Raises DataError where there is none, or one of unknown kind.
     """
@@ -71,7 +75,15 @@ def _files_of(named: str) -> list[str]:
     if named == STDIN or os.path.isfile(named):
         return [named]
     if os.path.isdir(named):
-        files = sorted(str(path) for path in Path(named).rglob("*") if path.is_file() and kind_of(str(path)))
+        inside = sorted(str(path) for path in Path(named).rglob("*") if path.is_file() and not _hidden(path, named))
+        files = [file for file in inside if kind_of(file)]
+        if files and (others := [shown(os.path.relpath(file, named)) for file in inside if not kind_of(file)]):
+            names = ", ".join(others[:SHOWN_FILES]) + (", ..." if len(others) > SHOWN_FILES else "")
+            known = f"known are {', '.join(SUFFIXES)}"
+            print(
+                f"left out of {named}: {plural(len(others), 'file')} of another kind ({known}): {names}",
+                file=sys.stderr,
+            )
     else:
         files = sorted(file for file in glob.glob(named, recursive=True) if os.path.isfile(file))
     if not files:
@@ -79,6 +91,11 @@ def _files_of(named: str) -> list[str]:
             f"{named} is not a file, and no folder or pattern with files. Name files that end in {', '.join(SUFFIXES)}."
         )
     return files
+
+
+def _hidden(path: Path, folder: str) -> bool:
+    """Whether its name, or that of a folder between, begins with a point."""
+    return any(name.startswith(".") for name in path.relative_to(folder).parts)
 
 
 def total_bytes(files: Iterable[str]) -> int:

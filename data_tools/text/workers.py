@@ -9,6 +9,7 @@ import multiprocessing
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 import traceback
@@ -18,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from data_tools.children import close_in_children, end_process
 from data_tools.formats.errors import DataError
+from data_tools.formats.plural import plural
 
 RESULTS_A_WORKER = 4  # that a measurement of the speed waits for
 AS_FAST = 0.9
@@ -25,6 +27,15 @@ AS_FAST = 0.9
 
 def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def at_most_cores(count: int | None) -> int | None:
+    """The workers that a flag asks for, no more than cores: others would only take memory. Says where it is fewer."""
+    cores = available_cores()
+    if count is None or count <= cores:
+        return count
+    print(f"--workers {count}: this process may use {plural(cores, 'core')}; {cores} work", file=sys.stderr)
+    return cores
 
 
 class Workers:

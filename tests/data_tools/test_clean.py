@@ -148,6 +148,13 @@ def test_lines_pass_unchanged_through_a_pipe(tmp_path):
     assert dropped == {"rule": "exact", "where": "-:5", "text": "two", "like": "-:3"}
 
 
+def test_a_closed_standard_output_is_no_place(command, monkeypatch, write_rows):
+    monkeypatch.setattr(sys, "__stdout__", None)
+    done = command("clean", "--input", write_rows("a.jsonl", [{"text": "a"}]), "--output", "-", "--exact")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert done.stderr.startswith("error: --output -: the standard output is closed.")
+
+
 def test_what_is_read_is_not_replaced(command, tmp_path):
     """A file by another name; what an earlier run wrote into the folder that is read; --dropped, too."""
     source, linked = tmp_path / "a.jsonl", tmp_path / "linked.jsonl"

@@ -175,7 +175,11 @@ def test_help(command):
         ("tokenizer --input x.txt --output y --vocab_size 9", "x.txt is not a file"),
         ("clean --input x.jsonl --output y", "no rule is given: at least one of --min_chars"),
         ("clean --input x.jsonl --output y --near 1.5", "--near 1.5: a similarity above 0"),
-        ("clean --input x.jsonl --output . --exact", "cannot write .: it is a folder. Name a file."),
+        ("clean --input - --output . --exact", "cannot write .: it is a folder. Name a file."),
+        (
+            "clean --input - --output y --dropped ./y --exact",
+            "--output and --dropped: found y for both, name two files",
+        ),
         ("stdlib_corpus --output /dev/null/x", "cannot write /dev/null/x/train.jsonl: Not a directory"),
     ],
 )

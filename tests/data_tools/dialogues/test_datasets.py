@@ -60,7 +60,8 @@ def test_two_files_for_one_split_are_refused_and_a_folder_may_have_several(write
     (tmp_path / "train.json").unlink()
     assert questions(opened(tmp_path).train) == ["b0"]
     write("b/train/1.json", "a", 1), write("b/train/2.jsonl", "b", 1), write("b/dev/x.json", "c", 1)
-    (tmp_path / "b" / "train" / "notes.txt").write_text("not data")
+    for name in ("notes.txt", ".hidden.jsonl"):
+        (tmp_path / "b" / "train" / name).write_text("not data")
     assert questions(opened(tmp_path / "b").train) == ["a0", "b0"]
 
 

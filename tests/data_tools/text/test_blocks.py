@@ -190,8 +190,9 @@ def test_kinds():
     assert [kind_of(name) for name in names] == expected
 
 
-def test_files_of_folders_and_patterns(tmp_path):
-    for name in ("b.jsonl", "a.txt", "sub/c.parquet", "notes.md", "sub/d.gz"):
+def test_files_of_folders_and_patterns(tmp_path, capsys):
+    hidden, others = (".e.jsonl", ".git/f.txt"), ("notes.md", "g.JSONL", "h.csv", "i.jsonl.bz2", "sub/j.csv", "k.xz")
+    for name in ("b.jsonl", "a.txt", "sub/c.parquet", "sub/d.gz", *hidden, *others):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("")
 
@@ -199,6 +200,10 @@ def test_files_of_folders_and_patterns(tmp_path):
         return [str(file).removeprefix(f"{tmp_path}/") for file in find_files(inputs)]
 
     assert found(tmp_path) == ["a.txt", "b.jsonl", "sub/c.parquet", "sub/d.gz"]
+    known = ".jsonl, .json, .txt, .parquet, .gz, .zst"
+    names = "g.JSONL, h.csv, i.jsonl.bz2, k.xz, notes.md, ..."
+    told = f"left out of {tmp_path}: 6 files of another kind (known are {known}): {names}\n"
+    assert capsys.readouterr().err == told
     assert found(f"{tmp_path}/*.jsonl", f"{tmp_path}/**/*.gz") == ["b.jsonl", "sub/d.gz"]
     with pytest.raises(DataError, match=r"notes\.md: unknown kind of file"):
         found(tmp_path / "notes.md")

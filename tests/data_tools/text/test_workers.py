@@ -97,6 +97,12 @@ def test_no_worker_outlives_its_parent():
     assert psutil.wait_procs(processes, timeout=20)[1] == []
 
 
+def test_no_more_workers_than_cores(monkeypatch, capsys):
+    monkeypatch.setattr(workers, "available_cores", lambda: 2)
+    assert [workers.at_most_cores(count) for count in (None, 0, 2, 400)] == [None, 0, 2, 2]
+    assert capsys.readouterr().err == "--workers 400: this process may use 2 cores; 2 work\n"
+
+
 @pytest.mark.parametrize("cores, useful, found", [(8, 8, 8), (8, 3, 4), (8, 1, 1), (6, 6, 6), (2, 1, 1), (1, 1, 1)])
 def test_as_many_as_help(monkeypatch, cores, useful, found):
     """Of `cores` workers only `useful` get a core: those beyond slow all down. Time is simulated."""
