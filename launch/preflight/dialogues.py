@@ -43,8 +43,9 @@ class Kind:
 def rows_to_train_on(run: RunConfig) -> int:
     """Return how many rows of the user's data a run of fine-tuning trains on; 0 where they are not here, or broken."""
     values, paired = run.flags, run.flags.loss_type != KTO
-    chats = Columns(values.prompt_column, values.response_column)
-    columns: Reader = PreferenceColumns(paired) if run.prefers else chats
+    columns: Any = Columns(values.prompt_column, values.response_column)
+    if run.prefers:
+        columns = PreferenceColumns(paired)
     try:
         found = survey(values.dataset_name_or_path or "", ("train",), columns, values.max_broken_rows)
     except DataError:
