@@ -209,9 +209,8 @@ class Renderer:
 
     def _check_context(self, dialogue: dict, messages: list[dict], text: str) -> None:
         """Raise TemplateFault where a text that the model should read is left out."""
-        plain = _squeezed(text)
         for message in messages:
-            if message["role"] in ("system", "developer", "user") and _squeezed(message["content"]) not in plain:
+            if message["role"] in ("system", "developer", "user") and not _is_in(message["content"], text):
                 raise _left_out(message["role"], message["content"])
         for tool in dialogue.get("tools") or ():
             if tool["function"]["name"] not in text:
@@ -272,16 +271,16 @@ def _reasoning(message: dict) -> tuple[str, str, str]:
 
 def _missing(message: dict, answer: str) -> str:
     """Return the first text or name of a call that an answer should have and has not, but for space; else ""."""
-    plain = _squeezed(answer)
     content = (message["content"] or "").replace(CLOSE, OPEN).split(OPEN)
     names = [call["function"]["name"] for call in message.get("tool_calls", ())]
     wanted = [message.get("reasoning_content", ""), *content, *names]
-    missing = next((text for text in wanted if _squeezed(text) not in plain), "")
+    missing = next((text for text in wanted if not _is_in(text, answer)), "")
     return message["content"] if missing and missing in content else missing
 
 
-def _squeezed(text: str | None) -> str:
-    return "".join((text or "").split())
+def _is_in(text: str | None, whole: str) -> bool:
+    """Return True if a text has another, but for space."""
+    return not text or text in whole or "".join(text.split()) in "".join(whole.split())
 
 
 def _left_out(role: str, text: str) -> TemplateFault:
