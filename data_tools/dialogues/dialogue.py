@@ -220,7 +220,7 @@ def xlam_dialogue(row: dict) -> Dialogue:
     answers = value_at(row, "answers")
     calls = parsed("answers", answers) if isinstance(answers, str) else answers
     asked = {"role": "user", "content": one_text(row, "query")}
-    return read_dialogue([asked, {"role": "assistant", "content": None, "tool_calls": calls}], row["tools"])
+    return read_dialogue([asked, {"role": "assistant", "content": None, "tool_calls": calls}], value_at(row, "tools"))
 
 
 def one_text(row: dict, key: str) -> str:

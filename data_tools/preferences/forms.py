@@ -156,7 +156,7 @@ def _with_prompt(row: dict, key: str) -> Dialogue:
     if isinstance(prompt, str):  # a copy of what messages hold themselves, or all that is before the response
         prompt = [{"role": "user", "content": prompt}] if len(said) == 1 else []
     whole = said if said[: len(prompt)] == prompt else [*prompt, *said]
-    return spoken_dialogue(row, whole)
+    return spoken_dialogue(row, listed({key: whole}, key))
 
 
 def _sharegpt(row: dict, key: str) -> Dialogue:

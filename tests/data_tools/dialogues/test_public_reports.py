@@ -178,6 +178,7 @@ def test_calls_are_trained_on_and_tools_and_results_are_read(row):
             {"messages": [TWO[0], {"role": "assistant", "tool_calls": [CALL | {"arguments": "{"}]}]},
             "tool_calls: arguments of tide_at: no JSON: {",
         ),
+        ({"messages": [TWO[0], {"role": "assistant", "tool_calls": [CALL | {"id": [1]}]}]}, "'id' is"),
         ({"messages": [TWO[0], OPENAI["messages"][2], TWO[1]]}, "tool follows user, expected assistant"),
         (
             {"messages": [*OPENAI["messages"][:2], OPENAI["messages"][2] | {"tool_call_id": "d"}, TWO[1]]},
