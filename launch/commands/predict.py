@@ -23,12 +23,15 @@ if __name__ == "__main__":
 
 from data_tools.cli import MOST_CARDS, Parser, above_zero, not_negative, share, whole_number
 from data_tools.dialogues.questions import read_questions
+from data_tools.formats.json_files import NotJson, parse_json
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.guard import guarded
 from launch.prediction.model_flags import DEVICES, add_weight_flags, check_adapter, check_model, default_device
 from launch.processes.orphans import die_with_parent
+
+LONGEST_ROW = 1 << 26  # bytes
 
 
 def main(argv: list[str]) -> None:
@@ -38,6 +41,8 @@ def main(argv: list[str]) -> None:
     check_model(args.model_name_or_path)
     if args.adapter_path:
         check_adapter(args.model_name_or_path, args.adapter_path)
+    if args.output_file:
+        _check_output(args.output_file, [Path(args.model_name_or_path), *filter(None, [args.adapter_path])])
     questions = read_questions(args.data_file, args.prompt_column) if args.data_file else []
     die_with_parent()
     start_paddle(on_cpu=args.device == "cpu")
@@ -65,6 +70,26 @@ def main(argv: list[str]) -> None:
         answer_rows(predictor, questions, args, decoding)
     else:
         answer_one_by_one(predictor, args.prompt, args, decoding)
+
+
+def _check_output(file: Path, read: list[Path]) -> None:
+    """Raises UserError for a file in a directory that is read, and for one that is there and has no answers."""
+    for directory in read:
+        if directory.is_dir() and file.resolve().is_relative_to(directory.resolve()):
+            raise UserError(f"--output_file: {file} is in {directory}, which is read. Name a file in another folder.")
+    if file.exists() and not (file.is_file() and _has_answers(file)):
+        raise UserError(f"--output_file: {file} is there and has no earlier answers. Name another, or remove it.")
+
+
+def _has_answers(file: Path) -> bool:
+    """Whether its first row is of the kind that is written here, or it is empty."""
+    with open(file, "rb") as lines:
+        first = lines.readline(LONGEST_ROW)
+    try:
+        row = parse_json(first, file)
+    except NotJson:
+        return not first
+    return isinstance(row, dict) and "prediction" in row
 
 
 def _print_plan(args: argparse.Namespace) -> None:

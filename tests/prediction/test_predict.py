@@ -10,14 +10,24 @@ from tests.store import kept
 from tests.training.finetune_material import argv, write_first
 
 RANKS = "tests.prediction.predict_ranks"
-TOO_LONG = {"max_new_tokens": 100_000}
+TOO_LONG, TOO_LONG_SAID = {"max_new_tokens": 100_000}, "--max_new_tokens: found 100000 after a prompt of"
+EARLIER = '{"src": "a", "prediction": "b"}\n'
 MISTAKES = {  # name: (flags, what is said)
-    "length": (TOO_LONG, "--max_new_tokens: found 100000 after a prompt of"),
+    "length": (TOO_LONG, TOO_LONG_SAID),
     "adapter": ({"adapter_path": "{root}/data"}, "data: no adapter: neither lora_config.json nor prefix_config.json"),
     "model": ({"model_name_or_path": "{root}/nowhere"}, "--model_name_or_path: '{root}/nowhere' is no directory"),
     "data": ({"data_file": "{root}/broken.json"}, "broken.json:2: not JSON"),
     "template": ({"chat_template": "nobody"}, "--chat_template: found 'nobody', allowed: baichuan"),
     "system": ({"system": "s"}, "--system: found beside --data_file, whose rows have their own: "),
+    "in the model": ({"output_file": "{root}/model/a.json"}, "model/a.json is in {root}/model, which is read."),
+    "in the adapter": (
+        {"adapter_path": "{root}/lora", "output_file": "{root}/lora/a.json"},
+        "--output_file: {root}/lora/a.json is in {root}/lora, which is read. Name a file in another folder.",
+    ),
+    "no answers": (
+        {"output_file": "{root}/data/train.json"},
+        "--output_file: {root}/data/train.json is there and has no earlier answers. Name another, or remove it.",
+    ),
     "both": ({"prompt": "a"}, "--prompt and --data_file: found both, give one."),
 }
 ROWS = {  # name: (model, adapter, flags) of runs that write a file
@@ -82,7 +92,8 @@ def said(ranks, trained, dialogues, tmp_path_factory) -> dict[str, dict]:
     for name, (more, _) in MISTAKES.items():
         more = {key: str(value).format(root=trained) for key, value in more.items()}
         jobs[name] = [flags(trained, **file | {"output_file": out / "none" / f"{name}.json"} | more), ""]
-    (out / "earlier.json").write_text("earlier\n")
+    for name in ("earlier", "lora"):
+        (out / f"{name}.json").write_text(EARLIER)
     jobs |= {
         "prompt": [flags(trained, adapter="lora", prompt=first), ""],
         "told": [flags(trained, adapter="lora", prompt=first, system="Be brief."), ""],
@@ -156,7 +167,8 @@ def test_mistakes_are_named_and_nothing_is_written(said, trained):
         assert said[name]["exit_code"] == 2, name
         assert message.format(root=trained) in said[name]["stderr"]
     assert not (said["out"] / "none").exists() or not list((said["out"] / "none").iterdir())
-    assert said["earlier"]["exit_code"] == 2 and (said["out"] / "earlier.json").read_text() == "earlier\n"
+    assert said["earlier"]["exit_code"] == 2 and (said["out"] / "earlier.json").read_text() == EARLIER
+    assert TOO_LONG_SAID in said["earlier"]["stderr"]
 
 
 def test_a_model_with_more_ids_than_its_tokenizer_draws_those_of_the_tokenizer(ranks, tmp_path):
