@@ -18,7 +18,7 @@ import numpy as np
 import sentencepiece
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import read_object
+from data_tools.formats.json_files import read_object, shown
 
 SENTENCEPIECE_NAMES = (
     "sentencepiece.bpe.model",  # paddlenlp's name for LLaMA's, whatever the kind of model
@@ -48,7 +48,13 @@ class SentencePieceEncoder:
         pieces = [number for number in numbers if self._model.is_control(number) or self._model.is_unknown(number)]
         self._special = {self._model.id_to_piece(number): number for number in pieces} | _added_tokens(path.parent)
         named = config.get(PUBLISHED_TOKENS) or config.get("added_tokens_decoder") or {}
-        self._special |= {token["content"]: int(number) for number, token in named.items()}
+        try:
+            self._special |= {token["content"]: int(number) for number, token in named.items()}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise DataError(
+                f"{path.parent / CONFIG_NAME}: added_tokens_decoder: found {shown(named)}, expected the content of a "
+                "token for each id. Copy the file again."
+            ) from None
         self._splits = re.compile(_pattern(self._special, [*named.values()]))
         # transformers' rule: of its old form, which LLaMA's makers have, each text between special tokens begins with a
         # space of its own; of the newer one only the text as a whole.
