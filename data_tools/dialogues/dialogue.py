@@ -87,6 +87,8 @@ def find_schema(
 
     Raises DataError that names the keys found and the schemas there are.
     """
+    if prompt_column and prompt_column == response_column:
+        raise DataError(f"--prompt_column and --response_column: found {prompt_column} for both, expected two keys.")
     if prompt_column and response_column:
         return pairs(prompt_column, response_column)
     if prompt_column or response_column:

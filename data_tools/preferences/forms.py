@@ -110,6 +110,9 @@ class PreferenceColumns:
     def _find(self, rows: list[dict]) -> Schema[Preference]:
         if self.prompt and self.chosen and self.rejected:
             keys = (self.prompt, self.chosen, self.rejected)
+            if len(set(keys)) < len(keys):
+                flags = ", ".join(f"--{name}" for name in COLUMNS)
+                raise DataError(f"{flags}: found {', '.join(keys)}, expected three different keys.")
             return Form("/".join(keys), keys, False, lambda row: _texts(row, *keys))
         if self.prompt or self.chosen or self.rejected:
             raise DataError(f"{', '.join(f'--{name}' for name in COLUMNS)}: give all three or none.")

@@ -71,7 +71,7 @@ class Grammars:
             before = before.replace(QUOTED, json.dumps(name, ensure_ascii=False)).replace(NAME, name)
             rules.append(f"call{number}: {self._literal(before)} arguments{number} {self._literal(behind)}")
             self._of_json(schema, "tools")  # says what is wrong
-            rules.append(_rule(f"arguments{number}", schema))
+            rules.append(_rule(f"arguments{number}", _of_object(schema)))
         rules.append(f"call: {' | '.join(f'call{number}' for number in range(len(reading.schemas)))}")
         more = f"({self._literal(form.between)} call)*" if reading.several and form.several else ""
         calls = f"{self._literal(form.first)} call {more} {self._literal(form.last)}"
@@ -79,10 +79,22 @@ class Grammars:
 
     def _of_json(self, schema: Any, parameter: str) -> "Grammar":
         _require_safe(schema, parameter)
+        for pattern in {one for one in _patterns(schema) if "{" in one}:
+            self._require_few_states(pattern, parameter)
         try:
             return self._grammar(LLMatcher.grammar_from_json_schema(json.dumps(schema), overrides=WRITTEN), parameter)
         except ValueError as error:  # too deep, NaN, half a surrogate pair
             raise _refusal(str(error), parameter) from None
+
+    def _require_few_states(self, pattern: str, parameter: str) -> None:
+        """Raises Refusal for a pattern that llguidance gives up once a text begins: one of repeated repetitions."""
+        form = json.dumps({"type": "string", "pattern": pattern})
+        matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_json_schema(form, overrides=WRITTEN), log_level=0)
+        if not matcher.is_error():  # a wrong pattern is told with its schema
+            first = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+            matcher.consume_token(int(np.flatnonzero(np.unpackbits(first, bitorder="little"))[0]))
+            if matcher.is_error():
+                raise _refusal(f"pattern: found {shown(pattern)}, expected one of fewer repetitions", parameter)
 
     def _of_lark(self, reading: Reading, start: str, rules: list[str], parameter: str) -> "Grammar":
         """Return the grammar of rules in Lark's form, as llguidance has it, after reasoning."""
@@ -117,6 +129,14 @@ def _rule(name: str, schema: Any) -> str:
     return f"{name}: %json {json.dumps({OPTIONS_KEY: WRITTEN} | schema)}"
 
 
+def _of_object(schema: dict) -> dict:
+    """Return the schema of arguments, which are an object also where it leaves that open. Raises Refusal."""
+    kinds = schema.get("type", "object")
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+        raise _refusal(f"parameters of type {shown(kinds)}, expected object", "tools")
+    return schema | {"type": "object"}
+
+
 def _require_safe(schema: Any, parameter: str) -> None:
     if OPTIONS_KEY in schema:
         raise _refusal(f"{OPTIONS_KEY}: found, expected a schema without options of the server", parameter)
@@ -130,14 +150,29 @@ def _require_safe(schema: Any, parameter: str) -> None:
 
 def _multiples(schema: Any) -> Iterator[int]:
     """Yield each multipleOf, wherever in the schema, as an integer without its decimal point: 25 for 0.25."""
+    for part in _objects(schema):
+        value = part.get("multipleOf")
+        if type(value) is int or isinstance(value, float) and math.isfinite(value):
+            _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+            yield int("".join(map(str, digits))) * 10 ** max(0, int(exponent)) or 1  # 0 is refused by llguidance
+
+
+def _patterns(schema: Any) -> Iterator[str]:
+    for part in _objects(schema):
+        named = part.get("patternProperties")
+        yield from (
+            one for one in (part.get("pattern"), *(named if isinstance(named, dict) else ())) if isinstance(one, str)
+        )
+
+
+def _objects(schema: Any) -> Iterator[dict]:
+    """Yield each object, wherever in the schema."""
     parts = [schema]
     while parts:
         part = parts.pop()
         parts += part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
-        value = part.get("multipleOf") if isinstance(part, dict) else None
-        if type(value) is int or isinstance(value, float) and math.isfinite(value):
-            _, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
-            yield int("".join(map(str, digits))) * 10 ** max(0, int(exponent)) or 1  # 0 is refused by llguidance
+        if isinstance(part, dict):
+            yield part
 
 
 def _refusal(found: str, parameter: str) -> Refusal:

@@ -27,6 +27,7 @@ from pydantic import (
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from data_tools.cli import DIGITS
 from data_tools.dialogues.messages import MESSAGE_KEYS
 from data_tools.formats.json_files import shown
 from launch.serving.chats import Chat, read_chat
@@ -203,6 +204,13 @@ def _whole_characters(text: str) -> str:
     return text
 
 
+def _plain_id(key: str) -> int:
+    """Raise ValueError for what only some readers take for a number: 6_5, 065, one with a space."""
+    if not (key.isascii() and key.isdecimal() and str(int(key[:DIGITS])) == key):
+        raise ValueError("expected an id in plain decimal digits, such as 65")
+    return int(key)
+
+
 def _few_keys(found: Any) -> Any:
     """Raise ValueError for an object of many keys, of which each could become an error of its own."""
     if isinstance(found, dict) and len(found) > MOST_KEYS:
@@ -278,7 +286,7 @@ class GenerationRequest(Fields):
     top_k: int | None = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
-    logit_bias: Annotated[dict[Annotated[int, Field(strict=False)], float] | None, FewKeys] = None
+    logit_bias: Annotated[dict[Annotated[int, BeforeValidator(_plain_id)], float] | None, FewKeys] = None
     seed: int | None = None
     stop: Annotated[list[Text], Items, BeforeValidator(_as_list)] = []
     response_format: ResponseFormat | None = None

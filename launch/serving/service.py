@@ -12,6 +12,7 @@ from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from data_tools.formats.json_files import quoted
 from launch.generation.answer_parts import PLAIN, Reading
 from launch.serving.answer import Answer, Echo, before
 from launch.serving.chats import Chat
@@ -99,7 +100,9 @@ class Service:
     def model(self, name: str):
         """The model of this name. Raises Refusal where there is none."""
         if name not in self.models:
-            raise Refusal(Reason.UNKNOWN_MODEL, f"model: found {name!r}, there are {', '.join(self.models)}", "model")
+            raise Refusal(
+                Reason.UNKNOWN_MODEL, f"model: found {quoted(name)}, there are {', '.join(self.models)}", "model"
+            )
         return self.models[name]
 
     def require_running(self) -> None:

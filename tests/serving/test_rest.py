@@ -133,6 +133,15 @@ def test_a_stream_is_the_same_text_in_whole_characters_and_ends_with_usage(clien
         ({"model": "base", "prompt": "a", "suffix": "b", "best_of": 2}, 400, "by this server: best_of, suffix"),
         ({"model": "base", "prompt": "a", "logit_bias": {"5": 101}}, 400, "logit_bias: found 101.0 for id 5, expected"),
         ({"model": "base", "prompt": "a", "logit_bias": {"five": 1}}, 400, "logit_bias.five"),
+        *(
+            (
+                {"model": "base", "prompt": "a", "logit_bias": {key: 1}},
+                400,
+                f"logit_bias.{key}: Value error, expected an",
+            )
+            for key in (" 65", "6_5", "065", "\u0666", "1" * 99, "-1")
+        ),
+        ({"model": "x" * 10**6, "prompt": "a"}, 404, f"model: found '{'x' * 39}, there are base, poems"),
         ({"model": "base", "prompt": "a", "logit_bias": {"999": 1}}, 400, "logit_bias: found id 999"),
         ({"model": "base", "prompt": "a", "presence_penalty": -2.1}, 400, "presence_penalty: found -2.1, expected -2"),
         ({"model": "base", "prompt": "a", "frequency_penalty": 2, "logit_bias": {"97": -1}}, 200, "<a>"),

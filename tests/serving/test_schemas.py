@@ -56,11 +56,17 @@ WRONG = {
     "itself": ({"$ref": "#"}, "NoExtensionBias"),
     "a circle": ({"$defs": {"a": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"}, "NoExtensionBias"),
     "options of the server": ({"x-guidance": {"whitespace_flexible": True}, "type": "object"}, "x-guidance: found"),
+    "repeated repetitions": (
+        {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a{1000}){1000}$"}}},
+        "pattern: found ^(a{1000}){1000}$, expected one of fewer repetitions",
+    ),
     "long": ({"type": "nonsense" * 20_000}, "Invalid type"),
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.long) if "repetitions" in name else name for name in WRONG]
+)
 def test_a_wrong_schema_is_a_fault_of_the_request(grammars, name, capfd):
     schema, said = WRONG[name]
     calls = Reading(FORMS[0], {"f": schema}, forced=True)
@@ -73,6 +79,21 @@ def test_a_wrong_schema_is_a_fault_of_the_request(grammars, name, capfd):
         assert refused.value.reason.http == 400 and refused.value.parameter == parameter
         assert said in refused.value.message and len(refused.value.message) < 300
         assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ({"type": "integer"}, "tools: parameters of type integer, expected object"),
+        ({"type": ["array", "null"]}, "tools: parameters of type ['array', 'null'], expected object"),
+        ({"const": 1}, "Unsatisfiable schema"),
+        ({"anyOf": [{"type": "string"}]}, "Unsatisfiable schema"),
+    ],
+)
+def test_arguments_that_could_be_no_object_are_refused(grammars, schema, said):
+    with pytest.raises(Refusal, match=re.escape(said)) as refused:
+        grammars.of_calls(Reading(FORMS[0], {"f": schema}, forced=True))
+    assert refused.value.reason.http == 400
 
 
 def accepts(grammar, text: str) -> bool:

@@ -20,8 +20,8 @@ QUESTION = f"think>Is it 港?\n</think>\n\nI look.\n{CALL}\n{CALL}"
 HALF = "\ud800"
 
 
-def called(arguments: dict) -> dict:
-    function = {"name": "tide_at", "arguments": json.dumps(arguments)}
+def called(arguments: dict, name: str = "tide_at") -> dict:
+    function = {"name": name, "arguments": json.dumps(arguments)}
     return {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": function}]}
 
 
@@ -115,6 +115,7 @@ def test_a_history_with_calls_and_results_is_asked_on(server, client):
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "wrong"}}]}, "parameters"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": HALF}}}]}, "'tools' has half"),
         ({"chat_template_kwargs": {"a": HALF}}, "'chat_template_kwargs' has half a surrogate pair"),
+        ({"messages": [HISTORY[1], called({}, HALF), HISTORY[3]]}, "'tool_calls' has half a surrogate pair"),
         ({"messages": [HISTORY[1], called({"a": HALF}), HISTORY[3]]}, "'tool_calls' has half a surrogate pair"),
     ],
 )

@@ -49,6 +49,8 @@ def test_which_schema_is_taken():
     assert find_schema([row], "question", "reply").read(row) == ONE
     with pytest.raises(DataError, match="give both or neither"):
         find_schema([row], prompt_column="src")
+    with pytest.raises(DataError, match="--response_column: found question for both, expected two keys"):
+        find_schema([row], "question", "question")
     with pytest.raises(DataError, match=r"first rows are question, reply; known are src, tgt; .*--prompt_column KEY"):
         find_schema([{"question": "Q", "reply": "A"}])
     pair, other = {"src": "Q", "tgt": "A"}, {"src": "Q"}

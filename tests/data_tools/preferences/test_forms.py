@@ -135,6 +135,8 @@ def test_a_text_at_an_unknown_key_is_no_prompt_that_responses_begin_with(read):
     with pytest.raises(DataError, match="--prompt_column KEY --chosen_column KEY --rejected_column KEY"):
         read(row)
     assert read(row, columns=PreferenceColumns("question", "chosen", "rejected")).entries[0].prompt == ONE.prompt
+    with pytest.raises(DataError, match="--rejected_column: found a, b, a, expected three different keys"):
+        read(row, columns=PreferenceColumns("a", "b", "a"))
     with pytest.raises(DataError, match="--prompt_column, --chosen_column, --rejected_column: give all three or none"):
         read(row, columns=PreferenceColumns("question"))
 
