@@ -1,9 +1,7 @@
 """An import is whole or leaves nothing; what is wrong with its source is named."""
 
 import json
-import os
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -225,21 +223,21 @@ def test_a_name_of_a_hub_is_told_with_the_command(tmp_path, monkeypatch):
         main(["Qwen/Qwen2-7B"])
 
 
+INTERRUPTED = """
+import signal, sys
+from launch.commands.import_weights import BEGINS_ANEW, guarded, main
+from launch.weights import model_directories
+model_directories.import_tokenizer = lambda *_: signal.raise_signal(signal.SIGINT)
+sys.exit(guarded(main, sys.argv[1:], BEGINS_ANEW))
+"""
+
+
 def test_after_ctrl_c_nothing_is_left_and_that_is_said(tmp_path):
-    (tmp_path / "theirs").mkdir()
-    os.mkfifo(tmp_path / "theirs" / "config.json")
-    command = [
-        sys.executable,
-        "launch/commands/import_weights.py",
-        str(tmp_path / "theirs"),
-        str(tmp_path / "out" / "ours"),
-    ]
-    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    with open(tmp_path / "theirs" / "config.json", "w"):  # opens when the command does
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
-    assert said == "interrupted: nothing unfinished was left behind; the same command begins anew\n"
-    assert process.returncode == 130 and not (tmp_path / "out").exists()
+    source = models.save(tmp_path / "theirs", *models.llama())
+    command = [sys.executable, "-c", INTERRUPTED, source, tmp_path / "out" / "ours"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stderr == "interrupted: nothing unfinished was left behind; the same command begins anew\n"
+    assert done.returncode == 130 and list((tmp_path / "out").iterdir()) == []
 
 
 @pytest.mark.long
