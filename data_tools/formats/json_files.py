@@ -3,6 +3,7 @@
 import codecs
 import json
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
@@ -16,14 +17,38 @@ class NotJson(Exception):
     """Why bytes are no JSON value."""
 
 
-def parse_json(content: bytes, file: str | Path) -> object:
-    """The value of a line or file. Raises NotJson. file: where it is from."""
+class RepeatedKey(ValueError):
+    """A key twice in an object, of which most readers take the last value."""
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise RepeatedKey(
+            f"the key {shown(next(name for name in found if names.count(name) > 1))!r} twice in an object"
+        )
+    return found
+
+
+ROWS = json.JSONDecoder(object_pairs_hook=_unique)
+
+
+def parse_row(line: bytes, file: str | Path) -> object:
+    """The value of a line. Raises NotJson, also for a key twice in an object. file: where it is from."""
+    return parse_json(line, file, json.loads if line.startswith(BOM) else ROWS.decode)  # loads names the mark
+
+
+def parse_json(content: bytes, file: str | Path, decode: Callable[[str], object] = json.loads) -> object:
+    """The value of a file. Raises NotJson. file: where it is from."""
     try:
-        return json.loads(content.decode("utf-8"))
+        return decode(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise NotJson(not_utf8(error, file)) from None
     except json.JSONDecodeError as error:
         raise NotJson(not_json(error)) from None
+    except RepeatedKey as error:
+        raise NotJson(str(error)) from None
     except RecursionError:
         raise NotJson("JSON that Python refuses, too many brackets within brackets") from None
     except ValueError as error:  # a number of thousands of digits

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import BOM, NotJson, not_json, not_utf8, parse_json, require_file
+from data_tools.formats.json_files import BOM, ROWS, NotJson, RepeatedKey, not_json, not_utf8, parse_row, require_file
 
 A_TEXT = "a JSON text, expected an object"
 PARQUET_ROWS = 1000  # that are in memory at a time
@@ -103,7 +103,6 @@ def _of_list(content: bytes, file: Path) -> Iterator[tuple[int, dict | str]]:
         return
     place, line, number = text.index("[") + 1, 1 + text[: text.index("[")].count("\n"), 0
     has_lines = "\n" in text.strip()
-    decoder = json.JSONDecoder()
     while True:
         start = BETWEEN.match(text, place).end()  # pyright: ignore[reportOptionalMemberAccess]
         line += text.count("\n", place, start)
@@ -111,7 +110,7 @@ def _of_list(content: bytes, file: Path) -> Iterator[tuple[int, dict | str]]:
             return
         number += 1
         try:
-            row, place = decoder.raw_decode(text, start)
+            row, place = _row_at(text, start)
         except (ValueError, RecursionError) as error:
             reason = (
                 not_json(error) if isinstance(error, json.JSONDecodeError) else f"JSON that Python refuses, {error}"
@@ -120,6 +119,14 @@ def _of_list(content: bytes, file: Path) -> Iterator[tuple[int, dict | str]]:
             return
         yield line if has_lines else number, A_TEXT if isinstance(row, str) else _object(row)
         line += text.count("\n", start, place)
+
+
+def _row_at(text: str, start: int) -> tuple[Any, int]:
+    """Return the value that begins there, the error where it has a key twice, and the place behind it."""
+    try:
+        return ROWS.raw_decode(text, start)
+    except RepeatedKey as error:
+        return error, json.JSONDecoder().raw_decode(text, start)[1]
 
 
 def _of_parquet(file: Path) -> Iterator[tuple[int, dict | str]]:
@@ -176,7 +183,7 @@ def _rows_of(batch, file: Path) -> list[dict | str]:
 def _parsed(content: bytes, file: Path) -> Any:
     """The JSON value, or the reason why it is none as a text."""
     try:
-        value = parse_json(content, file)
+        value = parse_row(content, file)
     except NotJson as error:
         return str(error)
     return A_TEXT if isinstance(value, str) else value
@@ -185,4 +192,6 @@ def _parsed(content: bytes, file: Path) -> Any:
 def _object(value) -> dict | str:
     if isinstance(value, (dict, str)):
         return value
+    if isinstance(value, RepeatedKey):
+        return str(value)
     return f"a JSON {type(value).__name__}, expected an object"

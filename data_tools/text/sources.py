@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import NotJson, not_utf8, parse_json, quoted, shown, with_fix
+from data_tools.formats.json_files import NotJson, not_utf8, parse_row, quoted, shown, with_fix
 from data_tools.formats.plural import plural
 from data_tools.text.blocks import LINES, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
 
@@ -159,7 +159,7 @@ def _lines_of(block: Block) -> Iterator[tuple[int, bytes | str | None]]:
 
 def _text_of_line(line: bytes, text_key: str, where: str) -> str:
     try:
-        record = parse_json(line.rstrip(), where.rpartition(":")[0])
+        record = parse_row(line.rstrip(), where.rpartition(":")[0])
     except NotJson as error:
         raise DataError(f"{where}: {with_fix(str(error))}") from None
     if not isinstance(record, dict):

@@ -30,14 +30,20 @@ def test_lines_and_a_list_hold_the_same_behind_a_byte_order_mark_too(file, mark,
     ("content", "good", "faults"),
     [
         (
-            f'{LINE}{{"src" "Q"}}\n\n["Q"]\n{{"src": "Q"}}\n"text"\n{LINE}',
+            f'{LINE}{{"src" "Q"}}\n\n["Q"]\n{{"src": "Q"}}\n"text"\n{LINE}{{"src": "Q", "tgt": "b", "tgt": "c"}}\n',
             2,
             {
                 2: "not JSON, Expecting ':' delimiter at column 8",
                 4: "a JSON list, expected an object",
                 5: "no key 'tgt', only src",
                 6: "a JSON text, expected an object",
+                8: "the key 'tgt' twice in an object",
             },
+        ),
+        (
+            f'[\n{LINE},\n{{"src": "Q", "tgt": "A",\n"a": {{"b": 1, "b": 2}}}},\n{LINE}]',
+            2,
+            {4: "the key 'b' twice in an object"},
         ),
         # A text in a list may hold anything, such as half a character, which no terminal shows.
         (
@@ -53,7 +59,7 @@ def test_lines_and_a_list_hold_the_same_behind_a_byte_order_mark_too(file, mark,
             dict.fromkeys((2, 3), "JSON that Python refuses, "),
         ),
     ],
-    ids=["lines", "list", "chats", "bytes", "deep"],
+    ids=["lines", "twice", "list", "chats", "bytes", "deep"],
 )
 def test_each_broken_row_is_told_with_its_line_and_reason(file, content, good, faults):
     file.write_bytes(content.encode() if isinstance(content, str) else content)

@@ -256,6 +256,7 @@ def test_batches_keep_order_and_bound_memory(text):
         (b"[" * 100_000, r"a\.jsonl:2: JSON that Python refuses, too many brackets within brackets"),
         (b'{"text": ' + b"9" * 5000 + b"}", r"a\.jsonl:2: JSON that Python refuses, Exceeds the limit"),
         (b'\xef\xbb\xbf{"text": "a"}', r"a\.jsonl:2: not JSON, Unexpected UTF-8 BOM"),
+        (b'{"text": "a", "text": "b"}', r"a\.jsonl:2: the key 'text' twice in an object\. Mend or remove the line"),
         (b'{"text": "\\ud83d"}', r"a\.jsonl:2: half a surrogate pair"),
     ],
 )
