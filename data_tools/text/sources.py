@@ -10,9 +10,9 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from data_tools.formats.errors import DataError
+from data_tools.formats.folders import visible_files
 from data_tools.formats.json_files import NotJson, not_utf8, parse_row, quoted, shown, with_fix
 from data_tools.formats.plural import plural
 from data_tools.text.blocks import LINES, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
@@ -75,7 +75,7 @@ def _files_of(named: str) -> list[str]:
     if named == STDIN or os.path.isfile(named):
         return [named]
     if os.path.isdir(named):
-        inside = sorted(str(path) for path in Path(named).rglob("*") if path.is_file() and not _hidden(path, named))
+        inside = sorted(map(str, visible_files(named)))
         files = [file for file in inside if kind_of(file)]
         if files and (others := [shown(os.path.relpath(file, named)) for file in inside if not kind_of(file)]):
             names = ", ".join(others[:SHOWN_FILES]) + (", ..." if len(others) > SHOWN_FILES else "")
@@ -91,11 +91,6 @@ def _files_of(named: str) -> list[str]:
             f"{named} is not a file, and no folder or pattern with files. Name files that end in {', '.join(SUFFIXES)}."
         )
     return files
-
-
-def _hidden(path: Path, folder: str) -> bool:
-    """Whether its name, or that of a folder between, begins with a point."""
-    return any(name.startswith(".") for name in path.relative_to(folder).parts)
 
 
 def total_bytes(files: Iterable[str]) -> int:

@@ -176,7 +176,11 @@ def test_splits_subjects_and_configurations_of_folders(tmp_path):
         write(tmp_path / "arc" / folder / "test.jsonl", changed("arc", question=folder))
     with pytest.raises(DataError, match="ARC-Challenge, .*ARC-Easy: several configurations of arc"):
         read(tmp_path / "arc")
-    for name, rows in (("test/law_test.csv", SIX), ("auxiliary_train/mc_test.csv", "other?,1,2,3,4,D\n")):
+    for name, rows in (
+        ("test/law_test.csv", SIX),
+        ("auxiliary_train/mc_test.csv", "other?,1,2,3,4,D\n"),
+        (".x/y_test.csv", "more?,1,2,3,4,D\n"),
+    ):
         (tmp_path / "six" / name).parent.mkdir(parents=True)
         (tmp_path / "six" / name).write_text(rows)
     assert [each[SUBJECT] for each in read(tmp_path / "six")] == ["law"]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from data_tools.formats.benchmarks.published import FORMS, NoQuestion, columns, form_of, of_articles
 from data_tools.formats.errors import DataError
+from data_tools.formats.folders import visible_files
 from data_tools.formats.json_files import not_utf8, quoted, read_object, shown, with_fix
 from data_tools.formats.records import csv_rows, records
 
@@ -33,9 +34,9 @@ def files_of(path: Path) -> dict[str, list[Path]]:
     if not path.is_dir():
         raise DataError(f"{path}: neither a file nor a folder. Name that of a benchmark.")
     found: dict[str, list[Path]] = {}
-    for file in sorted(path.rglob("*")):
+    for file in visible_files(path):
         split = None if file.parent.name == AUXILIARY else _split_of(file)
-        if split and file.suffix in ENDINGS and file.is_file():
+        if split and file.suffix in ENDINGS:
             found.setdefault(split, []).append(file)
     if not found:
         raise DataError(

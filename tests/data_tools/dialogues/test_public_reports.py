@@ -172,6 +172,7 @@ def test_calls_are_trained_on_and_tools_and_results_are_read(row):
     [
         ({"messages": [TWO[0], TWO[1] | {"weight": 0}]}, "none of its answers is to be trained on"),
         ({"messages": [TWO[0], TWO[1] | {"weight": 0.5}]}, "weight is 0.5, expected true or 1 to train on"),
+        ({"messages": [TWO[0], TWO[1] | {"weight": "1"}]}, "weight is '1', expected true or 1 to train on"),
         ({"messages": TWO, "loss_mask": [0, 1]}, "'loss_mask' is [0, 1], expected a list of 4 numbers, 0 or 1"),
         ({"messages": [TWO[0], {"role": "assistant", "tool_calls": [{"function": {}}]}]}, "a call has no name"),
         (
