@@ -54,7 +54,7 @@ def test_every_family_is_merged_and_its_logits_agree(ranks, tmp_path, group):
 
 def test_check_only_tells_a_merge_from_another_and_writes_nothing(ranks, small):
     lora = {name: one for file in (small / "lora").glob("*.safetensors") for name, one in load_file(file).items()}
-    write_lora(small / "other", lora, scaling=3.9)
+    write_lora(small / "other", lora, lora_alpha=11.7, scaling=3.9)
     other = [str(small / "other") if word == str(small / "lora") else word for word in arguments(small, "--check-only")]
     [[first]] = ranks(1, *MERGE, [arguments(small)])
     assert first["exit_code"] == 0

@@ -98,6 +98,9 @@ class Tokenizer:
         self._encoder = load_encoder(directory)
         self.eos_token_id = self.pad_token_id = self._encoder.eos_id
 
+    def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
+        return [self.decode([number]) for number in ids]
+
     def encode(self, text: str, add_special_tokens: bool = True) -> dict:
         found = self._encoder.encode_chat(text)
         return {"input_ids": [1, *found] if add_special_tokens else found}

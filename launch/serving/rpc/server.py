@@ -78,10 +78,11 @@ class Servicer(stubs.GenerationServicer):
         return await self.service.chat(request.model, read_chat(turns), self._options(request, stream))
 
     def _options(self, request, stream: bool) -> Options:
-        options, sampling = request.options, self.service.model(request.model).sampling
+        options = request.options
+        stop = tuple(_few("stop", options.stop))
+        sampling = self.service.model(request.model).sampling
         given = {name: getattr(options, name) for name in OPTIONAL if options.HasField(name)}
         given |= {"top_k": options.top_k} if options.top_k else {}
-        stop = tuple(_few("stop", options.stop))
         return Options(**sampling | given, n=options.n or 1, stop=stop, stream=stream)
 
 
