@@ -84,7 +84,7 @@ class Predictor:
 
         until: texts that end an answer and are no part of it. kept: see decode().
         """
-        self.require_room(max(map(len, prompts)), decoding)
+        self.require_room(prompts, decoding)
         tail = max((len(end.encode()) for end in until), default=0) + LONGEST_CHARACTER
 
         def over(ids: list[int]) -> bool:
@@ -103,7 +103,7 @@ class Predictor:
 
     def stream(self, prompt: list[int], decoding: Decoding) -> None:
         """Print the answer to one prompt while it is made."""
-        self.require_room(len(prompt), decoding)
+        self.require_room([prompt], decoding)
         streamer = TextStream(self.tokenizer, self.ends)
         generate(self.model, self.family, [prompt], decoding, self.ends, self.known_ids, streamer=streamer)
 
@@ -114,8 +114,16 @@ class Predictor:
         positions = next((getattr(self.config, name) for name in POSITIONS if hasattr(self.config, name)), math.inf)
         return positions - (prefix.num_prefix_tokens if prefix else 0)
 
-    def require_room(self, prompt_length: int, decoding: Decoding) -> None:
-        """Raises UserError where prompt and answer would be longer than the model's positions reach."""
+    def require_room(self, prompts: list[list[int]], decoding: Decoding) -> None:
+        """Raise UserError where prompt and answer would be longer than the model's positions reach, or the model lacks
+        an id of a prompt."""
+        largest, ids = max(map(max, filter(None, prompts)), default=0), self.config.vocab_size
+        if largest >= ids:
+            raise UserError(
+                f"the tokenizer makes id {largest}, but the model has {ids} ids, 0 to {ids - 1}: its files are of "
+                "another model, or tokens were added to it. Copy both again, from one model."
+            )
+        prompt_length = max(map(len, prompts))
         if prompt_length + decoding.max_new_tokens > self.positions:
             raise UserError(
                 f"--max_new_tokens: found {decoding.max_new_tokens} after a prompt of {prompt_length}, but the model "

@@ -188,9 +188,11 @@ class Prompts:
 
     def _encode(self, dialogue: Dialogue, encoding: Encoding, parameter: str) -> list[int]:
         try:
-            return encoding.prompt(dialogue)
+            ids = encoding.prompt(dialogue)
         except (UserError, DataError, UnicodeEncodeError, RecursionError) as error:
             raise Refusal(Reason.INVALID, f"{parameter}: {error}", parameter) from None
+        self.require_known(ids, parameter)
+        return ids
 
     @cached_property
     def _for_texts(self):

@@ -1,6 +1,8 @@
 """Predictions and their material on ranks, for test_predict.py and others."""
 
 import io
+import json
+import shutil
 import sys
 
 from tests.runs_ranks import train
@@ -39,12 +41,14 @@ def make_prefix(model: str, directory: str) -> None:
 
 def predict_wide(directory: str) -> dict:
     """What a random model of 1,024 ids with a tokenizer of 300 says, and the ids that are known of its tokenizer: with
-    one of its own tokens among the added ones, as files of transformers list them, and with one more token."""
+    one of its own tokens among the added ones, as files of transformers list them, and with one more token. And what
+    one of 40 ids says."""
     from pathlib import Path
 
     from paddlenlp.transformers import AutoTokenizer
 
     from data_tools.tokenizer import save_tokenizer, train_tokenizer
+    from launch.families.named_configs import load_config
     from launch.generation.generate import known_ids_of
     from launch.training.model import save_random_model
 
@@ -52,11 +56,16 @@ def predict_wide(directory: str) -> dict:
     save_tokenizer(Path(directory), train_tokenizer(["some words, and some more words than those"] * 9, 300))
     words = ["--model_name_or_path", directory, "--prompt", "some", "--temperature", "1", "--max_new_tokens", "40"]
     said = predict([*words, "--device", "cpu"])
+    narrow, config = Path(directory, "narrow"), load_config("llama-rehearsal") | {"vocab_size": 40}
+    shutil.copytree(directory, narrow)
+    (narrow / "config.json").write_text(json.dumps(config))
+    save_random_model(str(narrow), narrow)
+    lacking = predict([words[0], str(narrow), *words[2:], "--device", "cpu"])
     tokenizer = AutoTokenizer.from_pretrained(directory)
     tokenizer.added_tokens_encoder["<s>"] = 1
     known = [known_ids_of(tokenizer)]
     tokenizer.added_tokens_encoder["<more>"] = 300
-    return {"said": said, "known": [*known, known_ids_of(tokenizer)]}
+    return {"said": said, "lacking": lacking, "known": [*known, known_ids_of(tokenizer)]}
 
 
 def answering_dtype(model: str) -> str:

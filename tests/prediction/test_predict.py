@@ -177,3 +177,5 @@ def test_a_model_with_more_ids_than_its_tokenizer_draws_those_of_the_tokenizer(r
     assert found["known"] == [300, 301]
     assert found["said"]["exit_code"] == 0, found["said"]["stderr"]
     assert len(found["said"]["stdout"].strip()) > 20
+    assert found["lacking"]["exit_code"] == 2
+    assert "but the model has 40 ids, 0 to 39: its files are of another model" in found["lacking"]["stderr"]
