@@ -235,13 +235,11 @@ def import_config(source: Path, target: Path) -> Imported:
 
 def _import_texts(source: Path, directory: Path, family: Family, config: dict) -> str:
     """All but the weights; a line about the tokenizer."""
+    tokenizer = import_tokenizer(source, directory, family)
     ids = read_tokenizer(source)
     if ids and ids.size > config["vocab_size"]:
-        raise UserError(
-            f"{source}: the tokenizer has {ids.size:,} ids, the model's vocabulary {config['vocab_size']:,}. Copy both "
-            "again, from one model."
-        )
-    tokenizer = import_tokenizer(source, directory, family)
+        found = f"{ids.size:,} ids, the model's vocabulary {config['vocab_size']:,}: texts with the others are refused"
+        tokenizer = f"{tokenizer}\nwarning: the tokenizer has {found}"
     (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     if (source / GENERATION).is_file() and not gives_scores(config):
         theirs = read_config(source / GENERATION, "a Hugging Face model")

@@ -108,7 +108,9 @@ def preferences() -> st.SearchStrategy:
 def test_preferences(tmp_path, count):
     def read(file: Path) -> None:
         for preference in PreferenceColumns().read(file).entries:
-            assert preference.responses and all(response.strip() for response in preference.responses)
+            assert preference.responses and all(
+                response.text.strip() or response.tool_calls for response in preference.responses
+            )
             repr(preference.dialogues()).encode()
 
     contents = st.lists(preferences(), max_size=4).map(lambda rows: b"\n".join(map(dumped, rows)))

@@ -34,7 +34,9 @@ def clone(tmp_path_factory) -> Path:
             marks=pytest.mark.long,
         ),
         pytest.param(
-            ["fit", "MODEL=llama-7b", "GPUS=1", "GPU_MEMORY_GB=40", "METHOD=lora"], "--lora 1", marks=pytest.mark.long
+            ["fit", "MODEL=llama-7b", "GPUS=1", "GPU_MEMORY_GB=40", "METHOD=lora"],
+            "\nmake lora-",
+            marks=pytest.mark.long,
         ),
     ],
 )

@@ -47,8 +47,8 @@ constexpr int kRows = kThreads < 128 ? 128 / kThreads : 1;
 template <int kThreads>
 constexpr int kBlock = kThreads * kRows<kThreads>;
 // Blocks of the backward pass that a multiprocessor should have the registers for.
-template <int kThreads>
-constexpr int kAtOnce = kThreads > 384 ? 1 : kThreads > 128 ? 2 : 3;
+template <class X, class W, int kThreads>
+constexpr int kAtOnce = kThreads > 384 ? 1 : kThreads > 128 || sizeof(W) > sizeof(X) ? 2 : 3;
 
 // The sum over the threads that share a row, known to all of them. All threads of a block must call it.
 template <int kThreads>
@@ -151,7 +151,7 @@ __device__ inline void load_row(const Backward<X, W>& call, int64_t row, int pac
 // Rows in registers; block b takes the rows b * kRows, ..., then those gridDim.x * kRows further, and leaves its sum in
 // parts[b].
 template <class X, class W, int N, int kThreads, int kItems>
-__global__ void __launch_bounds__(kBlock<kThreads>, kAtOnce<kThreads>) backward_kept(Backward<X, W> call, float* parts) {
+__global__ void __launch_bounds__(kBlock<kThreads>, kAtOnce<X, W, kThreads>) backward_kept(Backward<X, W> call, float* parts) {
   const int packs = call.hidden / N;
   const int64_t step = int64_t(gridDim.x) * kRows<kThreads>;
   const auto packs_of = [&](int64_t row) { return row < call.rows ? packs : 0; };
