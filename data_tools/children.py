@@ -9,6 +9,7 @@ import io
 import os
 import subprocess
 import sys
+import time
 import weakref
 from multiprocessing.process import BaseProcess
 
@@ -52,7 +53,10 @@ def end_process(process: subprocess.Popen | BaseProcess, name: str, seconds: flo
 
 def _code(process: subprocess.Popen | BaseProcess, seconds: float) -> int | None:
     if isinstance(process, BaseProcess):
+        end = time.monotonic() + seconds
         process.join(seconds)
+        while process.exitcode is None and time.monotonic() < end:  # another thread has reaped it, and stores the code
+            time.sleep(0.01)
         return process.exitcode
     with contextlib.suppress(subprocess.TimeoutExpired):
         return process.wait(seconds)
