@@ -8,7 +8,8 @@
     {"messages": [{"role": "user", "content": "..."}, ...]}         OpenAI's, with calls of tools and their results
     {"query": "...", "answers": "[...]", "tools": "[...]"}          xLAM's
 
-Each may have "system", a text that sets the scene. Every other key is ignored and reported (Schema.unused).
+Each may have "system", a text that sets the scene; pairs may have it within "context", where PaddleNLP's templates
+read it. Every other key is ignored and reported (Schema.unused).
 """
 
 import re
@@ -59,6 +60,10 @@ class Schema(Generic[Entry]):
         names = [shown(key) for key in row if key not in self.keys and key not in self.further]
         for message in listed(row, self.keys[0]) if self.parts else ():
             names += [f"{self.keys[0]}: {shown(key)}" for key in message if key not in self.parts]
+        if "context" in self.further and "context" in row:
+            context = row["context"]
+            within = [key for key in context if key != "system"] if isinstance(context, dict) else None
+            names += ["context"] if within is None else [f"context: {shown(key)}" for key in within]
         return names
 
 
@@ -75,9 +80,12 @@ def pairs(prompt: str, response: str) -> Schema[Dialogue]:
             before = " before the last question" if asks else ""
             raise RowError(f"{len(questions)} texts at {prompt!r}, but {len(answers)} at {response!r}{before}")
         asked = questions.pop() if asks and questions else None
-        return plain_dialogue(zip(questions, answers, strict=True), optional_text(row, "system"), asked)
+        context = row.get("context")
+        system = optional_text(context if isinstance(context, dict) else row, "system")
+        return plain_dialogue(zip(questions, answers, strict=True), system or optional_text(row, "system"), asked)
 
-    return Schema(f"{prompt}/{response}", (prompt, response), False, read, ask=partial(read, asks=True))
+    further = ("system", "context")
+    return Schema(f"{prompt}/{response}", (prompt, response), False, read, further, ask=partial(read, asks=True))
 
 
 def find_schema(

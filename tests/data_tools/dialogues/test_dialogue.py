@@ -28,6 +28,8 @@ ALPACA, OF_ALPACA = {"instruction": "Q", "output": "A"}, ("instruction/output", 
         ({"src": "Q", "tgt": "A"}, ("src/tgt", False), ONE),
         ({"src": ["Q", "R"], "tgt": ["A", "B"]}, ("src/tgt", False), plain_dialogue(TWO_TURNS)),
         ({"src": ["Q", "R"], "tgt": ["A", "B"], "system": "S"}, ("src/tgt", False), TWO),
+        ({"src": ["Q", "R"], "tgt": ["A", "B"], "context": {"system": "S"}}, ("src/tgt", False), TWO),
+        ({"src": "Q", "tgt": "A", "context": "none of PaddleNLP's"}, ("src/tgt", False), ONE),
         ({"content": "Q", "summary": "A", "id": 7}, ("content/summary", False), ONE),
         (ALPACA, OF_ALPACA, ONE),
         (ALPACA | {"input": ""}, OF_ALPACA, ONE),
@@ -107,6 +109,9 @@ def test_row_without_a_key_of_the_files_schema(whole, row, reason):
 def test_keys_of_which_nothing_is_made_are_named():
     row = ALPACA | {"history": [], "system": "", "input": "", "id": 3, "\ud800": 1}
     assert find_schema([row]).unused(row) == ["id", "\\ud800"]
+    for context, unused in (({"system": "S", "date": 5}, ["context: date"]), ("a text", ["context"])):
+        row = {"src": "Q", "tgt": "A", "context": context}
+        assert find_schema([row]).unused(row) == unused
     messages = [
         {"role": "user", "content": "Q", "name": "x", "date": 5},
         {"role": "assistant", "content": "A", "weight": 0},
