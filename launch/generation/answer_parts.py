@@ -242,8 +242,8 @@ class Reader:
     def _call(self, ended: bool) -> bool:
         form = self.reading.form
         assert form
-        ends = [end for end in (form.end or form.begin,) if end]
-        place = next((self.rest_of_text.find(end) for end in ends if end in self.rest_of_text), -1)
+        behind = form.end or form.begin
+        place = self.rest_of_text.find(behind) if behind else -1
         if place < 0 and not ended:
             return False
         body = self.rest_of_text if place < 0 else self.rest_of_text[:place]
