@@ -5,20 +5,6 @@ import json
 import openai
 import pytest
 
-from tests.serving.servers import start_fake
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = start_fake()
-    yield server
-    assert server.stop() == 0
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    return server.client()
-
 
 def values(text: str) -> list[float]:
     return [-byte / 100 for byte in text.encode()]

@@ -24,19 +24,6 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: appli
 ASKED = {"role": "user", "content": "a"}
 
 
-@pytest.fixture(scope="module")
-def server():
-    server = start_fake()
-    yield server
-    assert server.process.poll() is None, "".join(server.said)
-    assert server.stop() == 0
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    return server.client()
-
-
 def test_models_and_their_completions(client):
     assert [model.id for model in client.models.list()] == ["base", "poems"]
     assert client.models.retrieve("poems").id == "poems"

@@ -20,11 +20,6 @@ def server(served):
     assert "".join(server.said).endswith("ready (Ctrl-C stops)\nstopped\n")
 
 
-@pytest.fixture(scope="module")
-def client(server):
-    return server.client()
-
-
 def greedy(client, model: str, prompt: str, **more) -> str:
     return client.completions.create(model=model, prompt=prompt, max_tokens=16, temperature=0, **more).choices[0].text
 

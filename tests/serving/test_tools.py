@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
-from tests.serving.servers import start_fake, start_serve
+from tests.serving.servers import start_serve
 
 PORTS = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}
 TIDE = {"type": "function", "function": {"name": "tide_at", "description": "Its height", "parameters": PORTS}}
@@ -31,18 +31,6 @@ HISTORY = [
     called(json.loads(ARGUMENTS)) | {"reasoning_content": "hm", "refusal": None},
     {"role": "tool", "tool_call_id": "1", "content": "2.7"},
 ]
-
-
-@pytest.fixture(scope="module")
-def server():
-    server = start_fake()
-    yield server
-    assert server.stop() == 0
-
-
-@pytest.fixture(scope="module")
-def client(server):
-    return server.client()
 
 
 def asked(client, content: str, **more):
