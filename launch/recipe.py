@@ -13,7 +13,6 @@ its last step and saved (docs/resume.md).
 """
 
 import argparse
-import json
 import math
 import os
 import shlex
@@ -51,7 +50,7 @@ from launch.preflight.flags import flag_help
 from launch.preflight.requested import card_of_plan, known_model, make_questions, missing_demo_paths, requested_run
 from launch.processes.command import COMMAND, DECIDE_THE_START, STOPPED_FILE, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
-from launch.reporting.announce import SHOWN, next_step
+from launch.reporting.announce import SHOWN, first_lines, next_step
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -122,7 +121,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     run.hand_over(os.environ)
     command = LaunchCommand.of_run(run)
     os.environ[COMMAND] = to_continue(recipe, run, command)
-    os.environ[SHOWN] = json.dumps({finding.subject: finding.found for finding in findings})
+    os.environ[SHOWN] = first_lines(findings)
     if not run.devices:
         # The launcher imports Paddle, which sets 1 otherwise, and its ranks would inherit that.
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(command.processes))

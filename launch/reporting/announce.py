@@ -13,7 +13,7 @@ from launch.config.run_config import RunConfig
 from launch.config.typed import typed
 from launch.reporting.records import RUN_SUMMARY, read_summary, topology
 
-# Set by a recipe for its ranks: what its checks have printed, {subject: found}.
+# Set by a recipe for its ranks: the first lines of what its checks have printed, {subject: line}.
 SHOWN = "LAUNCH_SHOWN"
 
 
@@ -73,11 +73,16 @@ def announce(lines: list[str], decisions, trainer) -> None:
     print("\n".join(not_shown(lines)), flush=True)
 
 
+def first_lines(findings: list) -> str:
+    """Return the value of SHOWN: a sample may be longer than the 128 KiB that Linux allows a variable."""
+    return json.dumps({finding.subject: finding.found.partition("\n")[0][:1000] for finding in findings})
+
+
 def not_shown(lines: list[str]) -> list[str]:
     """Return the lines that the checks before the start have not printed; a sample, whose lines begin with spaces, is
     left out with its first line."""
     findings = json.loads(os.environ.get(SHOWN, "{}")).items()
-    shown = {text for subject, found in findings for text in (found.split("\n")[0], f"{subject}: {found}")}
+    shown = {text for subject, found in findings for text in (found, f"{subject}: {found}")}
     left, repeats = [], False
     for line in lines:
         repeats = line in shown or (repeats and line.startswith("    "))

@@ -2,12 +2,14 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
-from launch.reporting.announce import SHOWN, next_step, not_shown
+from launch.preflight.report import Finding
+from launch.reporting.announce import SHOWN, first_lines, next_step, not_shown
 
 BASE = "--model_name_or_path models/base --do_train 1"
 
@@ -57,7 +59,8 @@ def test_nothing_where_there_is_no_result_of_this_run(output):
 def test_what_the_checks_have_printed_is_not_printed_again(monkeypatch):
     lines = ["precision: float32", "chat template: llama", "a sample:", "    text", "    more", "steps: 2"]
     assert not_shown(lines) == lines
-    monkeypatch.setenv(
-        SHOWN, json.dumps({"precision": "float32", "sample": "a sample:\n    te xt", "data": "steps: 3"})
-    )
+    told = {"precision": "float32", "sample": f"a sample:\n{'text ' * 50_000}", "data": "steps: 3"}
+    findings = [Finding(True, subject, found) for subject, found in told.items()]
+    monkeypatch.setenv(SHOWN, first_lines(findings))
+    assert subprocess.run(["true"]).returncode == 0, "a variable this long would start no process"
     assert not_shown(lines) == ["chat template: llama", "steps: 2"]
