@@ -23,6 +23,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "custom_ops" / "fused_rms_norm
 EPSILON = 1e-6
 TOLERANCE = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "float32": 1e-5}
 CACHE_BYTES = 256 << 20  # more than any card's L2
+SLEEP_CYCLES = 2_000_000  # of the card, about 1 ms: longer than a slow host takes to queue a call
 
 
 def build():
@@ -91,6 +92,7 @@ def quantiles(call, calls: int = 60) -> list[float]:
     events = []
     for _ in range(calls):
         cache.zero_()
+        torch.cuda._sleep(SLEEP_CYCLES)
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record()
         call()
