@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from data_tools.cli import Parser
-from docs.tools.pages import CHINESE, ENGLISH_PAGES, NUMBER, chinese_of, read
+from docs.tools.pages import CHINESE, NUMBER, TRANSLATED, chinese_of, read
 from launch.guard import guarded
 
 MARKED = re.compile(r"^(<!-- (?!end).*? -->\n)(.*?)(^<!-- end.*? -->)$", re.M | re.S)
@@ -55,7 +55,7 @@ def _phrase(text: str, known: dict[str, str]) -> str:
 def main(argv: list[str]) -> None:
     Parser("python -m docs.tools.chinese", __doc__).parse_args(argv)
     known = phrases()
-    for english in ENGLISH_PAGES:
+    for english in TRANSLATED:
         chinese_of(english).write_text(up_to_date(english, known), encoding="utf-8")
 
 

@@ -19,8 +19,6 @@ def render() -> str:
     deepspeed, transformers = (_rows(rows) for rows in (table()["deepspeed"], table()["transformers"]))
     return f"""# From DeepSpeed and Hugging Face's Trainer
 
-[中文](zh/from-deepspeed.md)
-
 How to translate a `deepspeed.json`, or the arguments of a Trainer script. To translate one file:
 
     python launch/commands/doctor.py --deepspeed ds_config.json

@@ -33,8 +33,6 @@ def render() -> str:
     refused = [(f"`--{old}`", ", ".join(("no", *values)), reason) for old, (values, reason) in REFUSED.items()]
     return f"""# Flags
 
-[中文](zh/flags.md)
-
 Names and meanings are PaddleNLP's; `--help` of a recipe or a shared module lists all of them. This page is made by
 `python -m docs.tools.flag_docs` from the tables that the checks use.
 

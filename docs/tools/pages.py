@@ -12,6 +12,9 @@ from launch.errors import UserError
 ROOT = Path(__file__).resolve().parents[2]
 CHINESE = ROOT / "docs" / "zh"
 ENGLISH_PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+# Pages of users, which exist in both languages.
+USERS = ("ai-studio", "align", "data", "export", "finetune", "low-memory", "recipes", "resume", "serve", "setup")
+TRANSLATED = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in USERS))
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")
 
 

@@ -4,16 +4,31 @@ from pathlib import Path
 
 import pytest
 
-from docs.tools.chinese import phrases, up_to_date
-from docs.tools.pages import CHINESE, ENGLISH_PAGES, NUMBER, ROOT, chinese_of, read
+from docs.tools.chinese import CELLS, MARKED, phrases, up_to_date
+from docs.tools.pages import CHINESE, ENGLISH_PAGES, NUMBER, ROOT, TRANSLATED, chinese_of, read
 from tests.docs.pages import CODE, sections
 
 
-def test_every_page_is_there_in_both_languages():
-    assert {page.name for page in (ROOT / "docs" / "zh").glob("*.md")} == {page.name for page in ENGLISH_PAGES[1:]}
+def test_the_pages_of_users_and_no_others_are_there_in_both_languages():
+    assert {page.name for page in (ROOT / "docs" / "zh").glob("*.md")} == {page.name for page in TRANSLATED[1:]}
+    assert [page for page in ENGLISH_PAGES if "[中文](" in read(page)] == [
+        page for page in ENGLISH_PAGES if page in TRANSLATED
+    ]
 
 
-@pytest.mark.parametrize("english", ENGLISH_PAGES, ids=lambda page: page.stem)
+def test_every_phrase_is_in_a_table_of_both_languages():
+    """Else it is left over from a table that has moved or changed."""
+    shown = {
+        NUMBER.sub("#", part)
+        for page in TRANSLATED
+        for _, body, _ in MARKED.findall(read(page))
+        for line in body.splitlines()
+        for part in ([cell.strip() for cell in CELLS.split(line)] if line.startswith("|") else [line.strip()])
+    }
+    assert phrases().keys() - shown == set()
+
+
+@pytest.mark.parametrize("english", TRANSLATED, ids=lambda page: page.stem)
 def test_each_leads_to_the_other_and_has_the_same_commands_tables_and_numbers(english):
     """Tables: rows, columns, and in each cell the same code and numbers. Where they differ in those that are generated:
     python -m docs.tools.chinese"""
@@ -39,7 +54,7 @@ def facts(cell: str) -> tuple[list[str], list[str]]:
 
 
 def english_of(page: Path) -> Path:
-    """The English page of a Chinese one; any other file is itself."""
+    """Return the English page of a Chinese one; any other file is itself."""
     if page.parent == CHINESE:
         return ROOT / "docs" / page.name
     return page.with_name(page.name.replace(".zh.md", ".md"))
