@@ -1,6 +1,6 @@
-"""What a blend of corpora gives a run: samples, tokens and epochs of each.
+r"""What a blend of corpora gives a run: samples, tokens and epochs of each.
 
-    python -m data_tools.blend 0.7 data/books 0.3 data/code \\
+    python -m data_tools.blend 0.7 data/books 0.3 data/code \
         --sequence_length 2048 --tokens 10e9
 
 Nothing is written: training mixes while it reads, given the same words: `--input_dir 0.7 data/books 0.3 data/code`. An
@@ -25,7 +25,12 @@ from data_tools.formats.tokens.samples import Split, split_boundaries
 
 @dataclass(frozen=True)
 class Source:
-    """A corpus of a blend. samples: that its train split has; used: that the run takes; sequence_length in tokens."""
+    """A corpus of a blend.
+
+    Attributes:
+        samples: That its train split has.
+        used: That the run takes; sequence_length in tokens.
+    """
 
     prefix: str
     share: float
@@ -35,17 +40,22 @@ class Source:
 
     @property
     def epochs(self) -> float:
+        """Number of times that the run reads this corpus."""
         return self.used / self.samples
 
     @property
     def tokens(self) -> int:
+        """Number of tokens that the run takes from this corpus."""
         return self.used * self.sequence_length
 
 
 def plan_blend(input_dir: str, sequence_length: int, split: str, tokens: float | None) -> tuple[list[Source], int]:
-    """(what each corpus gives a run of that many tokens, samples of one epoch of the blend). tokens: None: one epoch.
+    """Return what each corpus contributes to a run, and the samples of one epoch of the blend.
 
-    Raises DataError when a corpus is missing or damaged, or gives no sample.
+    tokens: of the run; None means one epoch.
+
+    Raises:
+        DataError: If a corpus is missing or damaged, or gives no sample.
     """
     weights, prefixes = zip(*find_corpora(input_dir), strict=True)
     samples = [_train_samples(prefix, split, sequence_length) for prefix in prefixes]
@@ -76,6 +86,7 @@ def _train_samples(prefix: str, split: str, sequence_length: int) -> int:
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.blend", __doc__)
     parser.add_argument("input_dir", nargs="+", metavar="WEIGHT PREFIX", help="in turn; or a folder, or one prefix")
     parser.add_argument("--sequence_length", type=above_zero, default=2048, help="tokens of a sample (default: 2048)")

@@ -34,10 +34,10 @@ os.register_at_fork(after_in_child=_close_pipes)
 
 
 def end_process(process: subprocess.Popen | BaseProcess, name: str, seconds: float = SECONDS_TO_END) -> int | None:
-    """Wait for a process that was told to end, as by closing its pipe; its exit code.
+    """Wait for a process that was asked to end, as by closing its pipe, and return its exit code.
 
-    After so many seconds it gets SIGTERM, after as many again SIGKILL, and a line on stderr names it. None where it
-    does not end even so: the kernel holds it.
+    After `seconds` it gets SIGTERM, after as many again SIGKILL, and a line on stderr names it. None where it does not
+    end even so: the kernel holds it.
     """
     code = _code(process, seconds)
     if code is not None:

@@ -1,6 +1,6 @@
-"""Leave out texts: too short or long, of few letters, the same as an earlier one, or nearly the same.
+r"""Leave out texts: too short or long, of few letters, the same as an earlier one, or nearly the same.
 
-    python -m data_tools.clean --input texts --output clean.jsonl \\
+    python -m data_tools.clean --input texts --output clean.jsonl \
         --min_chars 200 --exact --near 0.8
 
 Only what is asked for is done, in this order: --min_chars --max_chars --min_letters --max_digits --exact --near. What
@@ -38,7 +38,12 @@ SPACE = re.compile(r"\s")
 
 @dataclass(frozen=True)
 class Rule:
-    """name: the flag that requests it; keeps: whether a text passes."""
+    """A rule of cleaning.
+
+    Attributes:
+        name: The flag that requests it.
+        keeps: Returns whether a text passes.
+    """
 
     name: str
     keeps: Callable[[str], bool]
@@ -50,8 +55,11 @@ def rules(
     min_letters: float | None = None,
     max_digits: float | None = None,
 ) -> list[Rule]:
-    """The rules requested, cheap ones first. Lengths in characters without space around; letters and digits as shares
-    of the characters that are no space."""
+    """Return the requested rules, cheap ones first.
+
+    Lengths are in characters without surrounding space; letters and digits are shares of the characters that are no
+    space.
+    """
     selected = []
     if min_chars is not None:
         selected.append(Rule("min_chars", lambda text: len(text.strip()) >= min_chars))
@@ -65,15 +73,20 @@ def rules(
 
 
 def proportion(kind: re.Pattern, text: str) -> float:
-    """The part of the characters that are of this kind, spaces not counted; 0 for a text of spaces."""
+    """Return the part of the characters that are of this kind, spaces not counted; 0 for a text of spaces."""
     characters = len(SPACE.sub("", text))
     return len(kind.findall(text)) / characters if characters else 0.0
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A document after the rules that look at it alone. rule: the first it does not pass, else None. line: as it is
-    written out. digest, signature: of its text, where duplicates are looked for."""
+    """A document after the rules that look at it alone.
+
+    Attributes:
+        rule: The first it does not pass, else None.
+        line: As it is written out.
+        digest, signature: Of its text, where duplicates are looked for.
+    """
 
     where: str
     line: bytes
@@ -85,7 +98,12 @@ class Judged:
 
 @dataclass(frozen=True)
 class Dropped:
-    """rule: what dropped it; like: where the text that it repeats came first."""
+    """A dropped document.
+
+    Attributes:
+        rule: The rule that dropped it.
+        like: The place of the first text that it repeats.
+    """
 
     rule: str
     where: str
@@ -99,7 +117,7 @@ class Dropped:
 
 @dataclass
 class Report:
-    """What each rule dropped: how many, and the first examples."""
+    """The documents that each rule dropped: their number and the first examples."""
 
     examples: int
     kept: int = 0
@@ -108,12 +126,14 @@ class Report:
     shown: dict[str, list[Dropped]] = field(default_factory=dict)
 
     def add(self, dropped: Dropped) -> None:
+        """Count a dropped document and keep it as an example while there is room."""
         self.dropped[dropped.rule] += 1
         examples = self.shown.setdefault(dropped.rule, [])
         if len(examples) < self.examples:
             examples.append(dropped)
 
     def lines(self, requested: list[str]) -> Iterator[str]:
+        """Yield the lines of the report, one block a requested rule."""
         total = self.kept + self.empty + self.dropped.total()
         yield f"kept {self.kept:,} of {total:,} documents"
         if self.empty:
@@ -126,7 +146,7 @@ class Report:
 def block_judge(
     alone: list[Rule], text_key: str, exact: bool, near: bool
 ) -> Callable[[Block], tuple[list[Judged], list[str]]]:
-    """The function that workers apply to blocks: (documents, reasons of bad lines)."""
+    """Return the function that workers apply to blocks: (documents, reasons of bad lines)."""
     if near:
         from data_tools.text.duplicates import signature
     if exact or near:
@@ -167,7 +187,10 @@ def clean_files(
 ) -> Report:
     """Write the lines of the documents that pass; empty texts do not.
 
-    near: the similarity from which on a text repeats another. Raises DataError for input that cannot be read.
+    near: the similarity from which on a text repeats another.
+
+    Raises:
+        DataError: For input that cannot be read.
     """
     if exact or near is not None:
         from data_tools.text.duplicates import ExactDuplicates, NearDuplicates
@@ -205,6 +228,7 @@ def clean_files(
 
 @contextmanager
 def opened_output(named: str) -> Iterator[BinaryIO]:
+    """Open the output file, or stdout for "-"."""
     if named == STDIN:  # the same sign stands for stdout
         if sys.__stdout__ is None:
             raise DataError("--output -: the standard output is closed. Open it, or name a file.")
@@ -216,6 +240,7 @@ def opened_output(named: str) -> Iterator[BinaryIO]:
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.clean", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument("--output", required=True, metavar="FILE", help="JSON lines; -: stdout")

@@ -39,8 +39,11 @@ class Help(argparse.RawDescriptionHelpFormatter):
         super().__init__(prog, width=width())
 
     def _format_usage(self, usage, actions, groups, prefix) -> str:
-        """argparse indents further lines by the name of the command, which leaves too little for a long list of values:
-        these begin below the name then."""
+        """Break a long usage below the command's name.
+
+        argparse indents further lines by the length of the name, which leaves too little room for a long list of
+        values.
+        """
         text = super()._format_usage(usage, actions, groups, prefix)
         if max(map(len, text.splitlines())) <= width():
             return text
@@ -57,13 +60,16 @@ class Help(argparse.RawDescriptionHelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Flags are not abbreviated; an unknown one is an error that names the nearest.
 
-    prog: the command as a user starts it. doc: the help text.
+    Attributes:
+        prog: The command as a user starts it.
+        doc: The help text.
     """
 
     def __init__(self, prog: str, doc: str | None):
         super().__init__(prog=prog, description=doc, formatter_class=Help, allow_abbrev=False)
 
     def parse_args(self, args=None, namespace=None) -> argparse.Namespace:
+        """Parse the arguments. An unknown flag is reported first, with the nearest known one."""
         words = sys.argv[1:] if args is None else args
         self._refuse(self._unknown_flags(words))  # first, or a misspelt required flag is reported as missing
         parsed, unknown = self.parse_known_args(words, namespace)
@@ -83,6 +89,7 @@ class Parser(argparse.ArgumentParser):
             self.error(f"unknown argument {unknown[0]}" + (f", did you mean {near[0]}?" if near else ""))
 
     def error(self, message: str):
+        """Print the error and where to find help, then exit."""
         print(f"error: {message} (`{self.prog} --help` lists all)", file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
 
@@ -93,23 +100,27 @@ def whole_number(text: str, least: int, most: int) -> int | None:
 
 
 def above_zero(text: str) -> int:
-    """A type of flags, as those below."""
+    """Parse a whole number above 0, as the `type` of a flag."""
     return _whole(text, 1, 10**DIGITS, "a whole number above 0")
 
 
 def not_negative(text: str) -> int:
+    """Parse a whole number of 0 or more."""
     return _whole(text, 0, 10**DIGITS, "a whole number, 0 or more")
 
 
 def port(text: str) -> int:
+    """Parse a port number."""
     return _whole(text, 0, 65535, "a port, 0 to 65535")
 
 
 def cards(text: str) -> int:
+    """Parse the number of cards of a node."""
     return _whole(text, 1, MOST_CARDS, f"a number of cards, 1 to {MOST_CARDS:,}")
 
 
 def nodes(text: str) -> int:
+    """Parse the number of nodes."""
     return _whole(text, 1, MOST_NODES, f"a number of nodes, 1 to {MOST_NODES:,}")
 
 
@@ -121,6 +132,7 @@ def _whole(text: str, least: int, most: int, expected: str) -> int:
 
 
 def amount(text: str) -> float:
+    """Parse a finite number above 0."""
     number = _number(text)
     if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a number above 0")
@@ -128,6 +140,7 @@ def amount(text: str) -> float:
 
 
 def share(text: str) -> float:
+    """Parse a number from 0 to 1."""
     number = _number(text)
     if not 0 <= number <= 1:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a number from 0 to 1")
@@ -135,6 +148,7 @@ def share(text: str) -> float:
 
 
 def percent(text: str) -> float:
+    """Parse a number from 0 to 100."""
     number = _number(text)
     if not 0 <= number <= 100:
         raise argparse.ArgumentTypeError(f"found {text!r}, expected a number from 0 to 100")
@@ -142,7 +156,7 @@ def percent(text: str) -> float:
 
 
 def _number(text: str) -> float:
-    """NaN, which is in no range, for what is no number."""
+    """Return the number, or NaN, which lies in no range, for text that is no number."""
     try:
         return float(text)
     except ValueError:
@@ -152,9 +166,12 @@ def _number(text: str) -> float:
 def guarded(
     main: Callable[[], int | None], mistakes: tuple[type[Exception], ...] = (DataError,), interrupted: str = ""
 ) -> int:
-    """Run a command; the exit code: what it returned, 2 for a mistake of the user, printed as a line, 130 after Ctrl-C.
+    """Run a command and return its exit code: its own, 2 after a user's mistake (printed as a line), 130 after Ctrl-C.
 
-    interrupted: what is left after Ctrl-C and what to do then, for those who ask.
+    Args:
+        interrupted: What is left after Ctrl-C and how to go on, printed with the message.
+        mistakes: Exceptions that are mistakes of the user.
+        main: The command.
     """
     prepare_streams()
     with _noted_interrupts() as interrupts:
@@ -173,8 +190,10 @@ def guarded(
 
 @contextmanager
 def _noted_interrupts() -> Iterator[list[int]]:
-    """Ctrl-C raises KeyboardInterrupt, as ever, and is noted: code in C, such as sentencepiece, makes other
-    exceptions of it. Where Ctrl-C does something else, or nothing, it goes on doing so."""
+    """Note each Ctrl-C in the list yielded, and raise KeyboardInterrupt as usual.
+
+    Code in C, such as sentencepiece, turns the exception into another one. Where another handler is set, it stays.
+    """
     noted: list[int] = []
 
     def interrupt(number, frame):

@@ -34,7 +34,7 @@ class Packing:
 
 
 def length_histogram(sizes: np.ndarray) -> list[tuple[int, int, int]]:
-    """(from, up to, how many documents) by powers of two: 0, 1, 2-3, 4-7, ..."""
+    """Return (from, up to, how many documents) by powers of two: 0, 1, 2-3, 4-7, ..."""
     if not sizes.size:
         return []
     bits = np.zeros(sizes.size, dtype=np.int64)
@@ -45,7 +45,7 @@ def length_histogram(sizes: np.ndarray) -> list[tuple[int, int, int]]:
 
 
 def packing(corpus: IndexedDataset, encoder, seed: int) -> Packing:
-    """How much text a token stands for, from at most 1000 documents."""
+    """Return a line that says how much text a token stands for, from at most 1000 documents."""
     chosen = sample_documents(corpus, SAMPLED_DOCUMENTS, seed)
     texts = encoder.decode([corpus[i].tolist() for i in chosen])
     tokens = int(sum(corpus.sizes[i] for i in chosen))
@@ -53,7 +53,7 @@ def packing(corpus: IndexedDataset, encoder, seed: int) -> Packing:
 
 
 def sample_documents(corpus: IndexedDataset, count: int, seed: int) -> list[int]:
-    """Numbers of different documents, ascending."""
+    """Return numbers of `count` different documents, ascending."""
     chosen = np.random.RandomState(seed).choice(len(corpus), min(count, len(corpus)), replace=False)
     return sorted(chosen.tolist())
 
@@ -96,6 +96,7 @@ def _histogram_table(sizes: np.ndarray) -> Table:
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.inspect", __doc__)
     parser.add_argument("prefix", metavar="PREFIX", help="PREFIX.bin and PREFIX.idx")
     parser.add_argument("--tokenizer", metavar="DIR", help="the tokenizer they were made with")

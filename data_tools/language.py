@@ -28,22 +28,25 @@ JOINTS = {"\n": "\n", "; ": "；", ". ": "。", ", ": "，", ": ": "："}  # bet
 
 
 def is_chinese(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether messages are printed in Chinese: LAUNCH_LANG decides, else the locale's language."""
+    """Return whether messages are printed in Chinese: LAUNCH_LANG decides, else the locale's language."""
     stated = [environment[name] for name in ("LAUNCH_LANG", *VARIABLES) if environment.get(name)]
     return bool(stated) and stated[0].lower().startswith("zh")
 
 
 def localized(text: str) -> str:
-    """The message in the user's language; as it is where the language is English or the catalog does not have it.
+    r"""Return the message in the user's language; unchanged in English, or where the catalog lacks it.
 
-    A message may hold texts of foreign files: their control characters are for the terminal, and come as \\x1b.
+    A message may hold texts of foreign files: their control characters are escaped for the terminal, as \x1b.
     """
     text = CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
     return translated(text) if is_chinese() else text
 
 
 def translated(text: str) -> str:
-    """The message in Chinese. What the program has filled in stays as it is, unless it is a message itself."""
+    """Return the message in Chinese.
+
+    Values that fill its places stay as they are, unless they are messages themselves.
+    """
     core = text.strip()
     if not core:
         return text
@@ -59,7 +62,7 @@ def translated(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def _known(text: str) -> str | None:
-    """The translation of one message; None where the catalog does not have it."""
+    """Return the translation of one message; None where the catalog does not have it."""
     catalog = read_catalog()
     if text in catalog.exact:
         return catalog.exact[text]
@@ -72,12 +75,12 @@ def _known(text: str) -> str | None:
 
 
 def _translated_value(text: str) -> str:
-    """What fills a place: a message is translated, a single word, such as a folder's name, is not."""
+    """Return the translation of a value in a message; a single word, such as a folder's name, stays as it is."""
     return translated(text) if " " in text.strip() else text
 
 
 def _by_parts(text: str) -> str | None:
-    """The translation of joined messages, cut where one of the two sides is known; None without such a cut."""
+    """Return the translation of joined messages, cut where one of the two sides is known; None without such a cut."""
     for joint, chinese_joint in JOINTS.items():
         for cut in re.finditer(re.escape(joint), text):
             left, right = text[: cut.start()], text[cut.end() :]
@@ -89,7 +92,13 @@ def _by_parts(text: str) -> str | None:
 
 @dataclass(frozen=True)
 class Template:
-    """literals: the text before, between and behind the places. places: their numbers. chinese: the translation."""
+    """A message with places and its translation.
+
+    Attributes:
+        literals: The text before, between and behind the places.
+        places: Their numbers.
+        chinese: The translation.
+    """
 
     literals: tuple[str, ...]
     places: tuple[int, ...]
@@ -101,7 +110,7 @@ class Template:
         return sum(letter.isalpha() for literal in self.literals for letter in literal)
 
     def values(self, text: str) -> list[str] | None:
-        """What fills the places in a message made from this template; None for another message.
+        """Return the values in a message made from this template; None for another message.
 
         Each literal is looked for once, from left to right, so that a long text takes no longer than its length.
         """
@@ -121,7 +130,12 @@ class Template:
 
 @dataclass(frozen=True)
 class Catalog:
-    """exact: messages without places. templates: the others; first those that begin with text, the longest first."""
+    """The messages with their translations.
+
+    Attributes:
+        exact: Messages without places.
+        templates: The other messages; templates that begin with text come first, the longest first.
+    """
 
     exact: dict[str, str]
     templates: tuple[Template, ...]
@@ -129,6 +143,7 @@ class Catalog:
 
 @lru_cache
 def read_catalog(path: Path = CATALOG) -> Catalog:
+    """Return the catalog of a .po file."""
     entries = {english: chinese for english, chinese in read_po(path).items() if english and chinese}
     templates = [template_of(english, chinese) for english, chinese in entries.items() if PLACE.search(english)]
     templates = [template for template in templates if template.letters >= SHORTEST_LITERAL]
@@ -139,12 +154,13 @@ def read_catalog(path: Path = CATALOG) -> Catalog:
 
 
 def template_of(english: str, chinese: str) -> Template:
+    """Return the template of a message and its translation."""
     parts = PLACE.split(english)  # text, number, text, number, ...
     return Template(tuple(parts[::2]), tuple(map(int, parts[1::2])), chinese)
 
 
 def read_po(path: Path) -> dict[str, str]:
-    """msgid -> msgstr of a gettext catalog: comments, strings over several lines, no plural forms."""
+    """Return msgid -> msgstr of a gettext catalog: comments, strings over several lines, no plural forms."""
     entries: dict[str, str] = {}
     keyword, english = "", ""
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -21,7 +21,11 @@ DOCUMENTS_AT_ONCE = 4096
 
 
 def merge_corpora(prefixes: list[str], output: str | Path) -> int:
-    """Write the corpus `output`; the number of its documents. Raises DataError when they do not go together."""
+    """Write the corpus `output`; the number of its documents.
+
+    Raises:
+        DataError: If they do not go together.
+    """
     corpora = [IndexedDataset(prefix) for prefix in prefixes]
     tokenizer = common_tokenizer(corpora)
     for corpus in corpora:
@@ -38,8 +42,11 @@ def merge_corpora(prefixes: list[str], output: str | Path) -> int:
 
 
 def common_tokenizer(corpora: list[IndexedDataset]) -> str | None:
-    """The fingerprint of the tokenizer that all were made with; None where no summary tells. Raises DataError when they
-    differ, or where a document of several sequences would be torn apart."""
+    """Return the fingerprint of the tokenizer of all corpora; None where no summary has it.
+
+    Raises:
+        DataError: If they differ, or where a document of several sequences would be torn apart.
+    """
     known = {}
     for corpus in corpora:
         if corpus.document_offsets.size != len(corpus) + 1:
@@ -56,12 +63,12 @@ def common_tokenizer(corpora: list[IndexedDataset]) -> str | None:
 
 
 def id_limit(corpora: list[IndexedDataset]) -> int:
-    """A vocabulary size that gives the widest id type of these corpora."""
+    """Return the vocabulary size that gives the widest id type of these corpora."""
     return 65_499 if all(corpus.dtype == np.uint16 for corpus in corpora) else np.iinfo(np.int32).max
 
 
 def document_blocks(corpus: IndexedDataset):
-    """(tokens, sizes) of the documents in order, some thousand at once; views of the files."""
+    """Yield (tokens, sizes) of the documents in order, some thousand at once, as views of the files."""
     ends = np.cumsum(corpus.sizes, dtype=np.int64)
     for first in range(0, len(corpus), DOCUMENTS_AT_ONCE):
         sizes = corpus.sizes[first : first + DOCUMENTS_AT_ONCE]
@@ -70,6 +77,7 @@ def document_blocks(corpus: IndexedDataset):
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.merge", __doc__)
     parser.add_argument("prefixes", nargs="+", metavar="PREFIX", help="corpora PREFIX.bin, PREFIX.idx")
     parser.add_argument("--output", required=True, metavar="PREFIX", help="the corpus to write")

@@ -55,8 +55,14 @@ from data_tools.sft import (
 
 @dataclass(frozen=True)
 class Lengths:
-    """Of prompts, chosen or desired responses, rejected or undesired ones; unit: tokens or characters. pairs:
-    how many; longer: those whose chosen response is the longer one; equal: those where both are as long."""
+    """Lengths of prompts, chosen (desired) and rejected (undesired) responses.
+
+    Attributes:
+        unit: Tokens or characters.
+        pairs: Their number.
+        longer: Pairs whose chosen response is the longer one.
+        equal: Pairs whose responses are equally long.
+    """
 
     unit: str
     prompts: np.ndarray
@@ -68,21 +74,28 @@ class Lengths:
 
 
 def every(files: list[Rows[Preference]]) -> Iterator[Preference]:
+    """Yield the preferences of all files."""
     return (preference for rows in files for preference in rows.entries)
 
 
 def faults_of(files: list[Rows[Preference]]) -> list[Fault]:
+    """Return the broken rows of all files."""
     return [fault for rows in files for fault in rows.faults]
 
 
 def in_characters(files: list[Rows[Preference]]) -> Lengths:
+    """Return the lengths in characters."""
     prompts = (sum(message.size for message in one.prompt.messages if message.role != "system") for one in every(files))
     responses = ([said.size if said else 0 for said in (one.chosen, one.rejected)] for one in every(files))
     return _lengths("characters", list(prompts), list(responses), list(every(files)))
 
 
 def in_tokens(encoded: list[tuple[Preference, EncodedPreference]]) -> Lengths:
-    """encoded: without a limit."""
+    """Return the lengths in tokens.
+
+    Args:
+        encoded: Without a limit.
+    """
     responses = []
     for preference, ids in encoded:
         sizes = iter(map(len, ids.responses))
@@ -105,7 +118,11 @@ def _lengths(unit: str, prompts: list[int], responses: list[list[int]], preferen
 
 
 def check(args) -> None:
-    """Print all there is to say. Raises DataError where more rows are broken than allowed."""
+    """Print all there is to say.
+
+    Raises:
+        DataError: If more rows are broken than allowed.
+    """
     console = Console(soft_wrap=True, markup=False, highlight=False)
     files = [_columns(args).read(file) for file in args.input]
     for rows in files:
@@ -126,6 +143,7 @@ def check(args) -> None:
 
 
 def report_lengths(lengths: Lengths, max_length: int, console: Console) -> None:
+    """Print a histogram of the lengths."""
     table = Table(lengths.unit, "prompts", "chosen", "rejected", "", box=None)
     for column in table.columns[:4]:
         column.justify = "right"
@@ -147,6 +165,7 @@ def report_lengths(lengths: Lengths, max_length: int, console: Console) -> None:
 
 
 def report_repeated(preferences: list[Preference], console: Console) -> None:
+    """Print how many prompts differ, and which rows repeat or contradict each other."""
     different = set(preferences)
     turned = sum(replace(one, chosen=one.rejected, rejected=one.chosen) in different for one in different)
     prompts = len({one.prompt for one in different})
@@ -163,6 +182,7 @@ def report_cuts(
     args,
     console: Console,
 ) -> None:
+    """Print what the length limits cut."""
     limited = [encode_preference_rows(rows, _encoding(rows, args, args.src_length, args.max_length)) for rows in files]
     samples = [sample for of_file, _, _ in limited for sample in of_file]
     cuts = sum((dropped for _, dropped, _ in limited), PreferenceCuts(0, 0))
@@ -180,7 +200,7 @@ def _encoding(rows: Rows[Preference], args, src_length: int, max_length: int) ->
 
 
 def _encoded(files: list[Rows[Preference]], args) -> tuple[list[tuple[Preference, EncodedPreference]], list[Fault]]:
-    """Each preference with its ids, and the rows that the chat template does not render."""
+    """Return each preference with its ids, and the rows that the chat template cannot render."""
     encoded, faults = [], []
     for rows in files:
         found = encode_preferences(rows.entries, _encoding(rows, args, UNLIMITED, UNLIMITED))
@@ -193,7 +213,11 @@ def _encoded(files: list[Rows[Preference]], args) -> tuple[list[tuple[Preference
 
 
 def split(args) -> None:
-    """Write train.json and dev.json. Raises DataError where a file cannot be read, or all rows go to one side."""
+    """Write train.json and dev.json.
+
+    Raises:
+        DataError: If a file cannot be read, or all rows go to one side.
+    """
     files = _readable(args)
     if len({rows.schema.chat for rows in files}) > 1:
         raise DataError(
@@ -220,7 +244,11 @@ def split(args) -> None:
 
 
 def convert(args) -> None:
-    """Write all rows as messages. Raises DataError where a file cannot be read."""
+    """Write all rows as messages.
+
+    Raises:
+        DataError: If a file cannot be read.
+    """
     files = _readable(args)
     check_not_input(Path(args.output), args.input)
     with written_aside(args.output) as file:
@@ -229,7 +257,7 @@ def convert(args) -> None:
 
 
 def row_of(preference: Preference, chat: bool) -> str:
-    """The JSON row of a preference: TRL's messages for chats, else its texts, or PaddleNLP's lists of them."""
+    """Return the JSON row of a preference: TRL's messages for chats, else its texts, or PaddleNLP's lists of texts."""
     both = (preference.chosen, preference.rejected)
     prompt, *others = preference.prompt.messages
     if chat:
@@ -252,7 +280,7 @@ def row_of(preference: Preference, chat: bool) -> str:
 
 
 def _count(preferences: Iterable[Preference]) -> str:
-    """1,000 pairs, 5 desired and 3 other responses"""
+    """Return the numbers of preferences as text, such as "1,000 pairs, 5 desired and 3 other responses"."""
     preferences = list(preferences)
     pairs = sum(one.is_pair for one in preferences)
     desired = sum(one.rejected is None for one in preferences)
@@ -277,6 +305,7 @@ def _columns(args) -> PreferenceColumns:
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.preference", __doc__)
     actions = {"check": check, "split": split, "convert": convert}
     parser.add_argument("action", choices=actions, help="what to do")

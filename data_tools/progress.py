@@ -13,9 +13,9 @@ SECONDS_BETWEEN_LINES = 10
 
 @contextmanager
 def progress(verb: str, total_bytes: int, done_bytes: int = 0) -> Iterator[Callable]:
-    """Yields `advance(bytes, documents=0, tokens=0)`: shows these so far a second, and the time left.
+    """Yield `advance(bytes, documents=0, tokens=0)`, which shows the rates and the time left.
 
-    total_bytes: 0 where it is not known. done_bytes: by an earlier run.
+    total_bytes: 0 where unknown. done_bytes: done by an earlier run.
     """
     pace = Pace(total_bytes, done_bytes)
     console = Console(stderr=True)
@@ -35,10 +35,9 @@ def progress(verb: str, total_bytes: int, done_bytes: int = 0) -> Iterator[Calla
 
 @contextmanager
 def counted(verb: str, total: int, shown: bool = True) -> Iterator[Callable[[int], None]]:
-    """Yields `reach(done)`: shows how many of `total` are done, and the time left. shown: False shows nothing.
+    """Yield `reach(done)`, which shows how many of `total` are done, and the time left. shown: False shows nothing.
 
-    The pace is that behind the first call: what comes before it was done by an earlier start, or pays for what is made
-    once.
+    The pace is measured from the first call on: what comes before was done by an earlier start, or is made only once.
     """
     console = Console(stderr=True)
     if _has_bars(console) or not shown:
@@ -60,11 +59,12 @@ def counted(verb: str, total: int, shown: bool = True) -> Iterator[Callable[[int
 
 
 def _has_bars(console: Console) -> bool:
-    """Neither a file nor a terminal that cannot draw over what it has drawn."""
+    """Return whether a console is a terminal that can draw over its own output."""
     return console.is_terminal and not console.is_dumb_terminal
 
 
 def time_left(seconds: float) -> str:
+    """Return the time left in seconds or minutes."""
     return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
 
 
@@ -77,16 +77,18 @@ class Pace:
         self.start = time.monotonic()
 
     def add(self, size: int, documents: int, tokens: int) -> None:
+        """Count a finished piece of work."""
         self.size += size
         self.documents += documents
         self.tokens += tokens
 
     @property
     def done(self) -> int:
+        """Bytes done, earlier runs included."""
         return self.before + self.size
 
     def text(self) -> str:
-        """Such as "12.9 MB/s, 5,412 documents/s, 3,241,000 tokens/s, 4 min left"."""
+        """Return the rates, such as "12.9 MB/s, 5,412 documents/s, 3,241,000 tokens/s, 4 min left"."""
         seconds = max(time.monotonic() - self.start, 1e-3)
         parts = [f"{self.size / seconds / 1e6:.1f} MB/s"]
         parts += [f"{self.documents / seconds:,.0f} documents/s"] if self.documents else []
@@ -108,7 +110,7 @@ def _in_lines(verb: str, pace: Pace) -> Callable:
 
 
 def _now_and_then() -> Callable[[Callable[[], str]], None]:
-    """Prints a line when the one before it is ten seconds old."""
+    """Return a function that prints a line when the one before it is ten seconds old."""
     last_line = time.monotonic()
 
     def show(line: Callable[[], str]) -> None:

@@ -1,6 +1,6 @@
-"""Dialogues of any known form to checked files for fine-tuning: train.json and dev.json, as JSON lines.
+r"""Dialogues of any known form to checked files for fine-tuning: train.json and dev.json, as JSON lines.
 
-    python -m data_tools.sft --input AdvertiseGen/train.json --output data \\
+    python -m data_tools.sft --input AdvertiseGen/train.json --output data \
         --tokenizer tokenizer --max_length 288
 
 Files are JSON lines, one JSON list, CSV with names in its first row (RFC 4180), or Parquet. Known forms, found by
@@ -56,9 +56,14 @@ SRC_LENGTH = 1024  # that of training, where it is not given
 
 @dataclass(frozen=True)
 class Sides:
-    """The dialogues that go to train.json and dev.json, each as the JSON row it becomes; repeated: dropped ones; chat:
-    whether they are chats, which training reads with a template; unused: a line about keys that nothing is made of;
-    forms: those of the files."""
+    """The dialogues that go to train.json and dev.json, each by its JSON row.
+
+    Attributes:
+        repeated: Number of dropped repeated ones.
+        chat: Whether they are chats, which training reads with a template.
+        unused: A line about unused keys.
+        forms: The forms of the files.
+    """
 
     train: dict[str, Dialogue]
     dev: dict[str, Dialogue]
@@ -72,8 +77,11 @@ class Sides:
 def read_dialogues(
     files: list[str], dev_percent: float, prompt_column: str | None, response_column: str | None, max_broken_rows: int
 ) -> Sides:
-    """Read files of dialogues, each of its own form. Raises DataError when one cannot be read, or has too many broken
-    rows."""
+    """Read files of dialogues, each of its own form.
+
+    Raises:
+        DataError: If one cannot be read, or has too many broken rows.
+    """
     train, dev, faults, repeated, chat, every = {}, {}, [], 0, None, []
     for file in files:
         rows = read_rows(file, prompt_column, response_column)
@@ -107,7 +115,7 @@ def read_dialogues(
 
 
 def in_dev(dialogue: Dialogue, percent: float, seed: int = 0) -> bool:
-    """Whether a dialogue goes to dev.json, by its first question and the seed alone."""
+    """Return whether a dialogue goes to dev.json, by its first question and the seed alone."""
     texts = {message.role: message.text for message in reversed(dialogue.messages)}  # the first ones
     question = f"{texts.get('system', '')}\0{texts['user']}".encode()
     key = str(seed).encode() if seed else b""
@@ -116,8 +124,7 @@ def in_dev(dialogue: Dialogue, percent: float, seed: int = 0) -> bool:
 
 
 def row_of(dialogue: Dialogue, chat: bool) -> str:
-    """The JSON row of a dialogue: messages for chats and where there is more than questions and answers, else src and
-    tgt."""
+    """Return the JSON row of a dialogue: messages for chats and for more than questions and answers, else src, tgt."""
     messages = dialogue.messages
     plain = all(message == Message(message.role, message.content) for message in messages)
     if chat or messages[0].role != "user" or not plain:
@@ -128,11 +135,17 @@ def row_of(dialogue: Dialogue, chat: bool) -> str:
 
 
 def write_sides(folder: Path, sides: Mapping[str, Collection[str]], inputs: list[str]) -> None:
-    """Write FOLDER/train.json and dev.json, which take their names when both are whole. sides: the rows of each split,
-    by its name; one without rows is not written. inputs: the files that the rows are from.
+    """Write FOLDER/train.json and dev.json, which take their names when both are whole.
 
-    Raises DataError where that would replace one of these, or where training would read a file of the folder beside
-    what is written, or instead of a dev.json that is not: its rows may be among those of train.json.
+    Args:
+        sides: The rows of each split, by its name; one without rows is not written.
+        inputs: The files that the rows are from.
+        folder: Made where missing.
+
+    Raises:
+        DataError: If that would replace an input, or where training would read another file of the folder beside
+            the written ones, or instead of a dev.json that is not written: its rows may be among the rows of
+            train.json.
     """
     written = {folder / f"{split}.json": rows for split, rows in sides.items() if rows}
     for path in written:
@@ -151,12 +164,13 @@ def write_sides(folder: Path, sides: Mapping[str, Collection[str]], inputs: list
 
 
 def write_rows(file: BinaryIO, rows: Iterable[str]) -> None:
+    """Write rows as lines."""
     for row in rows:
         file.write(f"{row}\n".encode())
 
 
 def encoding_of(tokenizer_dir: str, template: ChatTemplate | None, src_length: int, max_length: int) -> Encoding:
-    """How training will make ids of a dialogue, with a tokenizer directory."""
+    """Return the encoding that training will use with a tokenizer's directory."""
     encoder = load_encoder(tokenizer_dir)
     if encoder.eos_id is None:
         raise DataError(f"{encoder.path} names no end-of-sequence token: add eos_token to tokenizer_config.json.")
@@ -175,8 +189,11 @@ def report_lengths(
     dialogues: Iterable[Dialogue], tokenizer_dir: str, template: ChatTemplate | None, src_length: int, max_length: int,
     console: Console,
 ) -> None:  # fmt: skip
-    """Print a histogram of tokens, and what the lengths allowed will cut. Raises DataError where the template renders
-    none of the dialogues."""
+    """Print a histogram of tokens, and what the lengths allowed will cut.
+
+    Raises:
+        DataError: If the template renders none of the dialogues.
+    """
     dialogues = list(dialogues)
     found = list(encode_dialogues(dialogues, encoding_of(tokenizer_dir, template, UNLIMITED, UNLIMITED)))
     refused = [result for result in found if isinstance(result, DataError)]
@@ -215,7 +232,7 @@ def dev_warning(dev: int, train: int, dev_percent: float) -> list[str]:
 
 
 def template_of(args, chat: bool) -> ChatTemplate | None:
-    """That of --chat_template; else, for chats, the one that the tokenizer brings."""
+    """Return the template of --chat_template; else, for chats, the tokenizer's own."""
     directory = Path(args.tokenizer) if args.tokenizer else None
     if args.chat_template:
         return load_template(args.chat_template, special_tokens(directory) if directory else None)
@@ -223,19 +240,25 @@ def template_of(args, chat: bool) -> ChatTemplate | None:
 
 
 def add_lengths(parser: Parser) -> None:
+    """Add the flags for lengths."""
     default = f"(default: {SRC_LENGTH}, or half of --max_length where that is less)"
     parser.add_argument("--src_length", type=above_zero, help=f"as in training {default}")
     parser.add_argument("--max_length", type=above_zero, default=2048, help="as in training (default: 2048)")
 
 
 def choose_lengths(args) -> None:
-    """Set --src_length where it is not given. Raises DataError where the two leave no room for an answer."""
+    """Set --src_length where it is not given.
+
+    Raises:
+        DataError: If the two leave no room for an answer.
+    """
     if args.src_length is None:
         args.src_length = max(1, min(SRC_LENGTH, args.max_length // 2))
     check_lengths(args.src_length, args.max_length)
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.sft", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON, CSV or Parquet")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for train.json and dev.json")

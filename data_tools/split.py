@@ -27,13 +27,17 @@ SCALE = 1 << 32
 
 
 def side_of(content: bytes, boundaries: list[int]) -> int:
-    """The number of the side that content goes to; boundaries: of split_boundaries(shares, SCALE)."""
+    """Return the number of the side of a document. boundaries: of split_boundaries(shares, SCALE)."""
     place = int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "little")
     return int(np.searchsorted(boundaries[1:], place, side="right"))
 
 
 def split_corpus(prefix: str, folder: str | Path, shares: str) -> dict[str, int]:
-    """Write a corpus for each share above 0; {prefix: documents}. Raises DataError when one would be empty."""
+    """Write a corpus for each share above 0; {prefix: documents}.
+
+    Raises:
+        DataError: If one would be empty.
+    """
     corpus = IndexedDataset(prefix)
     tokenizer = common_tokenizer([corpus])
     boundaries = split_boundaries(shares, SCALE)
@@ -57,6 +61,7 @@ def split_corpus(prefix: str, folder: str | Path, shares: str) -> dict[str, int]
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.split", __doc__)
     parser.add_argument("prefix", metavar="PREFIX", help="the corpus PREFIX.bin, PREFIX.idx")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for train, valid and test")

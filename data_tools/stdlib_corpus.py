@@ -5,7 +5,6 @@
 writes train.jsonl and heldout.jsonl with {"text", "module"} on each line, about 9 MB and 0.5 MB. The same
 interpreter gives the same files. Tests, site-packages and tables (encodings, _sysconfigdata) are left out:
 their near-copies of one another would make the held-out modules too easy.
-
 """
 
 import ast
@@ -43,9 +42,9 @@ PAIRS_OF_A_MODULE = 20
 
 
 def modules(root: str | Path, heldout: bool) -> Iterator[tuple[str, str]]:
-    """(name, source) of the modules that are held out, or that are not, in the order of their names' hashes.
+    """Yield (name, source) of the modules that are held out, or that are not, in the order of their names' hashes.
 
-    What is not UTF-8 is skipped.
+    Modules that are not UTF-8 are skipped.
     """
     found = {}
     for folder, subfolders, files in os.walk(root):
@@ -66,18 +65,19 @@ def modules(root: str | Path, heldout: bool) -> Iterator[tuple[str, str]]:
 
 
 def name_hash(module: str) -> str:
+    """Return the SHA-256 of a module's name."""
     return hashlib.sha256(module.encode()).hexdigest()
 
 
 def is_heldout(module: str) -> bool:
-    """About one module in twenty, by its name alone: the same in every version of Python."""
+    """Return whether a module is held out: one in twenty, by its name alone, the same in every version of Python."""
     return int(name_hash(module)[-8:], 16) % 100 < HELDOUT_PERCENT
 
 
 def write_corpus(output: str | Path, root: str | Path, max_mb: float = float("inf")) -> dict[Path, tuple[int, int]]:
-    """Write train.jsonl and heldout.jsonl to `output`; returns (modules, bytes of text) of each file.
+    """Write train.jsonl and heldout.jsonl to `output` and return (modules, bytes of text) of each file.
 
-    Each takes modules until it has its part of `max_mb` MB (10^6 bytes); those it has are a random sample.
+    Each takes modules until it has its part of `max_mb` MB (10^6 bytes); its modules are a random sample.
     """
     written = {}
     for name, heldout, percent in (("train.jsonl", False, 100), ("heldout.jsonl", True, HELDOUT_PERCENT)):
@@ -98,7 +98,7 @@ def write_corpus(output: str | Path, root: str | Path, max_mb: float = float("in
 
 
 def write_questions(directory: Path, train: int = TRAIN_QUESTIONS, dev: int = DEV_QUESTIONS) -> None:
-    """Write train.json and dev.json, data for fine-tuning with at most so many rows about functions of the library:
+    """Write train.json and dev.json, at most `train` and `dev` rows for fine-tuning, about functions of the library.
 
         {"src": "How is textwrap.dedent called?", "tgt": "def dedent(text)"}
 
@@ -108,16 +108,20 @@ def write_questions(directory: Path, train: int = TRAIN_QUESTIONS, dev: int = DE
 
 
 def write_preferences(directory: Path, train: int = TRAIN_PAIRS, dev: int = DEV_PAIRS) -> None:
-    """Write train.json and dev.json, pairs by a rule: of a line of code in both styles of quotes, the one with double
-    quotes is chosen. Both have as many characters; rows of dev.json are of held-out modules.
+    r"""Write train.json and dev.json, pairs of a line of code in two quote styles: double quotes are chosen.
 
-        {"prompt": "        raise ValueError(", "chosen": "\\"not a number\\")", "rejected": "'not a number')"}
+    Both have as many characters; rows of dev.json are of held-out modules.
+
+        {"prompt": "        raise ValueError(", "chosen": "\"not a number\")", "rejected": "'not a number')"}
     """
     _write_rows(directory, lambda module, source: islice(quote_pairs(source), PAIRS_OF_A_MODULE), (train, dev))
 
 
 def _write_rows(directory: Path, rows: Callable[[str, str], Iterable[dict]], counts: tuple[int, int]) -> None:
-    """rows: of a module's name and source. counts: rows of train.json and dev.json, at most."""
+    """Write train.json and dev.json.
+
+    rows: makes rows of a module's name and source. counts: the largest numbers of rows.
+    """
     for name, heldout, count in (("train.json", False, counts[0]), ("dev.json", True, counts[1])):
         found = modules(sysconfig.get_path("stdlib"), heldout)
         lines = (row for module, source in found for row in rows(module.removesuffix(".__init__"), source))
@@ -127,7 +131,7 @@ def _write_rows(directory: Path, rows: Callable[[str, str], Iterable[dict]], cou
 
 
 def questions(module: str, source: str) -> Iterator[dict]:
-    """Rows about each function and method of a module that has a docstring."""
+    """Yield a row about each function and method of a module that has a docstring."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="invalid escape sequence")  # of the library's old strings
         tree = ast.parse(source)
@@ -140,7 +144,7 @@ def questions(module: str, source: str) -> Iterator[dict]:
 
 
 def quote_pairs(source: str) -> Iterator[dict]:
-    """Rows about each line of a module that has one plain string, in one of both styles of quotes."""
+    """Yield a pair for each line of a module that has one plain string, in one of both styles of quotes."""
     lines = source.split("\n")
     strings: dict[int, list[tokenize.TokenInfo]] = {}
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -165,6 +169,7 @@ def _functions(tree: ast.AST, place: str) -> Iterator[tuple[str, ast.FunctionDef
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.stdlib_corpus", __doc__)
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for train.jsonl and heldout.jsonl")
     parser.add_argument(

@@ -14,12 +14,15 @@ CLOSING = "，。；：、？！）》”"
 
 
 def width() -> int:
-    """Columns of text: the terminal's, or COLUMNS; 80 where there is no terminal, and at most: lines are to be read."""
+    """Return the columns of text: the terminal's, or COLUMNS; 80 without a terminal, and at most, to be readable."""
     return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
 
 
 def wrapped(text: str, first: str = "", further: str = "") -> str:
-    """As lines of that width, which begin with `first` and `further`. Words and paths, to be copied, stay whole."""
+    """Wrap a text to the terminal's width; lines begin with `first` and `further`.
+
+    Words and paths, to be copied, stay whole.
+    """
     if columns(text) != len(text):
         return _wrapped_by_columns(text, first, further)
     return textwrap.fill(
@@ -33,12 +36,12 @@ def wrapped(text: str, first: str = "", further: str = "") -> str:
 
 
 def columns(text: str) -> int:
-    """Columns that a terminal needs for a text: a Chinese character takes two."""
+    """Return the columns that a terminal needs for a text: a Chinese character takes two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def _wrapped_by_columns(text: str, first: str, further: str) -> str:
-    """The same for Chinese: a line may end behind each character, but not before a closing mark."""
+    """Wrap a Chinese text: a line may end behind each character, but not before a closing mark."""
     lines, line = [], first
     for piece in re.findall(r"[\u2e80-\u9fff\uff00-\uffef]|\s+|[^\s\u2e80-\u9fff\uff00-\uffef]+", text):
         if columns(line + piece.rstrip()) > width() and line.strip() and piece not in CLOSING:
@@ -50,12 +53,12 @@ def _wrapped_by_columns(text: str, first: str, further: str) -> str:
 
 
 def has_colours(stream: TextIO) -> bool:
-    """A terminal that knows colours, and nobody has said NO_COLOR (https://no-color.org)."""
+    """Return whether a stream is a terminal that knows colours, and NO_COLOR is not set (https://no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def sign(symbol: str, plain: str, stream: TextIO) -> str:
-    """The symbol, or plain characters for it where the stream's encoding lacks it."""
+    """Return the symbol, or plain characters where the stream's encoding lacks it."""
     try:
         symbol.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -64,13 +67,16 @@ def sign(symbol: str, plain: str, stream: TextIO) -> str:
 
 
 def marks(stream: TextIO) -> tuple[str, str]:
-    """For good and for bad."""
+    """Return the marks for good and for bad."""
     return sign("✓", "ok", stream), sign("✗", "NO", stream)
 
 
 def prepare_streams() -> None:
-    """Have stdout print ? for what its encoding lacks, such as the Chinese of a document, instead of failing. A stream
-    that is closed takes all and shows nothing."""
+    """Have stdout print ?
+
+    for what its encoding lacks, such as the Chinese of a document, instead of failing. A stream that is closed takes
+    all and shows nothing.
+    """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))

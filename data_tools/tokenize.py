@@ -1,6 +1,6 @@
-"""Text to token files: PREFIX.bin and PREFIX.idx, as Megatron-LM and PaddleNLP have them.
+r"""Text to token files: PREFIX.bin and PREFIX.idx, as Megatron-LM and PaddleNLP have them.
 
-    python -m data_tools.tokenize --input texts --tokenizer tokenizer \\
+    python -m data_tools.tokenize --input texts --tokenizer tokenizer \
         --output data/corpus
 
 Input is JSON lines, .txt (one document a file) or Parquet; .gz and .zst; files, folders, patterns, or - for stdin.
@@ -38,7 +38,7 @@ SMALL_BYTES = 8 << 20  # below, starting workers costs more than it brings
 
 @dataclass(frozen=True)
 class Tokenized:
-    """What has been done: documents and tokens written, empty documents and bad lines left out."""
+    """The work done so far: documents and tokens written, empty documents and bad lines left out."""
 
     documents: int = 0
     tokens: int = 0
@@ -58,7 +58,7 @@ class EncodedBlock:
 
 
 def block_encoder(encoder, text_key: str, eos: bool) -> Callable[[Block], EncodedBlock]:
-    """The function that workers apply to blocks."""
+    """Return the function that workers apply to blocks."""
     dtype = token_dtype(encoder.vocab_size)
     end = np.array([encoder.eos_id] if eos else [], dtype=np.int32)
 
@@ -85,12 +85,13 @@ def tokenize_files(
     max_bad_lines: int = 0,
     restart: bool = False,
 ) -> Tokenized:
-    """Write the corpus `prefix` from text, going on with unfinished work that has the same input and options.
+    """Write the corpus `prefix` from text, continuing unfinished work that has the same input and options.
 
     workers: processes that encode; None finds the number that is fastest, 0 encodes in this process. Memory is that of
     a few blocks a worker and does not grow with the input.
 
-    Raises DataError for input that cannot be read, with file and line; `prefix` is then as it was.
+    Raises:
+        DataError: For input that cannot be read, with file and line; `prefix` is then as it was.
     """
     files = find_files(inputs)
     total = total_bytes(files)
@@ -155,7 +156,7 @@ def _tokenize(
 
 
 def _identity_of(file: str) -> list:
-    """What tells whether a file is still the same: path, size, time of the last change."""
+    """Return what identifies a file's content: path, size, time of the last change."""
     if file == STDIN:
         return [file]  # checked by what was read of it (Place.checksum)
     status = os.stat(file)
@@ -168,6 +169,7 @@ def _speeds(pool: Workers) -> str:
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.tokenize", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument(

@@ -1,8 +1,8 @@
-"""Train a sentencepiece tokenizer with LLaMA's special tokens, or add pieces to one.
+r"""Train a sentencepiece tokenizer with LLaMA's special tokens, or add pieces to one.
 
-    python -m data_tools.tokenizer --input texts --output tokenizer \\
+    python -m data_tools.tokenizer --input texts --output tokenizer \
         --vocab_size 4096
-    python -m data_tools.tokenizer --input chinese --output tokenizer-zh \\
+    python -m data_tools.tokenizer --input chinese --output tokenizer-zh \
         --extend tokenizer --vocab_size 6000
 
 writes sentencepiece.bpe.model and tokenizer_config.json: the folder is what
@@ -56,10 +56,13 @@ def train_tokenizer(
     max_lines: int | None = None,
     symbols: tuple[str, ...] = (),
 ) -> bytes:
-    """A sentencepiece model (bpe or unigram) of `vocab_size` ids: 0 <unk>, 1 <s>, 2 </s>, line end, symbols, 256
-    bytes, pieces. max_lines: train on so many lines, drawn from all. symbols: texts that are one piece each.
+    """Return a sentencepiece model (bpe or unigram) of `vocab_size` ids.
 
-    Raises DataError when the text is too little, or too varied, for that many pieces.
+    The ids are 0 <unk>, 1 <s>, 2 </s>, line end, symbols, 256 bytes, pieces. max_lines: train on at most this many
+    lines, drawn from all. symbols: texts that are one piece each.
+
+    Raises:
+        DataError: If the text is too little, or too varied, for that many pieces.
     """
     model = io.BytesIO()
     broken: list[DataError] = []
@@ -98,7 +101,7 @@ def train_tokenizer(
 
 
 def _lines(texts: Iterable[str], broken: list[DataError]) -> Iterator[str]:
-    """The lines of all texts. An error of reading them is kept: the trainer makes another of it."""
+    """Yield the lines of all texts. An error of reading them is kept: the trainer turns it into another one."""
     try:
         for text in texts:
             yield from text.split("\n")
@@ -110,10 +113,12 @@ def _lines(texts: Iterable[str], broken: list[DataError]) -> Iterator[str]:
 def extend_tokenizer(
     base_dir: str | Path, texts: Iterable[str], vocab_size: int, max_lines: int | None = None
 ) -> tuple[bytes, float, float]:
-    """(the sentencepiece model of `base_dir` with new pieces, up to `vocab_size` ids; tokens a character of held-out
-    texts before, and after).
+    """Return (the sentencepiece model of `base_dir` with new pieces, tokens a character before, and after).
 
-    Raises DataError when the base is none that can grow, or the texts have too little new.
+    The model has up to `vocab_size` ids; the rates are of held-out texts.
+
+    Raises:
+        DataError: If the base cannot grow, or the texts have too little new.
     """
     encoder = load_encoder(base_dir)
     if not isinstance(encoder, SentencePieceEncoder) or Path(base_dir, "added_tokens.json").exists():
@@ -150,7 +155,7 @@ def save_tokenizer(directory: str | Path, model: bytes, config: dict = CONFIG) -
 
 
 def refuse_another(directory: str | Path, model: bytes) -> None:
-    """Raises DataError where the directory has a tokenizer that is not this one."""
+    """Raise DataError where the directory has a tokenizer that is not this one."""
     for path in (Path(directory, name) for name in (*SENTENCEPIECE_NAMES, JSON_NAME)):
         if path.is_file() and (path.name != MODEL_NAME or path.read_bytes() != model):
             raise DataError(
@@ -160,7 +165,7 @@ def refuse_another(directory: str | Path, model: bytes) -> None:
 
 
 def _explain(message: str, vocab_size: int) -> str:
-    """sentencepiece's message in the user's words."""
+    """Return sentencepiece's message in the user's words."""
     too_high = re.search(r"Vocabulary size too high.*<= (\d+)", message)
     if too_high:
         return f"--vocab_size {vocab_size} is too high for so little text: take {too_high[1]} or less."
@@ -171,6 +176,7 @@ def _explain(message: str, vocab_size: int) -> str:
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.tokenizer", __doc__)
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="files, folders, patterns; -: stdin")
     parser.add_argument("--output", required=True, metavar="DIR", help="the tokenizer directory to write")

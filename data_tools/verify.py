@@ -1,6 +1,6 @@
-"""Check token files: whole, consistent, unchanged, ids within the vocabulary, and the text they were made from.
+r"""Check token files: whole, consistent, unchanged, ids within the vocabulary, and the text they were made from.
 
-    python -m data_tools.verify data/corpus --tokenizer tokenizer \\
+    python -m data_tools.verify data/corpus --tokenizer tokenizer \
         --against texts
 
 Opening a corpus checks both files' sizes and that each document starts where the one before ends. The SHA-256 of the
@@ -25,7 +25,11 @@ SHOWN = 30
 
 
 def check_hash(corpus: IndexedDataset) -> tuple[str, bool]:
-    """(SHA-256 of the .bin, whether there was a summary to compare it with). Raises DataError when they differ."""
+    """Return (SHA-256 of the .bin, whether there was a summary to compare it with).
+
+    Raises:
+        DataError: If they differ.
+    """
     found = file_sha256(corpus.tokens_path)
     if not summary_path(corpus.prefix).is_file():
         return found, False
@@ -86,6 +90,7 @@ def _compare(corpus: IndexedDataset, number: int, source: Document, decoded: str
 
 
 def main() -> None:
+    """Run the command."""
     parser = Parser("python -m data_tools.verify", __doc__)
     parser.add_argument("prefix", metavar="PREFIX", help="PREFIX.bin and PREFIX.idx are checked")
     vocabulary = parser.add_mutually_exclusive_group()

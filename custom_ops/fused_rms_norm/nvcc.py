@@ -16,14 +16,20 @@ INSTALLED = Path("/usr/local")
 
 @dataclass(frozen=True)
 class Nvcc:
-    """path: of the program; version: "13.0"; architectures: of WANTED those that it compiles for."""
+    """CUDA's compiler.
+
+    Attributes:
+        path: Of the program.
+        version: Such as "13.0".
+        architectures: The ones of WANTED that it compiles for.
+    """
 
     path: Path
     version: str
     architectures: list[str]
 
     def command(self, source: Path, target: Path) -> list[str]:
-        """Compiles one file to an object with machine code for every architecture, and PTX of the newest."""
+        """Compile one file to an object with machine code for every architecture, and PTX of the newest."""
         newest = self.architectures[-1]
         targets = [f"arch=compute_{name},code=sm_{name}" for name in self.architectures]
         targets.append(f"arch=compute_{newest},code=compute_{newest}")
@@ -32,15 +38,18 @@ class Nvcc:
         return [str(self.path), *flags, *codes, "-c", str(source), "-o", str(target)]
 
     def include_dirs(self) -> list[str]:
-        """CUDA's headers, and thrust's, which CUDA 13 has in a folder of their own."""
+        """Return the folders of CUDA's headers, and of thrust's, which CUDA 13 has in a folder of their own."""
         return [folder for name in ("INCLUDES", "SYSTEM_INCLUDES") for folder in self._folders(name)]
 
     def link_flags(self) -> list[str]:
+        """Return the linker's flags for CUDA's runtime."""
         return [*(f"-L{folder}" for folder in self._folders("LIBRARIES")), "-lcudart_static", "-ldl", "-lrt"]
 
     def _folders(self, variable: str) -> list[str]:
-        """Folders of headers that it compiles with: they lie elsewhere in NVIDIA's packages, conda's and for other
-        processors."""
+        """Return the folders that the compiler uses, by the name of its variable.
+
+        They lie elsewhere in NVIDIA's packages, conda's and for other processors.
+        """
         output = subprocess.run(
             [self.path, "--dryrun", "-x", "cu", "-E", os.devnull], check=True, capture_output=True, text=True
         ).stderr
@@ -50,12 +59,12 @@ class Nvcc:
 
 
 def find_nvcc() -> Nvcc | None:
-    """The first of candidates() that works; None where there is none."""
+    """Return the first of candidates() that works; None where there is none."""
     return next(filter(None, map(_identify, candidates())), None)
 
 
 def candidates() -> list[Path]:
-    """Where an nvcc may lie: below CUDA_HOME or CUDA_PATH, on PATH, in the folders that NVIDIA's installers use."""
+    """Return where an nvcc may lie: below CUDA_HOME or CUDA_PATH, on PATH, in the folders of NVIDIA's installers."""
     folders = [Path(os.environ[name]) / "bin" for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     folders += map(Path, filter(None, os.environ.get("PATH", "").split(os.pathsep)))
     folders.append(INSTALLED / "cuda" / "bin")
@@ -64,12 +73,12 @@ def candidates() -> list[Path]:
 
 
 def _numbers(path: Path) -> list[int]:
-    """The version in a folder's name: cuda-12.10 is newer than cuda-12.9."""
+    """Return the version in a folder's name: cuda-12.10 is newer than cuda-12.9."""
     return [int(digits) for digits in re.findall(r"\d+", path.name)]
 
 
 def _identify(path: Path) -> Nvcc | None:
-    """The compiler at this path; None where it does not answer, or knows none of the architectures."""
+    """Return the compiler at this path; None where it does not answer, or knows none of the architectures."""
     program = path.resolve()
     try:
         version = re.search(r"release (\d+\.\d+)", _output(program, "--version"))

@@ -35,6 +35,7 @@ class Build(build_ext):
     """
 
     def build_extension(self, extension):
+        """Compile the CUDA kernels where there is a compiler, then the extension, and record how it was built."""
         nvcc = wanted_nvcc()
         if nvcc:
             objects = Path(self.build_temp) / "cuda.o"
@@ -47,7 +48,7 @@ class Build(build_ext):
 
 
 def built(nvcc: Nvcc | None) -> dict:
-    """What launch/devices/fused_ln.py compares with what is there."""
+    """Return the record of the build, which launch/devices/fused_ln.py compares with the machine."""
     return {
         "paddle": paddle.__version__,
         "cuda": nvcc.version if nvcc else None,
@@ -57,7 +58,7 @@ def built(nvcc: Nvcc | None) -> dict:
 
 
 def wanted_nvcc() -> Nvcc | None:
-    """The CUDA compiler to use; None for a build for CPUs alone."""
+    """Return the CUDA compiler to use; None for a build for CPUs alone."""
     requested = os.environ.get("FUSED_LN_CUDA", "")
     nvcc = find_nvcc() if requested != "0" and (requested == "1" or paddle.is_compiled_with_cuda()) else None
     if requested == "1" and nvcc is None:
@@ -66,6 +67,7 @@ def wanted_nvcc() -> Nvcc | None:
 
 
 def extension():
+    """Return the extension to build."""
     nvcc = wanted_nvcc()
     return CppExtension(
         name="fused_ln._ops",

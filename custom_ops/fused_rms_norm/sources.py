@@ -7,12 +7,12 @@ HERE = Path(__file__).resolve().parent
 
 
 def headers() -> list[Path]:
-    """All that the compiler reads."""
+    """Return the files that the compiler reads."""
     return sorted(path for path in (HERE / "csrc").iterdir() if path.suffix in (".h", ".cuh", ".inc", ".cc", ".cu"))
 
 
 def digest() -> str:
-    """SHA-256 of all that the operator is built from."""
+    """Return the SHA-256 of the files that the operator is built from."""
     total = hashlib.sha256()
     for path in [*headers(), *sorted((HERE / "fused_ln").glob("*.py")), HERE / "setup.py", HERE / "nvcc.py"]:
         total.update(path.name.encode() + b"\0" + path.read_bytes())

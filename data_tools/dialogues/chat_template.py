@@ -49,12 +49,19 @@ EXPECTED = (
 
 @dataclass(frozen=True)
 class ChatTemplate:
-    """source: Jinja. origin: where it is from, for people. tokens: bos_token, eos_token, ... and their texts.
-    today: whether strftime_now tells today's date; in training every day must give the same samples. after_start:
-    whether the tokenizer's start of every text may stand before it (PaddleNLP's form); transformers' templates say
-    themselves how a text starts. trained: whether the model of the directory was trained here with it, not with bare
-    texts; None: it was not trained here.
-    ends: texts of further tokens that end an answer, beside eos_token."""
+    """A chat template of Jinja.
+
+    Attributes:
+        source: Its text.
+        origin: Where it is from, for people.
+        tokens: bos_token, eos_token, ... and their texts.
+        today: Whether strftime_now shows today's date; in training every day must give the same samples.
+        after_start: Whether the tokenizer's start of every text may stand before it (PaddleNLP's form);
+            transformers' templates say themselves how a text starts.
+        trained: Whether the model of the directory was trained here with it, not with bare texts; None: it was not
+            trained here.
+        ends: Texts of further tokens that end an answer, beside eos_token.
+    """
 
     source: str
     origin: str = "chat template"
@@ -65,7 +72,11 @@ class ChatTemplate:
     ends: tuple[str, ...] = ()
 
     def prompt(self, dialogue: Dialogue) -> str:
-        """Return what a model reads before it answers a dialogue. Raises DataError as `render`."""
+        """Return what a model reads before it answers a dialogue.
+
+        Raises:
+            DataError: As `render`.
+        """
         [found] = self.prompts([dialogue])
         if isinstance(found, DataError):
             raise found
@@ -78,8 +89,9 @@ class ChatTemplate:
     def render(self, dialogue: Dialogue, last: bool = False) -> "Rendered":
         """Return the samples of a dialogue.
 
-        Raises DataError where the template cannot be read, is refused by the sandbox, takes more than LIMIT_SECONDS
-        or LIMIT_BYTES, leaves out a text, a tool or a call, or does not tell an answer from the text around it.
+        Raises:
+            DataError: If the template cannot be read, is refused by the sandbox, takes more than LIMIT_SECONDS or
+                LIMIT_BYTES, leaves out a text, a tool or a call, or does not tell an answer from the text around it.
         """
         [found] = self.render_all([dialogue], last)
         if isinstance(found, DataError):
@@ -120,15 +132,19 @@ class ChatTemplate:
 
 @dataclass(frozen=True)
 class Rendered:
-    """A dialogue as text. samples: of each, (text before an answer, the answer with what ends it) in turn. counts: what
-    a user should know (template_worker.py)."""
+    """A dialogue as text.
+
+    Attributes:
+        samples: Of each, (text before an answer, the answer with what ends it) in turn.
+        counts: What a user should know (template_worker.py).
+    """
 
     samples: list[list[tuple[str, str]]]
     counts: dict[str, int] = field(default_factory=dict)
 
 
 class _Worker:
-    """A process that renders. It is started anew after one that had to be ended, and in a process that is forked."""
+    """A process that renders. A new one is started after one that had to be ended, and in a forked process."""
 
     def __init__(self, first: dict):
         self._first = first
@@ -136,7 +152,7 @@ class _Worker:
         self._lock = threading.Lock()  # a server renders in several threads
 
     def ask(self, dialogues: list[dict], task: dict) -> list[dict]:
-        """The answer to each dialogue. task: the other values of the request."""
+        """Return the answer to each dialogue. task: the other values of the request."""
         answers: list[dict] = []
         with self._lock:
             while len(answers) < len(dialogues):
@@ -144,7 +160,7 @@ class _Worker:
         return answers
 
     def _ask(self, dialogues: list[dict], task: dict) -> list[dict]:
-        """Answers up to a dialogue that ends the process, or to all."""
+        """Return the answers up to a dialogue that ends the process, or all of them."""
         process = self._process
         if process is None or _is_of_parent(process):
             process = self._process = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -161,7 +177,7 @@ class _Worker:
         return answers
 
     def _end(self) -> str:
-        """Why the process has ended."""
+        """End the process and return the reason why it ended."""
         code = self.close()
         if code == -signal.SIGPROF:
             return f"it takes more than {self._first['seconds']:g} s for one dialogue"
@@ -180,7 +196,7 @@ class _Worker:
 
 
 def _is_of_parent(process: subprocess.Popen[bytes]) -> bool:
-    """Whether this process was forked from the one that started it: the pipes are closed here."""
+    """Return whether this process was forked from the one that started the worker, whose pipes are closed here."""
     assert process.stdout
     return process.stdout.closed
 
@@ -193,16 +209,22 @@ def _send(process: subprocess.Popen[bytes], message: dict) -> None:
 
 
 def _command() -> list[str]:
-    """Starts the worker, which finds Jinja where this process does and nothing in the current folder."""
+    """Return the command that starts the worker.
+
+    The worker finds Jinja where this process does, and nothing in the current folder.
+    """
     places = [place for place in sys.path if place]
     run = f"import runpy, sys; sys.path[:] = {places!r}; runpy.run_path({str(WORKER)!r}, run_name='__main__')"
     return [sys.executable, "-I", "-c", run]
 
 
 def load_template(path: str | Path, tokens: dict[str, str] | None = None) -> ChatTemplate:
-    """The template of a file: .json in one of its two forms, else Jinja.
+    """Return the template of a file: .json in one of its two forms, else Jinja.
 
-    tokens: the special tokens of the tokenizer. Raises DataError where the file is none.
+    tokens: the special tokens of the tokenizer.
+
+    Raises:
+        DataError: If the file holds no template.
     """
     path = Path(path)
     text = _read(path)
@@ -220,10 +242,12 @@ def load_template(path: str | Path, tokens: dict[str, str] | None = None) -> Cha
 
 
 def directory_template(directory: Path) -> ChatTemplate | None:
-    """The template that the tokenizer of a directory brings; None where it has none.
+    """Return the chat template of a tokenizer's directory; None where it has none.
 
-    In this order: chat_template.jinja, chat_template.json, tokenizer_config.json. Raises DataError where one is there
-    and cannot be read.
+    The order is chat_template.jinja, chat_template.json, tokenizer_config.json.
+
+    Raises:
+        DataError: If one of these files cannot be read.
     """
     tokens, path = special_tokens(directory), directory / TOKENIZER_CONFIG
     config = read_object(path)
@@ -238,28 +262,35 @@ def directory_template(directory: Path) -> ChatTemplate | None:
 
 
 def trained_with(template: ChatTemplate | None, values: dict) -> dict:
-    """The values of a tokenizer_config.json, which say that a model was trained with a template, or with bare texts: so
-    predict and serve ask it that way, and transformers and PaddleNLP know it."""
+    """Return the values of tokenizer_config.json with the template that the model was trained with, or a mark for none.
+
+    Predict and serve then ask the model that way, and transformers and PaddleNLP read the template.
+    """
     if template is None:
         return values | {TRAINED: BARE}
     return values | {"chat_template": template.source, TRAINED: AFTER_START if template.after_start else WHOLE}
 
 
 def without_mark(values: dict) -> dict:
-    """The values of a tokenizer_config.json, which do not say with what a model was trained."""
+    """Return the values of tokenizer_config.json without the mark of how the model was trained."""
     return {key: value for key, value in values.items() if key != TRAINED}
 
 
 def special_tokens(directory: Path) -> dict[str, str]:
-    """bos_token, eos_token, ... and their texts, as the tokenizer's files have them."""
+    """Return the texts of bos_token, eos_token, ... by name, as the tokenizer's files have them."""
     named = read_object(directory / SPECIAL_TOKENS) | read_object(directory / TOKENIZER_CONFIG)
     texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in named.items()}
     return {key: text for key, text in texts.items() if key.endswith("_token") and isinstance(text, str)}
 
 
 def as_jinja(system: str, question: str, answer: str) -> str:
-    """PaddleNLP's form as one template of transformers'. The system text of a dialogue stands before the first question
-    where the form has no place for it. Raises TemplateError where one of the texts is no Jinja."""
+    """Return PaddleNLP's form of a template as one Jinja template of transformers.
+
+    The system text of a dialogue stands before the first question where the form has no place for it.
+
+    Raises:
+        TemplateError: If one of the texts is no Jinja.
+    """
     jinja = ImmutableSandboxedEnvironment()
     has_place = any("system" in find_undeclared_variables(jinja.parse(text)) for text in (system, question))
     jinja.parse(answer)
@@ -277,8 +308,10 @@ def as_jinja(system: str, question: str, answer: str) -> str:
 
 
 def _marked(source: str) -> str:
-    """A template of as_jinja's with its answers in {% generation %}, so that a dialogue is rendered once; others as
-    they are. The marks are no part of the text that is saved: PaddleNLP does not know them."""
+    """Return a template of `as_jinja` with its answers in {% generation %}, so that a dialogue is rendered once.
+
+    Other templates stay as they are. The saved text lacks the marks: PaddleNLP does not know them.
+    """
     before, answer, rest = source.partition(ANSWER)
     if not answer or ANSWER in rest or not rest.endswith(END) or "generation %}" in rest:
         return source
@@ -286,7 +319,10 @@ def _marked(source: str) -> str:
 
 
 def _default(named: object, path: Path) -> str:
-    """The template of any form that transformers has: a text, {name: text}, [{"name": ..., "template": ...}]."""
+    """Return the default template of a file.
+
+    It may have any form of transformers': a text, {name: text}, [{"name": ..., "template": ...}].
+    """
     if isinstance(named, list) and all(isinstance(template, dict) for template in named):
         named = {template.get("name"): template.get("template") for template in named}
     if isinstance(named, dict):

@@ -24,7 +24,12 @@ PART = re.compile(r"(\d+)-of-(\d+)")
 
 @dataclass(frozen=True)
 class Source:
-    """One dataset. weight: None where each sample is used once; train, dev: its files, dev perhaps without any."""
+    """One dataset.
+
+    Attributes:
+        weight: None where each sample is used once.
+        train, dev: Its files, dev perhaps without any.
+    """
 
     weight: float | None
     train: tuple[Path, ...]
@@ -32,7 +37,7 @@ class Source:
 
 
 def find_sources(named: str) -> list[Source]:
-    """The datasets that --dataset_name_or_path names.
+    """Return the datasets that --dataset_name_or_path names.
 
         ./data                       a folder with train.json and dev.json (.jsonl, .csv, .parquet), or train/ and dev/
         ./data/train.json            one file, to train on
@@ -40,7 +45,8 @@ def find_sources(named: str) -> list[Source]:
                                      validation, else test, is evaluated on
         0.7 ./data/a 0.3 ./data/b    weights and these in turn, spaces or commas between; any sum of weights
 
-    Raises DataError that names the path and what was looked for, and where two files are for one split.
+    Raises:
+        DataError: Names the path and what was looked for, and where two files are for one split.
     """
     return [_source(weight, Path(path)) for weight, path in weighted_paths("dataset_name_or_path", named)]
 
@@ -64,7 +70,11 @@ def _source(weight: float | None, path: Path) -> Source:
 
 
 def input_files(inputs: Iterable[str]) -> list[str]:
-    """Return the files that a command is given, of folders those to train on. Raises DataError as find_sources."""
+    """Return the files of a command's inputs; a folder gives its training files.
+
+    Raises:
+        DataError: As find_sources.
+    """
     files = []
     for named in inputs:
         files += map(str, _source(None, Path(named)).train) if Path(named).is_dir() else [named]
@@ -72,8 +82,10 @@ def input_files(inputs: Iterable[str]) -> list[str]:
 
 
 def _folder_of(path: Path) -> Path:
-    """Return the folder of a data set that holds the splits: itself, data/, or its only configuration. Raises DataError
-    where there are several configurations."""
+    """Return the folder of a data set that holds the splits: itself, data/, or its only configuration.
+
+    Raises DataError where there are several configurations.
+    """
     folders = [path, path / "data", *sorted(folder for folder in path.glob("*") if folder.is_dir())]
     holding = [folder for folder in folders if any(_files(folder, name) for names in SPLITS.values() for name in names)]
     if len(holding) > 1 and holding[0] not in (path, path / "data"):
@@ -105,12 +117,15 @@ def _parts(folder: Path, split: str) -> tuple[Path, ...]:
 
 
 def files_named(folder: Path, split: str) -> tuple[Path, ...]:
-    """train.json, train.jsonl, train.csv and train.parquet of a folder, those that are there."""
+    """Return the existing files of a folder among train.json, train.jsonl, train.csv and train.parquet."""
     return tuple(file for suffix in SUFFIXES if (file := folder / f"{split}{suffix}").is_file())
 
 
 def files_inside(folder: Path, split: str) -> tuple[Path, ...]:
-    """Those of a folder train, which is read where no file has the name. Hidden files are none of them."""
+    """Return the data files of the folder `train`, which is read where no file has that name.
+
+    Hidden files are left out.
+    """
     files = sorted(file for file in (folder / split).glob("[!.]*") if file.is_file())
     return tuple(file for file in files if file.name.endswith(SUFFIXES))
 
@@ -123,18 +138,25 @@ class Columns:
     response: str | None = None
 
     def read(self, file: Path) -> Rows[Dialogue]:
+        """Return all rows of a file, in the columns named."""
         return read_rows(file, self.prompt, self.response)
 
 
 class Reader(Protocol[Entry]):
-    """Columns, and those of other kinds of rows."""
+    """A reader of one kind of rows, such as dialogues in named columns."""
 
-    def read(self, file: Path) -> Rows[Entry]: ...
+    def read(self, file: Path) -> Rows[Entry]:
+        """Return all rows of a file."""
 
 
 @dataclass(frozen=True)
 class Survey(Generic[Entry]):
-    """What the files hold. train, dev: by source, then by file. allowed: broken rows, at most."""
+    """The rows found in the files.
+
+    Attributes:
+        train, dev: By source, then by file.
+        allowed: The largest number of broken rows.
+    """
 
     sources: list[Source]
     train: list[list[Rows[Entry]]]
@@ -143,18 +165,23 @@ class Survey(Generic[Entry]):
 
     @property
     def files(self) -> list[Rows[Entry]]:
+        """All files to train and evaluate on."""
         return [rows for source in [*self.train, *self.dev] for rows in source]
 
     @property
     def faults(self) -> list[Fault]:
+        """All broken rows."""
         return [fault for rows in self.files for fault in rows.faults]
 
 
 def survey(named: str, wanted: tuple[str, ...], columns: Reader[Entry], max_broken_rows: int) -> Survey[Entry]:
     """Read every row of the files that --dataset_name_or_path names.
 
-    wanted: "train", "dev" or both. Raises DataError when files are missing, of no known schema, hold more broken rows
-    than allowed, or a source has no file to train on; or none has one to evaluate on.
+    wanted: "train", "dev" or both.
+
+    Raises:
+        DataError: If files are missing, of no known schema, hold more broken rows than allowed, or a source has no
+            file to train on; or none has one to evaluate on.
     """
     sources = find_sources(named)
     if "train" in wanted:
@@ -194,9 +221,16 @@ class Datasets:
 def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding], row_tokens: int | None = None) -> Datasets:
     """Encode all dialogues; sources with weights are blended.
 
-    encoding_of: from whether a schema is one of chats to how its dialogues are encoded. row_tokens: pack those to train
-    on into rows of so many tokens, each source for itself; None: a dialogue is a sample. A row that the chat template
-    does not render is a broken one. Raises DataError where there are more of these than allowed.
+    A row that the chat template cannot render is a broken row.
+
+    Args:
+        encoding_of: Maps whether a schema is one of chats to the encoding of its dialogues.
+        row_tokens: Pack training dialogues into rows of this many tokens, each source for itself; None: a dialogue
+            is a sample.
+        found: The rows.
+
+    Raises:
+        DataError: If there are more broken rows than allowed.
     """
     train = dev = None
     lines = []
@@ -221,14 +255,17 @@ def encode_survey(found: Survey, encoding_of: Callable[[bool], Encoding], row_to
 
 
 def left_out_lines(found: Survey, faults: list[Fault]) -> list[str]:
-    """Keys that nothing is made of, broken rows."""
+    """Return the lines that report unused keys and broken rows."""
     lines = [unused] if (unused := unused_line(found.files)) else []
     return [*lines, f"broken rows left out: {len(faults)}, the first {faults[0]}"] if faults else lines
 
 
 def encode_rows(rows: Rows, encoding: Encoding) -> tuple[list[Encoded], list[Fault]]:
-    """The samples of a file, and its rows that the chat template does not render. Raises DataError where it renders
-    none of the first ones, or the lengths leave no room for an answer."""
+    """Return the samples of a file, and its rows that the chat template cannot render.
+
+    Raises:
+        DataError: If the template renders none of the first rows, or the lengths leave no room for an answer.
+    """
     check_lengths(encoding.src_length, encoding.max_length)
     samples, faults = [], []
     first = min(FIRST_ROWS, len(rows.entries))
@@ -245,7 +282,7 @@ def encode_rows(rows: Rows, encoding: Encoding) -> tuple[list[Encoded], list[Fau
 def _encoded(
     sources: list[list[Rows]], encoding_of: Callable[[bool], Encoding], faults: list[Fault]
 ) -> DialogueDataset:
-    """faults: gets the rows that are not rendered."""
+    """Encode the rows of several sources. faults: receives the rows that cannot be rendered."""
     encodings = {chat: encoding_of(chat) for chat in {rows.schema.chat for source in sources for rows in source}}
     samples = []
     for rows in (rows for source in sources for rows in source):

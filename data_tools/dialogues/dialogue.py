@@ -39,10 +39,16 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True)
 class Schema(Generic[Entry]):
-    """One way to write an entry, such as a dialogue. keys: those that a row must have; chat: whether a chat template is
-    its usual form; read: from a row with these keys to an entry, raising RowError for values that it cannot be.
-    further: keys that a row may have; parts: those that the messages at its first key have. ask: from a row that may
-    lack the last answer to what is asked."""
+    """One way to write an entry, such as a dialogue.
+
+    Attributes:
+        keys: Keys that a row must have.
+        chat: Whether a chat template is its usual form.
+        read: Makes an entry of a row with these keys; raises RowError for impossible values.
+        further: Keys that a row may have.
+        parts: Keys of the messages at its first key.
+        ask: Makes an entry of a row that may lack the last answer.
+    """
 
     name: str
     keys: tuple[str, ...]
@@ -53,10 +59,11 @@ class Schema(Generic[Entry]):
     ask: Callable[[dict], Entry] | None = None
 
     def fits(self, row: dict) -> bool:
+        """Return whether a row has all required keys."""
         return set(self.keys) <= set(row)
 
     def unused(self, row: dict) -> list[str]:
-        """The keys of a row that nothing is made of; those of messages behind a colon."""
+        """Return the keys of a row that are not used; keys of its messages stand behind a colon."""
         names = [shown(key) for key in row if key not in self.keys and key not in self.further]
         for message in listed(row, self.keys[0]) if self.parts else ():
             names += [f"{self.keys[0]}: {shown(key)}" for key in message if key not in self.parts]
@@ -68,7 +75,7 @@ class Schema(Generic[Entry]):
 
 
 def pairs(prompt: str, response: str) -> Schema[Dialogue]:
-    """Questions at one key, answers at another."""
+    """Return the schema of questions at one key and answers at another."""
 
     def read(row: dict, asks: bool = False) -> Dialogue:
         questions = texts_at(row, prompt)
@@ -91,9 +98,10 @@ def pairs(prompt: str, response: str) -> Schema[Dialogue]:
 def find_schema(
     rows: Iterable[dict], prompt_column: str | None = None, response_column: str | None = None
 ) -> Schema[Dialogue]:
-    """The schema that fits most of these rows, at least half of them; with both columns named, pairs of these.
+    """Return the schema that fits most of these rows, at least half of them; with both columns named, pairs of these.
 
-    Raises DataError that names the keys found and the schemas there are.
+    Raises:
+        DataError: With the keys found and the known schemas.
     """
     if prompt_column and prompt_column == response_column:
         raise DataError(f"--prompt_column and --response_column: found {prompt_column} for both, expected two keys.")
@@ -105,8 +113,11 @@ def find_schema(
 
 
 def best_schema(rows: list[dict], schemas: Sequence[Schema[Entry]], flags: str) -> Schema[Entry]:
-    """The first schema of those that fit most rows, at least half of them. flags: that name other keys. Raises
-    DataError."""
+    """Return the first of the schemas that fit most rows, at least half of them. flags: flags that name other keys.
+
+    Raises:
+        DataError: If none fits.
+    """
     fitting = [sum(schema.fits(row) for row in rows) for schema in schemas]
     if rows and 2 * max(fitting) >= len(rows):
         return schemas[fitting.index(max(fitting))]
@@ -116,7 +127,7 @@ def best_schema(rows: list[dict], schemas: Sequence[Schema[Entry]], flags: str) 
 
 
 def alpaca_dialogue(row: dict, output: str | None) -> Dialogue:
-    """output: the key of the answer; None: the question is asked."""
+    """Return the dialogue of a row in Alpaca's form. output: the key of the answer; None: the question has none yet."""
     instruction = one_text(row, "instruction")
     context = optional_text(row, "input")
     question = f"{instruction}\n\n{context}" if context else instruction
@@ -127,7 +138,7 @@ def alpaca_dialogue(row: dict, output: str | None) -> Dialogue:
 
 
 def _history(row: dict) -> list[tuple[str, str]]:
-    """What was said before."""
+    """Return the earlier turns of a row."""
     history = [] if row.get("history") is None else row["history"]
     if not isinstance(history, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
         raise RowError(f"'history' is not a list of [question, answer]: {quoted(history)}")
@@ -146,15 +157,20 @@ def refuse_media(row: dict) -> None:
 
 
 def optional_text(row: dict, key: str) -> str:
-    """The text at a key that may be missing, null or empty."""
+    """Return the text at a key that may be missing, null or empty."""
     if row.get(key) in (None, ""):
         return ""
     return one_text(row, key)
 
 
 def spoken_dialogue(row: dict, messages: list[dict], asks: bool = False) -> Dialogue:
-    """Return the dialogue of messages in OpenAI's form, with what else a row says: system, tools, switches of the
-    template, which messages are trained on. asks: up to what is asked, without an answer behind it. Raises RowError."""
+    """Return the dialogue of messages in OpenAI's form, with the row's system text, tools, switches and loss mask.
+
+    asks: the dialogue ends with a question, without an answer behind it.
+
+    Raises:
+        RowError: If the row is inconsistent.
+    """
     messages = with_calls(messages, bool(row.get("tools")))
     system = optional_text(row, "system")
     if system:
@@ -177,7 +193,11 @@ def spoken_dialogue(row: dict, messages: list[dict], asks: bool = False) -> Dial
 
 
 def listed(row: dict, key: str) -> list[dict]:
-    """Return the messages at a key, a list or its JSON text. Raises RowError where they are none."""
+    """Return the messages at a key, a list or its JSON text.
+
+    Raises:
+        RowError: If they are none.
+    """
     messages = value_at(row, key)
     if isinstance(messages, str) and messages.lstrip().startswith("["):
         messages = parsed(key, messages)
@@ -201,8 +221,13 @@ def sharegpt_messages(messages: list[dict]) -> list[dict]:
 
 
 def with_calls(messages: list[dict], has_tools: bool) -> list[dict]:
-    """Return messages whose calls are at tool_calls: of roles of their own, as in ShareGPT and Toucan, or where a row
-    has tools, written as Hermes writes them. Raises RowError for a call that is no JSON."""
+    """Return messages whose tool calls are at tool_calls.
+
+    Calls may come as roles of their own, as in ShareGPT and Toucan, or, where a row has tools, as text in Hermes' form.
+
+    Raises:
+        RowError: For a call that is no JSON.
+    """
     read: list[dict] = []
     before = None
     for message in messages:
@@ -234,6 +259,11 @@ def xlam_dialogue(row: dict) -> Dialogue:
 
 
 def one_text(row: dict, key: str) -> str:
+    """Return the only text at a key.
+
+    Raises:
+        RowError: If there are several.
+    """
     texts = texts_at(row, key)
     if len(texts) != 1:
         raise RowError(f"{len(texts)} texts at {key!r}, expected one")
@@ -241,7 +271,7 @@ def one_text(row: dict, key: str) -> str:
 
 
 def texts_at(row: dict, key: str) -> list[str]:
-    """The text or the list of texts at a key, as a list."""
+    """Return the text or the list of texts at a key, as a list."""
     value = value_at(row, key)
     return [text_of(key, text) for text in (value if isinstance(value, list) else [value])]
 

@@ -20,18 +20,16 @@ Places = list[tuple[int, int]]  # (first character, one behind the last) of each
 
 @dataclass(frozen=True)
 class Encoding:
-    """How text becomes ids.
+    """The rules by which text becomes ids.
 
-    template:   around the turns; None: the bare texts, `eos` after each answer
-    encode:     the ids of a text; special tokens are made only where the text names them
-    begin:      ids before the first question, such as bos, which a template may say itself
-    eos:        the id that ends a sample
-    src_length: ids of a question, at most. max_length: of a sample, at most
-    marks:      ids between a question and its answer, in families whose questions are seen in both directions
-    locate:     the ids of a text and where each stands; None where the tokenizer cannot tell
-    apart:      each answer is a sample of its own, encoded apart from all before it, as with marks
-    last:       the last answer of a dialogue alone is trained on
-    ends:       further ids that end an answer
+    Attributes:
+        template: Around the turns; None: the bare texts, `eos` after each answer encode: the ids of a text; special
+            tokens are made only where the text names them begin: ids before the first question, such as bos, which
+            a template may say itself eos: the id that ends a sample src_length: ids of a question, at most.
+        max_length: Of a sample, at most marks: ids between a question and its answer, in families whose questions
+            are seen in both directions locate: the ids of a text and where each stands; None where the tokenizer
+            cannot tell apart: each answer is a sample of its own, encoded apart from all before it, as with marks
+            last: the last answer of a dialogue alone is trained on ends: further ids that end an answer.
     """
 
     template: ChatTemplate | None
@@ -51,7 +49,11 @@ class Encoding:
         return self.template.render_all(dialogues, self.last) if self.template else [*map(_bare, dialogues)]
 
     def prompt_text(self, dialogue: Dialogue) -> str:
-        """Return what a model reads before it answers. Raises DataError as the template."""
+        """Return what a model reads before it answers.
+
+        Raises:
+            DataError: As the template.
+        """
         if self.template:
             return self.template.prompt(dialogue)
         return "".join(text for turn in _bare_turns(dialogue) for text in turn)
@@ -78,7 +80,7 @@ class Encoding:
     def parts(self, turns: list[tuple[str, str]]) -> tuple[list[tuple[list[int], list[int]]], int]:
         """Return (ids before an answer, its ids) in turn, and how many borders of answers lie within a token.
 
-        The ids are those of the whole text. A token that holds something of the question is no part of the answer.
+        The ids are those of the whole text. A token that holds a part of the question does not belong to the answer.
         """
         if not self.template or self.apart or self.marks:
             return [(self.encode(before), self.encode(said)) for before, said in turns], 0
@@ -90,8 +92,10 @@ class Encoding:
         return list(zip(pieces[0::2], pieces[1::2], strict=True)), crossed
 
     def _cut(self, text: str, borders: list[int]) -> tuple[list[int], list[int], int]:
-        """Return the ids of a text, how many belong to what is before each border, where questions and answers end in
-        turn, and how many borders lie within a token."""
+        """Return the ids of a text, how many precede each border, and how many borders lie within a token.
+
+        Borders are the ends of questions and answers in turn.
+        """
         cuts, crossed = [], 0
         if self.locate:
             ids, places = self.locate(text)
@@ -111,7 +115,7 @@ class Encoding:
 
 
 def check_lengths(src_length: int, max_length: int) -> None:
-    """Raises DataError where a question may be as long as a sample: nothing would be left of its answer."""
+    """Raise DataError where a question may be as long as a sample, which would leave no room for its answer."""
     if src_length >= max_length:
         raise DataError(
             f"--src_length: found {src_length}, allowed: less than --max_length {max_length}, for an answer to have "
@@ -123,9 +127,10 @@ def check_lengths(src_length: int, max_length: int) -> None:
 class Encoded:
     """A sample as ids, and what had to be cut.
 
-    labels: the ids of answers and their ends, IGNORED elsewhere; as long as ids, not shifted. crossed: borders of
-    answers that lie within a token. counts: of its dialogue, as Rendered has them; those of a dialogue of several
-    samples are the first one's.
+    Attributes:
+        labels: The ids of answers and their ends, IGNORED elsewhere; as long as ids, not shifted.
+        crossed: Borders of answers that lie within a token.
+        counts: As in Rendered; of a dialogue with several samples only the first one has them.
     """
 
     ids: list[int]
@@ -138,12 +143,16 @@ class Encoded:
 
 
 def encode_dialogue(dialogue: Dialogue, encoding: Encoding) -> list[Encoded]:
-    """Return the samples of a dialogue, each of at most max_length ids: one, or more where the template changes what is
-    before an answer, or answers are encoded apart; none where no answer is trained on.
+    """Return the samples of a dialogue, each of at most max_length ids.
 
-    A question longer than src_length keeps its end. The first answer is cut where it does not fit, and then has no
-    end that could be learnt; a later turn that does not fit is dropped, and all after it.
-    Raises DataError where the template does not render it.
+    There is one, or more where the template changes what is before an answer, or answers are encoded apart; none where
+    no answer is trained on.
+
+    A question longer than src_length keeps its end. The first answer is cut where it does not fit, and then has no end
+    token to train on; a later turn that does not fit is dropped, and all after it.
+
+    Raises:
+        DataError: If the template does not render it.
     """
     [found] = encode_dialogues([dialogue], encoding)
     if isinstance(found, DataError):

@@ -25,20 +25,31 @@ class RowError(Exception):
 
 @dataclass(frozen=True)
 class ToolCall:
-    """arguments: the text of a JSON object. id: "" where nothing names the call."""
+    """A call of a tool.
+
+    Attributes:
+        arguments: The text of a JSON object.
+        id: "" where nothing names the call.
+    """
 
     name: str
     arguments: str
     id: str = ""
 
     def as_json(self) -> dict:
+        """Return the call in OpenAI's form."""
         function = {"name": self.name, "arguments": json.loads(self.arguments)}
         return ({"id": self.id} if self.id else {}) | {"type": "function", "function": function}
 
 
 @dataclass(frozen=True)
 class Message:
-    """content: None beside tool calls alone. trained: whether an assistant's message counts in the loss."""
+    """A message of a dialogue.
+
+    Attributes:
+        content: None beside tool calls alone.
+        trained: Whether an assistant's message counts in the loss.
+    """
 
     role: str
     content: str | None = None
@@ -50,6 +61,7 @@ class Message:
 
     @property
     def text(self) -> str:
+        """The content, "" where there is none."""
         return self.content or ""
 
     @cached_property
@@ -69,8 +81,12 @@ class Message:
 
 @dataclass(frozen=True)
 class Dialogue:
-    """Messages up to an answer, or up to what is to be answered. tools: the text of a JSON list, "" for none;
-    switches: the text of a JSON object of variables of the chat template, "" for none."""
+    """Messages up to an answer, or up to what is to be answered.
+
+    Attributes:
+        tools: The text of a JSON list, "" for none.
+        switches: The text of a JSON object of variables of the chat template, "" for none.
+    """
 
     messages: tuple[Message, ...]
     tools: str = ""
@@ -78,10 +94,12 @@ class Dialogue:
 
     @property
     def size(self) -> int:
+        """Number of characters of the messages and tools."""
         return sum(message.size for message in self.messages) + len(self.tools)
 
     @property
     def has_tools(self) -> bool:
+        """Whether the dialogue offers tools or calls one."""
         return bool(self.tools) or any(message.tool_calls or message.role == "tool" for message in self.messages)
 
     def as_json(self) -> dict[str, Any]:
@@ -98,8 +116,11 @@ def schemas_of(dialogue: Dialogue) -> dict[str, dict]:
 
 
 def plain_dialogue(turns: Iterable[tuple[str, str]], system: str = "", asked: str | None = None) -> Dialogue:
-    """Return the dialogue of questions with their answers, and of a last one where `asked` is one. Raises RowError for
-    a blank answer."""
+    """Return the dialogue of questions with their answers, and of a last one where `asked` is one.
+
+    Raises:
+        RowError: For a blank answer.
+    """
     messages = [Message("system", system)] if system else []
     for question, answer in turns:
         messages += [Message("user", question), Message("assistant", answer)]
@@ -127,7 +148,11 @@ def read_dialogue(messages: object, tools: object = None, switches: object = Non
 
 
 def checked(dialogue: Dialogue, asks: bool = False) -> Dialogue:
-    """Return the dialogue. Raises RowError where roles are out of turn, an answer is blank, or a result has no call."""
+    """Return the dialogue.
+
+    Raises:
+        RowError: If roles are out of turn, an answer is blank, or a result has no call.
+    """
     before, open_calls = "", set[str]()
     allowed = {
         "": ("system", "developer", "user"),
@@ -198,7 +223,11 @@ def read_call(call: object, where: str = "tool_calls") -> ToolCall:
 
 
 def text_of(key: str, content: object) -> str:
-    """Return a text, or the parts of one together. Raises RowError, for parts that are no text with their type."""
+    """Return a text, or the parts of one together.
+
+    Raises:
+        RowError: For parts that are no text with their type.
+    """
     if isinstance(content, list) and all(isinstance(part, dict) for part in content):
         for part in content:
             if part.get("type") not in TEXT_PARTS:
@@ -249,8 +278,13 @@ def _is_trained(key: str, value: object) -> bool:
 
 
 def with_loss_mask(dialogue: Dialogue, row: dict) -> Dialogue:
-    """Return the dialogue with what a row says of its loss: a number for each message at loss_mask, or for each answer
-    at label, as PaddleFormers has it. Raises RowError."""
+    """Return the dialogue with the loss mask of a row.
+
+    The mask has a number for each message at loss_mask, or for each answer at label, as in PaddleFormers.
+
+    Raises:
+        RowError: If it is no such list.
+    """
     for key, roles in (("loss_mask", ROLES), ("label", ("assistant",))):
         mask = row.get(key)
         places = [place for place, message in enumerate(dialogue.messages) if message.role in roles]
@@ -275,6 +309,11 @@ def _object_text(key: str, value: object) -> str:
 
 
 def parsed(what: str, text: str) -> Any:
+    """Return the JSON value of a text.
+
+    Raises:
+        RowError: With the name `what`.
+    """
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -282,6 +321,11 @@ def parsed(what: str, text: str) -> Any:
 
 
 def value_at(row: dict, key: str):
+    """Return the value at a key.
+
+    Raises:
+        RowError: If the row lacks it.
+    """
     if key not in row:
         raise RowError(f"no key {key!r}, only {', '.join(map(shown, row)) or 'none'}")
     return row[key]

@@ -19,7 +19,12 @@ NO_LIMIT = 1 << 40
 
 @dataclass(frozen=True)
 class Question:
-    """row: as the file has it. chat: whether its schema is one of chats."""
+    """The question of a row.
+
+    Attributes:
+        row: As the file has it.
+        chat: Whether its schema is one of chats.
+    """
 
     row: dict
     dialogue: Dialogue
@@ -32,7 +37,11 @@ def text_question(text: str, system: str | None = None) -> Question:
 
 
 def read_questions(file: str | Path, prompt_column: str | None = None) -> list[Question]:
-    """All rows of a file. Raises DataError, with file and line, where some ask nothing that is understood."""
+    """Return the questions of all rows of a file.
+
+    Raises:
+        DataError: With file and line, where a row has no question in a known form.
+    """
     questions, faults = [], []
     for line, record in records(Path(file)):
         try:
@@ -48,7 +57,11 @@ def read_questions(file: str | Path, prompt_column: str | None = None) -> list[Q
 
 
 def row_question(record: dict | str, prompt_column: str | None = None) -> Question:
-    """The question of a row. Raises RowError or DataError where it has none that is understood."""
+    """Return the question of a row.
+
+    Raises:
+        RowError, DataError: If it has none in a known form.
+    """
     if isinstance(record, str):
         raise RowError(record)
     if prompt_column and prompt_column not in record:
@@ -61,8 +74,10 @@ def row_question(record: dict | str, prompt_column: str | None = None) -> Questi
 
 
 def encode_question(dialogue: Dialogue, encoding: Encoding) -> tuple[list[int], bool]:
-    """Return (the ids before the answer, as training has them; whether a question was cut). The last question keeps its
-    end where it is longer than src_length."""
+    """Return (the ids before the answer, as training has them; whether a question was cut).
+
+    The last question keeps its end where it is longer than src_length.
+    """
     ids = encoding.prompt(dialogue)
     fixed = len(encoding.begin) + len(encoding.marks)
     room = encoding.src_length - fixed + _said_before(dialogue, encoding, len(ids))
@@ -86,7 +101,7 @@ def _said_before(dialogue: Dialogue, encoding: Encoding, length: int) -> int:
 
 
 def last_answer(labels: list[int]) -> tuple[int, int]:
-    """(first position, one behind the last) of the last run of labels that count: there must be one."""
+    """Return (first position, one behind the last) of the last run of target labels; there must be one."""
     end = next(i for i in range(len(labels), 0, -1) if labels[i - 1] != IGNORED)
     start = next((i + 1 for i in range(end - 1, -1, -1) if labels[i] == IGNORED), 0)
     return start, end

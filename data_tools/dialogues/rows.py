@@ -21,6 +21,8 @@ UNUSED_SHOWN = 10
 
 @dataclass(frozen=True)
 class Fault:
+    """A row that cannot be read, and the reason."""
+
     file: str
     line: int  # 1 for the first; in a JSON list or Parquet the number of the row
     reason: str
@@ -31,8 +33,14 @@ class Fault:
 
 @dataclass(frozen=True)
 class Rows(Generic[Entry]):
-    """What a file holds. entries: such as dialogues; lines: that of each. faults: its rows that are none, in order.
-    unused: keys of which nothing is made, and in how many rows each is."""
+    """The rows of one file.
+
+    Attributes:
+        entries: Such as dialogues.
+        lines: The line of each entry.
+        faults: Broken rows, in order.
+        unused: Keys that are not used, with the number of rows that have each.
+    """
 
     file: str
     entries: list[Entry]
@@ -43,15 +51,20 @@ class Rows(Generic[Entry]):
 
 
 def read_rows(file: str | Path, prompt_column: str | None = None, response_column: str | None = None) -> Rows[Dialogue]:
-    """All dialogues of a file, by the schema that its first whole rows have, or by the columns named.
+    """Return all dialogues of a file, by the schema that its first whole rows have, or by the columns named.
 
-    Raises DataError when the file cannot be read, no schema fits, or no row is a dialogue.
+    Raises:
+        DataError: If the file cannot be read, no schema fits, or no row is a dialogue.
     """
     return read_entries(file, partial(find_schema, prompt_column=prompt_column, response_column=response_column))
 
 
 def read_entries(file: str | Path, find: Callable[[list[dict]], Schema[Entry]]) -> Rows[Entry]:
-    """All entries of a file. find: the schema from its first whole rows. Raises DataError as read_rows."""
+    """Return all entries of a file. find: picks the schema from the first whole rows.
+
+    Raises:
+        DataError: As read_rows.
+    """
     rows = records(Path(file))
     first = list(itertools.islice(rows, FIRST_ROWS))
     if not first:
@@ -81,7 +94,7 @@ def read_entries(file: str | Path, find: Callable[[list[dict]], Schema[Entry]]) 
 
 
 def unused_line(files: Iterable[Rows]) -> str:
-    """Which keys nothing is made of: "" where there are none."""
+    """Return the line that names unused keys, "" where there are none."""
     counts = sum((rows.unused for rows in files), Counter())
     names = [f"{name} ({plural(count, 'row')})" for name, count in counts.most_common(UNUSED_SHOWN)]
     more = f" and {len(counts) - UNUSED_SHOWN} more" if len(counts) > UNUSED_SHOWN else ""

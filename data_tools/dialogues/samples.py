@@ -31,8 +31,12 @@ COUNTS = {  # of template_worker.py: (name, what happens to these)
 
 @dataclass(frozen=True)
 class Cuts:
-    """What did not fit into the lengths allowed, and what else a user should know of the samples. crossed: borders of
-    answers that lie within a token; counts: of COUNTS."""
+    """Counts of what did not fit into the allowed lengths, and of what else to report about the samples.
+
+    Attributes:
+        crossed: Borders of answers that lie within a token.
+        counts: The counts named in COUNTS.
+    """
 
     prompts: int
     answers: int
@@ -50,7 +54,7 @@ class Cuts:
         )
 
     def __str__(self) -> str:
-        """cut: 3 questions, 1 answer"""
+        """Return the counts as text, such as "cut: 3 questions, 1 answer"."""
         counts = [(self.prompts, "question"), (self.answers, "answer"), (self.turns, "later turn")]
         parts = [f"{count:,} {name}{'s' if count > 1 else ''}" for count, name in counts if count]
         lines = [f"cut: {', '.join(parts)}" if parts else "nothing cut"]
@@ -62,9 +66,11 @@ class Cuts:
 
 
 class DialogueDataset:
-    """Samples {"input_ids", "labels"}, int64 [length], of different lengths; labels are those of the next position.
+    """Samples {"input_ids", "labels"}, int64 [length], of different lengths; labels are shifted by one position.
 
-    counted: int64 [samples], labels of each sample that are not IGNORED; tokens: int64 [samples], its positions.
+    Attributes:
+        counted: int64 [samples], labels of each sample that are not IGNORED.
+        tokens: int64 [samples], its positions.
     """
 
     def __init__(self, dialogues: Iterable[Encoded]):
@@ -83,7 +89,7 @@ class DialogueDataset:
         )
 
     def identity(self) -> dict:
-        """What the samples and their numbers depend on: every token and label."""
+        """Return a dict that changes with any token or label, and with the order of the samples."""
         digest = hashlib.sha256()
         for array in (self._starts, self._ids, self._labels):
             digest.update(np.ascontiguousarray(array).data)
@@ -91,6 +97,7 @@ class DialogueDataset:
 
     @property
     def largest_id(self) -> int:
+        """Return the largest id of all samples."""
         return int(self._ids.max(initial=0))
 
     @property
@@ -110,9 +117,10 @@ class DialogueDataset:
 
 
 def pack(lengths: Sequence[int], room: int) -> list[list[int]]:
-    """Rows of samples, by their numbers: no row has more than `room` tokens, each sample is in one row.
+    """Return rows of samples, by their numbers: no row has more than `room` tokens, each sample is in one row.
 
-    The longest first, each into the row that it fills best. A sample longer than `room` has a row of its own.
+    The longest sample comes first, each goes into the row that it fills best. One longer than `room` has a row of its
+    own.
     """
     rows: list[list[int]] = []
     free: list[tuple[int, int]] = []  # (tokens that are free, number of the row), ascending
@@ -130,10 +138,12 @@ def pack(lengths: Sequence[int], room: int) -> list[list[int]]:
 
 
 class PackedDialogues:
-    """Dialogues packed into rows of at most `room` tokens. A row is a sample, with {"position_ids"} beside the rest:
-    int64 [length], from 0 in each dialogue.
+    """Dialogues packed into rows of at most `room` tokens.
 
-    counted, tokens, cuts: as DialogueDataset has them, of rows.
+    A row is a sample, with {"position_ids"} beside the rest: int64 [length], from 0 in each dialogue.
+
+    Attributes:
+        counted, tokens, cuts: As DialogueDataset has them, of rows.
     """
 
     def __init__(self, dialogues: DialogueDataset, room: int):
@@ -145,7 +155,7 @@ class PackedDialogues:
         self.cuts, self.largest_id = dialogues.cuts, dialogues.largest_id
 
     def identity(self) -> dict:
-        """What the rows and their numbers depend on."""
+        """Return a dict that changes with any row or its order."""
         return self._dialogues.identity() | {"room": self._room, "samples": len(self)}
 
     def __len__(self) -> int:
@@ -162,10 +172,11 @@ def one_row(samples: Sequence[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 class BlendedDialogues:
-    """Several datasets of dialogues, or of preferences, as one: an epoch reads of each its share (BlendedDataset).
+    """Several datasets of dialogues, or of preferences, as one: an epoch reads the share of each (BlendedDataset).
 
-    counted, tokens, cuts: as DialogueDataset or PreferenceDataset has them, of all samples, those that an epoch has no
-    place for included.
+    Attributes:
+        counted, tokens, cuts: As in DialogueDataset or PreferenceDataset, for all samples, including samples that
+            an epoch has no place for.
     """
 
     def __init__(self, datasets: Sequence[Any], weights: Sequence[float]):
@@ -185,16 +196,18 @@ class BlendedDialogues:
         return self._blend[i]
 
     def identity(self) -> dict:
+        """Return what the samples and their order depend on."""
         return self._blend.identity()
 
     def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
+        """Return the samples of an epoch, in the order of training."""
         return self._blend.epoch_order(seed, epoch)
 
 
 def sample_lines(
     dataset: DialogueDataset | PackedDialogues | BlendedDialogues, decode: Callable[[list[int]], str]
 ) -> list[str]:
-    """One of the first samples, the shortest of them, as text: what counts stands between [[ and ]]."""
+    """Return one of the first samples, the shortest, as text lines; target tokens stand between [[ and ]]."""
     number = min(range(min(len(dataset), SHOWN_OF)), key=lambda i: dataset.tokens[i])
     row = dataset[number]
     starts = np.flatnonzero(row.get("position_ids", np.arange(row["labels"].size)) == 0)
@@ -205,7 +218,7 @@ def sample_lines(
 
 
 def marked_lines(ids: list[tuple[int, bool]], decode: Callable[[list[int]], str]) -> list[str]:
-    """ids: each with whether it counts."""
+    """Return ids as text lines. ids: each with whether it is a target token."""
     parts = []
     for counts, run in itertools.groupby(ids, key=lambda one: one[1]):
         text = decode([token for token, _ in run])
@@ -214,6 +227,6 @@ def marked_lines(ids: list[tuple[int, bool]], decode: Callable[[list[int]], str]
 
 
 def flat(lists: Iterable[list[int]]) -> np.ndarray:
-    """int32 [all their ids]: those of any vocabulary fit."""
+    """Return all ids in one int32 array, which fits any vocabulary."""
     arrays = [np.array(values, dtype=np.int32) for values in lists]
     return np.concatenate(arrays) if arrays else np.empty(0, dtype=np.int32)

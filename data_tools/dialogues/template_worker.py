@@ -53,6 +53,7 @@ class Generation(Extension):
     tags = {"generation"}
 
     def parse(self, parser) -> nodes.Node:
+        """Parse a {% generation %} block."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.CallBlock(self.call_method("_marked"), [], [], body).set_lineno(line)
@@ -62,7 +63,11 @@ class Generation(Extension):
 
 
 class Renderer:
-    """ends: the texts that end an answer."""
+    """A chat template that renders dialogues.
+
+    Attributes:
+        ends: The texts that end an answer.
+    """
 
     def __init__(self, source: str, tokens: dict[str, str], ends: list[str]):
         environment = ImmutableSandboxedEnvironment(
@@ -76,9 +81,11 @@ class Renderer:
         self.today = False
 
     def day(self) -> datetime.datetime:
+        """Return the date that strftime_now shows: today where a user asks the model, else a fixed one."""
         return datetime.datetime.now() if self.today else TRAINING_DAY
 
     def prompt(self, dialogue: dict) -> str:
+        """Render the messages up to the next answer."""
         text = self._render(dialogue, dialogue["messages"], prompts=True).replace(MARK, "")
         self._check_context(dialogue, dialogue["messages"], text)
         return text
@@ -105,7 +112,7 @@ class Renderer:
         return {"samples": self._shared([turns[number] for number in wanted]), "counts": +counts}
 
     def _shared(self, turns: list[tuple[str, str]]) -> list[list[tuple[str, str]]]:
-        """As few samples as hold each prompt and its answer as they are."""
+        """Return as few samples as possible that keep each prompt and its answer unchanged."""
         samples = []
         while turns:
             *earlier, (prompt, answer) = turns
@@ -123,7 +130,7 @@ class Renderer:
         return samples
 
     def _is_whole(self, answer: str, length: int) -> bool:
-        """Return True if so many characters of an answer, as the last one, are the answer and an end of it."""
+        """Return True if the first `length` characters are the answer, as the last one, and its end token."""
         has_end = any(end in answer[:length] for end in self.ends) or not any(end in answer for end in self.ends)
         rest = answer[length:]
         for end in self.ends:
@@ -131,8 +138,11 @@ class Renderer:
         return has_end and not rest.strip()
 
     def _marked_turns(self, dialogue: dict, answers: list[int], trained: list[int]) -> dict | list | None:
-        """Return each answer that {% generation %} encloses, by its number, with all text before it; all enclosed texts
-        where they are more than the answers; None where the template changes an answer, which is rendered by itself."""
+        """Return each answer that {% generation %} encloses, by its number, with all text before it.
+
+        Return all enclosed texts where they are more than the answers, and None where the template changes an answer,
+        which is then rendered by itself.
+        """
         parts = self._render(dialogue, dialogue["messages"]).split(
             MARK
         )  # before, answer, before, answer, ..., the rest
@@ -174,8 +184,10 @@ class Renderer:
         return prompt, answer
 
     def _answered(self, dialogue: dict, number: int, message: dict) -> tuple[str, str, bool]:
-        """Return (prompt, answer, whether the answer closes a block of reasoning that the prompt opens and the message
-        does not fill)."""
+        """Return (prompt, answer, whether the answer closes a reasoning block that the prompt opened).
+
+        The message leaves such a block empty.
+        """
         before = dialogue["messages"][:number]
         if self.encloses:
             *earlier, answer, _ = self._render(dialogue, [*before, message]).split(MARK)
@@ -292,7 +304,7 @@ def _raise(message: str) -> None:
 
 
 def _tojson(value, ensure_ascii: bool = False, indent=None, separators=None, sort_keys: bool = False) -> str:
-    """Jinja's own escapes HTML."""
+    """Return JSON without Jinja's escapes of HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
@@ -310,6 +322,7 @@ def _reason(error: Exception) -> str:
 
 
 def main() -> None:
+    """Read the template, then answer requests from stdin until it closes."""
     first = json.loads(sys.stdin.buffer.readline())
     resource.setrlimit(resource.RLIMIT_AS, (first["bytes"], first["bytes"]))
     renderer, fault = None, None

@@ -15,13 +15,14 @@ from data_tools.formats.errors import DataError
 
 @contextmanager
 def written_aside(path: str | Path) -> Iterator[BinaryIO]:
-    """A binary file for writing that takes the name `path` only when the block ends without an exception.
+    """Open a binary file that takes the name `path` only when the block ends without an exception.
 
-    Several processes may write the same `path` at once: each writes its own `path.partial-*`, the last rename
-    stays, and a reader sees one whole version or another. Missing folders are made. What a kill has left of an
-    earlier write of the same path is removed.
+    Several processes may write the same `path` at once: each writes its own `path.partial-*`, the last rename stays,
+    and a reader sees one whole version or another. Missing folders are made. Partial files that a killed writer of the
+    same path has left are removed.
 
-    Raises DataError where nothing can be written.
+    Raises:
+        DataError: If nothing can be written.
     """
     path = Path(path)
     if path.is_dir():
@@ -45,14 +46,14 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def check_not_input(path: str | Path, inputs: Iterable[str]) -> None:
-    """Raises DataError where a file that is to be written is one of those that are read, by whatever name."""
+    """Raise DataError where a file to be written is one of the inputs, by whatever name."""
     for file in map(Path, inputs):
         if file.exists() and Path(path).exists() and file.samefile(path):
             raise DataError(f"cannot write {path}: it is {file} of --input, which it would replace. Name another.")
 
 
 def _open_locked(aside: Path) -> BinaryIO:
-    """A new file under a lock, which ends with its writer: by that others know that somebody is at work on it."""
+    """Return a new file under a lock, which ends with its writer, so that others see that somebody is writing."""
     while True:
         file = open(aside, "wb")
         with suppress(OSError):  # a file system without locks: then nobody removes anything either
@@ -72,8 +73,11 @@ def _remove_abandoned(path: Path) -> None:
 
 
 def open_alone(path: Path) -> FileIO:
-    """The file, opened to append and locked by this process until it is closed. Raises DataError when another process
-    has locked it."""
+    """Return the file, opened to append and locked by this process until it is closed.
+
+    Raises:
+        DataError: If another process has locked it.
+    """
     while True:
         file = open(path, "ab+", buffering=0)
         try:
@@ -89,7 +93,7 @@ def open_alone(path: Path) -> FileIO:
 
 
 def write_all(file: FileIO, content) -> None:
-    """One call of write() may write less, on a disk that fills up."""
+    """Write all of the content: one call of write() may write less, on a disk that fills up."""
     view = memoryview(content)
     while view:
         view = view[file.write(view) :]
@@ -97,7 +101,7 @@ def write_all(file: FileIO, content) -> None:
 
 @contextmanager
 def one_at_a_time(folder: str | Path) -> Iterator[None]:
-    """Processes of this machine that give the same folder go through the block one after another.
+    """Let one process of this machine at a time into the block, among processes that give the same folder.
 
     The folder is made where it is missing. On a file system without locks they go through together.
     """

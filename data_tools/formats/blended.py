@@ -14,13 +14,16 @@ from data_tools.formats.errors import DataError
 
 
 class BlendedDataset:
-    """Datasets dealt into one: after any number of samples each has given its share of them, rounded up or down.
+    """Datasets dealt into one: after any number of samples each has given its share, rounded up or down.
 
-    weights: one number a dataset, their ratio counts, taken as the decimal fractions they are written as. The length,
-    an epoch, is that of the longest blend in which no sample comes twice: it ends where the first dataset is used up,
-    `samples_used` says how many samples of each are in it. Without weights: each sample of every dataset once.
+    The length, an epoch, is that of the longest blend in which no sample comes twice: it ends where the first dataset
+    is used up, `samples_used` says how many samples of each are in it. Without weights: each sample of every dataset
+    once.
 
     The samples that an epoch has no place for stand behind it: `blend[i]` with i from len(blend) on.
+
+    Attributes:
+        weights: One number a dataset, their ratio counts, taken as the decimal fractions they are written as.
     """
 
     def __init__(self, datasets: Sequence, weights: Sequence[float] | None = None):
@@ -43,12 +46,12 @@ class BlendedDataset:
         return self.datasets[self.component[i]][int(self.sample[i])]
 
     def identity(self) -> dict:
-        """What the samples and their order depend on."""
+        """Return what the samples and their order depend on."""
         parts = [dataset.identity() for dataset in self.datasets]
         return {"weights": self.weights, "parts": parts, "samples": len(self)}
 
     def epoch_order(self, seed: int, epoch: int) -> np.ndarray:
-        """int64[len]: what an epoch of training reads, in this order. Depends on nothing but its arguments.
+        """Return int64[len]: what an epoch of training reads, in this order. Depends on nothing but its arguments.
 
         The shares hold at every sample here, too. Each dataset is shuffled for itself; one that gives an epoch a part
         of its samples goes on with others in the next, and is shuffled again when too few are left for one more.
@@ -65,7 +68,7 @@ class BlendedDataset:
 
 
 def deal(weights: Sequence[int]) -> Iterator[int]:
-    """Endlessly the number of the dataset that gives the next sample.
+    """Yield endlessly the number of the dataset that gives the next sample.
 
     With W the sum of the weights, dataset i has given w_i n / W samples after n, rounded up or down, for every n. So
     its sample number j (from 0) is due in one of the turns from floor(j W / w_i) to ceil((j + 1) W / w_i) - 1, counted
@@ -92,7 +95,7 @@ def deal(weights: Sequence[int]) -> Iterator[int]:
 
 
 def whole_numbers(weights: Sequence[float]) -> list[int]:
-    """The smallest whole numbers in the ratio of these numbers, each taken as it is written in decimals."""
+    """Return the smallest whole numbers in the ratio of these numbers, each taken as it is written in decimals."""
     exact = [Fraction(str(weight)) for weight in weights]
     denominator = lcm(*(share.denominator for share in exact))
     scaled = [int(share * denominator) for share in exact]
@@ -100,7 +103,10 @@ def whole_numbers(weights: Sequence[float]) -> list[int]:
 
 
 def _dealt(weights: list[int], lengths: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """(number of the dataset, number of its sample) of each sample, until one is due that the dataset does not have."""
+    """Return (number of the dataset, number of its sample) of each sample of an epoch.
+
+    The epoch ends where a sample is due that its dataset lacks.
+    """
     total = sum(weights)
     enough = min((length + 1) * total // weight for weight, length in zip(weights, lengths, strict=True)) + 1
     period = min(total, enough)  # after `total` samples all begins anew
@@ -115,10 +121,12 @@ def _dealt(weights: list[int], lengths: list[int]) -> tuple[np.ndarray, np.ndarr
 
 
 def weighted_paths(flag: str, named: str) -> list[tuple[float | None, str]]:
-    """(weight, path) of each dataset that a flag's value names; weight None for one alone.
+    """Return (weight, path) of each dataset that a flag's value names; weight None for one alone.
 
-    Words are separated by spaces or commas; a path that exists is never split. Raises DataError when weights and paths
-    do not take turns.
+    Words are separated by spaces or commas; a path that exists is never split.
+
+    Raises:
+        DataError: If weights and paths do not take turns.
     """
     named = named.strip()
     words = [named] if Path(named).exists() else re.split(r"[,\s]+", named)

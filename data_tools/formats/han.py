@@ -7,11 +7,11 @@ HAN = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002ebef"  # a range 
 
 
 def is_chinese(text: str) -> bool:
-    """Whether most of its letters are Han characters: an English text may quote some."""
+    """Return whether most letters of a text are Han characters: an English text may quote some."""
     return 2 * len(re.findall(f"[{HAN}]", text)) > sum(map(str.isalpha, text))
 
 
 def are_chinese(texts: Iterable[str]) -> bool:
-    """Whether most of those that have letters are: numbers are of no language."""
+    """Return whether most of the texts that have letters are Chinese: numbers are of no language."""
     found = [is_chinese(text) for text in texts if any(map(str.isalpha, text))]
     return 2 * sum(found) > len(found)

@@ -35,12 +35,16 @@ ROWS = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def parse_row(line: bytes, file: str | Path) -> object:
-    """The value of a line. Raises NotJson, also for a key twice in an object. file: where it is from."""
+    """Return the value of a line. file: its source, for messages.
+
+    Raises:
+        NotJson: Also for a key twice in an object.
+    """
     return parse_json(line, file, json.loads if line.startswith(BOM) else ROWS.decode)  # loads names the mark
 
 
 def parse_json(content: bytes, file: str | Path, decode: Callable[[str], object] = json.loads) -> object:
-    """The value of a file. Raises NotJson. file: where it is from."""
+    """Return the value of a file's content. file: its path, for messages. Raises NotJson."""
     try:
         return decode(content.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -56,7 +60,11 @@ def parse_json(content: bytes, file: str | Path, decode: Callable[[str], object]
 
 
 def read_object(path: Path) -> dict:
-    """The values of a JSON file; none where there is no file. Raises DataError where it holds no object."""
+    """Return the object of a JSON file, {} where there is no file.
+
+    Raises:
+        DataError: If it holds no object.
+    """
     if not path.is_file():
         return {}
     try:
@@ -71,7 +79,7 @@ def read_object(path: Path) -> dict:
 
 
 def shown(value: object, length: int = 40) -> str:
-    """A value in a message: its beginning; what would not be seen, or is for the terminal itself, as \\x1b."""
+    r"""Return the beginning of a value for a message; control and invisible characters are escaped, as \x1b."""
     try:
         text = value if isinstance(value, str) else str(value)
     except (RecursionError, ValueError):  # lists within lists; a number of thousands of digits
@@ -84,7 +92,7 @@ def shown(value: object, length: int = 40) -> str:
 
 
 def quoted(value: object) -> str:
-    """A value in a message as `shown` has it, a text with quotes: it differs from a number, true or a list."""
+    """Return a value for a message as `shown` does, a text in quotes: it differs from a number, true or a list."""
     return shown(repr(value) if isinstance(value, str) else value)
 
 
@@ -95,8 +103,11 @@ def require_file(path: str | Path) -> None:
 
 
 def not_utf8(error: UnicodeDecodeError, file: str | Path) -> str:
-    """error: of bytes of this file. Where they are GB18030, of which GBK and GB2312 are parts, with the command that
-    converts a file that is not packed."""
+    """Return the message about bytes that are no UTF-8.
+
+    Where they are GB18030, of which GBK and GB2312 are parts, it has the command that converts a file that is not
+    packed.
+    """
     fault, path = f"not UTF-8 at byte {error.start}", Path(file)
     try:
         error.object.decode("gb18030")
@@ -109,9 +120,10 @@ def not_utf8(error: UnicodeDecodeError, file: str | Path) -> str:
 
 
 def with_fix(reason: str) -> str:
-    """A sentence of the reason why a line or row cannot be read, and what to do."""
+    """Return a sentence with the reason why a line or row cannot be read, and the fix."""
     return f"{reason}." if "Convert" in reason else f"{reason}. Mend or remove the line."
 
 
 def not_json(error: json.JSONDecodeError) -> str:
+    """Return the reason why a text is no JSON, with the column."""
     return f"not JSON, {error.msg.removesuffix(' at')} at column {error.colno}"  # "Unterminated string starting at"

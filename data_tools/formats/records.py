@@ -1,5 +1,4 @@
-"""Rows of files that others made: JSON lines, one JSON list (both packed by gzip or zstd, too), CSV with names in its
-first row, or Parquet."""
+"""Rows of foreign files: JSON lines, a JSON list (both also packed by gzip or zstd), CSV with a header, Parquet."""
 
 import csv
 import io
@@ -20,7 +19,7 @@ BETWEEN = re.compile(r"[\s,]*")  # values of a list
 
 
 def records(file: Path) -> Iterator[tuple[int, dict | str]]:
-    """(number, the row or the reason why it is none) of each row that is not blank."""
+    """Yield (number, the row or the reason why it is none) for each row that is not blank."""
     require_file(file)
     if file.suffix in (".parquet", ".csv"):
         yield from _of_parquet(file) if file.suffix == ".parquet" else _of_csv(file)
@@ -52,10 +51,12 @@ def _opened(file: Path) -> BinaryIO:
 
 
 def csv_rows(file: Path, longest: int = 1 << 17) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line and the values, of so many characters at most, of each row of a CSV file (RFC 4180) that is
-    not blank.
+    """Yield the first line and the values of each row of a CSV file (RFC 4180) that is not blank.
 
-    Raises DataError, with file and line, for a quote that nothing closes: it would swallow all rows behind it.
+    longest: characters of a value, at most.
+
+    Raises:
+        DataError: With file and line, for a quote that nothing closes: it would swallow all rows behind it.
     """
     require_file(file)
     csv.field_size_limit(longest)
@@ -144,8 +145,10 @@ def _of_parquet(file: Path) -> Iterator[tuple[int, dict | str]]:
 
 
 def most_rows(file: str | Path, metadata, rows: int) -> int:
-    """Return so many rows of a Parquet file, or fewer: its dictionaries have values of any length once, which rows may
-    have again and again."""
+    """Return at most `rows`: the number of a Parquet file's rows that may safely be read at once.
+
+    Dictionaries hold values of any length once, which rows may repeat.
+    """
     columns = [
         metadata.row_group(g).column(c) for g in range(metadata.num_row_groups) for c in range(metadata.num_columns)
     ]
@@ -156,8 +159,11 @@ def most_rows(file: str | Path, metadata, rows: int) -> int:
 
 
 def _unpacked_bytes(stored: BinaryIO, place: int) -> int:
-    """Return the size of a page by its header (parquet.thrift, in Thrift's compact protocol): the second field, behind
-    the page's type; each a byte and a number in zigzag, seven bits a byte."""
+    """Return the unpacked size of a page from its header (parquet.thrift, in Thrift's compact protocol).
+
+    The size is the second field, behind the page's type; each field is a byte and a number in zigzag, seven bits a
+    byte.
+    """
     stored.seek(place)
     head = iter(stored.read(24))
     for _ in range(2):
@@ -181,7 +187,7 @@ def _rows_of(batch, file: Path) -> list[dict | str]:
 
 
 def _parsed(content: bytes, file: Path) -> Any:
-    """The JSON value, or the reason why it is none as a text."""
+    """Return the JSON value, or the reason why there is none as a text."""
     try:
         value = parse_row(content, file)
     except NotJson as error:

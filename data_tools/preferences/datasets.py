@@ -26,8 +26,11 @@ EncodingOf = Callable[[bool], Encoding]
 
 @dataclass(frozen=True)
 class PreferenceSets:
-    """The samples of a run, None for a split that was not requested; lines: reports about them, to be printed. train:
-    a PairDataset, DesiredDataset or PackedPairs, or several of them in a BlendedDialogues."""
+    """The samples of a run, None for a split that was not requested; lines: reports about them, to be printed.
+
+    Attributes:
+        train: A PairDataset, DesiredDataset or PackedPairs, or several of them in a BlendedDialogues.
+    """
 
     train: Any
     dev: PairDataset | DesiredDataset | None
@@ -43,11 +46,18 @@ def encode_preference_survey(
 ) -> PreferenceSets:
     """Encode all preferences; sources with weights are blended.
 
-    encoding_of: from whether a schema is one of chats to how its rows are encoded. paired: all rows are pairs, and so
-    are the samples; else these are single responses, of which a pair makes two. row_tokens: pack the pairs to train on
-    into rows of so many tokens, each source for itself. whole: of PairDataset. A row that the chat template does not
-    render is a broken one.
-    Raises DataError where there are more of these than allowed, or none of a split is left.
+    A row that the chat template cannot render is a broken row.
+
+    Args:
+        encoding_of: Maps whether a schema is one of chats to the encoding of its rows.
+        paired: All rows are pairs, and so are the samples; else samples are single responses, of which a pair makes
+            two.
+        row_tokens: Pack training pairs into rows of this many tokens, each source for itself.
+        whole: As in PairDataset.
+        found: The rows.
+
+    Raises:
+        DataError: If there are more broken rows than allowed.
     """
     faults = list(found.faults)
     parts = [_dataset([source], encoding_of, paired, whole, faults) for source in found.train]
@@ -71,8 +81,11 @@ def encode_preference_survey(
 def encode_preference_rows(
     rows: Rows[Preference], encoding: Encoding
 ) -> tuple[list[EncodedPreference], PreferenceCuts, list[Fault]]:
-    """The samples of a file, what was dropped of them, and its rows that the chat template does not render. Raises
-    DataError where it renders none of the first ones, or the lengths leave no room for a response."""
+    """Return the samples of a file, what was dropped of them, and its rows that the chat template cannot render.
+
+    Raises:
+        DataError: If the template renders none of the first rows, or the lengths leave no room for a response.
+    """
     check_lengths(encoding.src_length, encoding.max_length)
     samples, faults, dropped = [], [], PreferenceCuts(0, 0)
     first = min(FIRST_ROWS, len(rows.entries))
@@ -90,7 +103,7 @@ def encode_preference_rows(
 
 
 def unpaired(rows: Rows[Preference]) -> Rows[Preference]:
-    """Each response for itself: a desired one and another of each pair."""
+    """Yield each response for itself: a desired and an undesired one for each pair."""
     entries, lines = [], []
     for preference, line in zip(rows.entries, rows.lines, strict=True):
         alone = [replace(preference, rejected=None), replace(preference, chosen=None)]
@@ -103,7 +116,7 @@ def unpaired(rows: Rows[Preference]) -> Rows[Preference]:
 def _dataset(
     sources: list[list[Rows[Preference]]], encoding_of: EncodingOf, paired: bool, whole: bool, faults: list[Fault]
 ) -> PairDataset | DesiredDataset:
-    """faults: gets the rows that are not rendered."""
+    """Return the dataset of several sources. faults: receives the rows that cannot be rendered."""
     files = [rows for source in sources for rows in source]
     encodings = {chat: encoding_of(chat) for chat in {rows.schema.chat for rows in files}}
     samples, cuts = [], PreferenceCuts(0, 0)
@@ -138,7 +151,7 @@ def _line(name: str, parts: list[PairDataset | DesiredDataset], sources: list[li
 
 
 def pair_lines(dataset: Any, decode: Callable[[list[int]], str]) -> list[str]:
-    """One of the first samples, the shortest of them, as text: each response stands between [[ and ]]."""
+    """Return one of the first samples, the shortest, as text lines; each response stands between [[ and ]]."""
     number = min(range(min(len(dataset), SHOWN_OF)), key=lambda i: dataset.tokens[i])
     sample = dataset[number]
     sample = sample[0] if isinstance(sample, list) else sample

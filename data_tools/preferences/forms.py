@@ -1,4 +1,4 @@
-"""What preference tuning learns from: prompts with judged responses, and the rows that hold them.
+r"""What preference tuning learns from: prompts with judged responses, and the rows that hold them.
 
 Pairs, of which one response is better than the other:
 
@@ -7,7 +7,7 @@ Pairs, of which one response is better than the other:
     {"chosen": [...], "rejected": [...]}                              the same, the prompt being what both begin with
     {"prompt": "...", "chosen": [...], "rejected": [...]}             UltraFeedback's: the messages hold the prompt, too
     {"chosen": "...", "rejected": "..."}                              texts that begin with the prompt; Anthropic's
-                                                                      "\\n\\nHuman: ...\\n\\nAssistant: ..." are chats
+                                                                      "\n\nHuman: ...\n\nAssistant: ..." are chats
     {"src": [...], "tgt": [...], "response": ["", ""], "sort": [1, 0]}     PaddleNLP's: of the higher "sort" is chosen
     {"conversations": [...], "chosen": {...}, "rejected": {...}}      ShareGPT's messages {"from", "value"}
     {"instruction": "...", "input": "...", "chosen": "...", "rejected": "..."}     Alpaca's
@@ -53,8 +53,11 @@ COLUMNS = ("prompt_column", "chosen_column", "rejected_column")
 
 @dataclass(frozen=True)
 class Preference:
-    """A dialogue up to what is answered, and its responses. chosen, rejected: both of a pair; of a single response one
-    is None."""
+    """A dialogue up to what is answered, and its responses.
+
+    Attributes:
+        chosen, rejected: Both of a pair; of a single response one is None.
+    """
 
     prompt: Dialogue
     chosen: Message | None
@@ -62,14 +65,16 @@ class Preference:
 
     @property
     def is_pair(self) -> bool:
+        """Whether both responses are there."""
         return self.chosen is not None and self.rejected is not None
 
     @property
     def responses(self) -> list[Message]:
+        """The responses that are there, the chosen one first."""
         return [response for response in (self.chosen, self.rejected) if response is not None]
 
     def dialogues(self) -> list[Dialogue]:
-        """The dialogue that each response makes."""
+        """Return the dialogue of each response."""
         return [
             replace(self.prompt, messages=(*self.prompt.messages, replace(response, trained=True)))
             for response in self.responses
@@ -78,18 +83,26 @@ class Preference:
 
 @dataclass(frozen=True)
 class Form(Schema[Preference]):
-    """also: what a row with these keys must be, too: some forms have the same keys."""
+    """A form of rows with two judged responses.
+
+    Attributes:
+        also: A further condition for rows with these keys: some forms have the same keys.
+    """
 
     also: Callable[[dict], bool] = lambda row: True
 
     def fits(self, row: dict) -> bool:
+        """Return whether a row has the keys and passes the further condition."""
         return super().fits(row) and self.also(row)
 
 
 @dataclass(frozen=True)
 class PreferenceColumns:
-    """Keys of the texts of pairs, None where the first rows of each file tell. paired: whether all rows must be
-    pairs."""
+    """Keys of the texts of pairs, None where the first rows of each file tell.
+
+    Attributes:
+        paired: Whether all rows must be pairs.
+    """
 
     prompt: str | None = None
     chosen: str | None = None
@@ -97,7 +110,11 @@ class PreferenceColumns:
     paired: bool = False
 
     def read(self, file: Any) -> Rows[Preference]:
-        """All preferences of a file. Raises DataError as read_rows, and where a row is no pair that must be one."""
+        """Return all preferences of a file.
+
+        Raises:
+            DataError: As read_rows, and where a row that must be a pair is none.
+        """
         rows = read_entries(file, self._find)
         for preference, line in zip(rows.entries, rows.lines, strict=True):
             if self.paired and not preference.is_pair:
@@ -120,7 +137,11 @@ class PreferenceColumns:
 
 
 def of_pair(chosen: Dialogue, rejected: Dialogue) -> Preference:
-    """Two dialogues that differ in their last answer alone. Raises RowError where they do not."""
+    """Return the preference between two dialogues that differ in their last answer alone.
+
+    Raises:
+        RowError: If they do not.
+    """
     if _prompt(chosen) != _prompt(rejected):
         raise RowError("chosen and rejected differ before their last message, which alone may differ")
     response, other = chosen.messages[-1], rejected.messages[-1]
@@ -130,7 +151,7 @@ def of_pair(chosen: Dialogue, rejected: Dialogue) -> Preference:
 
 
 def of_single(dialogue: Dialogue, desired: bool) -> Preference:
-    """A dialogue whose last answer is desired or not."""
+    """Return the preference of a dialogue whose last answer is desired or not."""
     response = dialogue.messages[-1]
     return Preference(_prompt(dialogue), *((response, None) if desired else (None, response)))
 
@@ -140,7 +161,7 @@ def _prompt(dialogue: Dialogue) -> Dialogue:
 
 
 def _both(read: Callable[[dict, str], Dialogue]) -> Callable[[dict], Preference]:
-    """read: the dialogue of a row whose last answer is at a key."""
+    """Return a reader of pairs. read: returns the dialogue of a row whose last answer is at a key."""
     return lambda row: of_pair(read(row, "chosen"), read(row, "rejected"))
 
 
@@ -152,7 +173,7 @@ def _texts(row: dict, prompt: str, chosen: str, rejected: str) -> Preference:
 
 
 def _with_prompt(row: dict, key: str) -> Dialogue:
-    """Messages, of which the earlier ones are at "prompt" or stand before the response itself."""
+    """Return messages; the earlier ones are at "prompt" or stand before the response itself."""
     said, prompt = _listed(value_at(row, key)), _listed(row.get("prompt") or [])
     if not isinstance(said, list) or not isinstance(prompt, (list, str)):
         raise RowError(f"{key!r} or 'prompt' is not a list of messages: {quoted(row)}")
@@ -182,7 +203,10 @@ def _anthropic(row: dict, key: str) -> Dialogue:
 
 
 def _implicit(row: dict) -> Preference:
-    """Texts: the prompt is the words that both begin with, the space behind them belongs to the responses."""
+    """Return the preference of two texts.
+
+    Their prompt is the words that both begin with; the space behind them belongs to the responses.
+    """
     chosen, rejected = one_text(row, "chosen"), one_text(row, "rejected")
     same = os.path.commonprefix([chosen, rejected])
     spaces = [place for place, character in enumerate(same) if character.isspace()]
@@ -256,7 +280,7 @@ def _is_anthropic(row: dict) -> bool:
 
 
 def _has_no_other_text(row: dict) -> bool:
-    """Another text may be the prompt, at a key that is not known."""
+    """Return whether a row has no other text, which may be the prompt, at an unknown key."""
     others = row.keys() - {"chosen", "rejected", "system"}
     return _has_text(row) and not any(isinstance(row[key], (str, list)) for key in others)
 

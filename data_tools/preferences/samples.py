@@ -26,8 +26,12 @@ from data_tools.preferences.forms import Preference
 
 
 class Pair(NamedTuple):
-    """int32 ids. prompt_ids: as the template has it, cut; chosen_ids, rejected_ids: with their end, where it was not
-    cut."""
+    """int32 ids.
+
+    Attributes:
+        prompt_ids: As the template has it, cut.
+        chosen_ids, rejected_ids: With their end, where it was not cut.
+    """
 
     prompt_ids: np.ndarray
     chosen_ids: np.ndarray
@@ -35,8 +39,12 @@ class Pair(NamedTuple):
 
 
 class Desired(NamedTuple):
-    """unrelated_ids: a response to another prompt, of which KTO estimates the distance to the reference (arXiv
-    2402.01306, section 4.1)."""
+    """A judged response.
+
+    Attributes:
+        unrelated_ids: A response to another prompt, from which KTO estimates the distance to the reference (arXiv
+            2402.01306, section 4.1).
+    """
 
     prompt_ids: np.ndarray
     response_ids: np.ndarray
@@ -46,8 +54,12 @@ class Desired(NamedTuple):
 
 @dataclass(frozen=True)
 class EncodedPreference:
-    """responses: the ids of chosen and rejected, or of the only one. whole: ids of prompt and responses before they
-    were cut."""
+    """A preference as ids.
+
+    Attributes:
+        responses: The ids of chosen and rejected, or of the only one.
+        whole: Ids of prompt and responses before they were cut.
+    """
 
     prompt: list[int]
     responses: list[list[int]]
@@ -56,10 +68,12 @@ class EncodedPreference:
 
     @property
     def cut_prompt(self) -> bool:
+        """Whether the prompt was cut."""
         return len(self.prompt) < self.whole[0]
 
     @property
     def cut_responses(self) -> int:
+        """Number of responses that were cut."""
         return sum(len(ids) < size for ids, size in zip(self.responses, self.whole[1:], strict=True))
 
     @property
@@ -71,7 +85,7 @@ class EncodedPreference:
 def encode_preferences(
     preferences: Sequence[Preference], encoding: Encoding
 ) -> Iterator[EncodedPreference | DataError]:
-    """The ids of each, or why the chat template has none."""
+    """Yield the ids of each preference, or the reason why the chat template cannot render it."""
     dialogues = (dialogue for preference in preferences for dialogue in preference.dialogues())
     texts = (found for _, found in rendered(dialogues, replace(encoding, last=True)))
     for preference in preferences:
@@ -117,7 +131,12 @@ def _earlier(parts: list[tuple[list[int], list[int]]], encoding: Encoding) -> It
 
 @dataclass(frozen=True)
 class PreferenceCuts:
-    """What did not fit into the lengths allowed. dropped: pairs whose responses were the same then; first: where."""
+    """Counts of what did not fit into the allowed lengths.
+
+    Attributes:
+        dropped: Pairs whose responses became equal.
+        first: The place of the first.
+    """
 
     prompts: int
     responses: int
@@ -141,10 +160,13 @@ class PreferenceCuts:
 
 
 class PreferenceDataset:
-    """What datasets of pairs and of single responses have in common: ids, each sample a few lists of them.
+    """The common part of datasets of pairs and of single responses: each sample is a few lists of ids.
 
-    tokens: int64 [samples], positions of the rows of each; counted: int64 [samples], its pairs, or judged responses;
-    labels: of all responses together; cuts: what did not fit.
+    Attributes:
+        tokens: int64 [samples], positions of the rows of each.
+        counted: int64 [samples], its pairs, or judged responses.
+        labels: Of all responses together.
+        cuts: What did not fit.
     """
 
     def __init__(self, samples: list[EncodedPreference], lists: int, cuts: PreferenceCuts):
@@ -164,7 +186,7 @@ class PreferenceDataset:
         raise NotImplementedError
 
     def identity(self) -> dict:
-        """What the samples and their numbers depend on: every token."""
+        """Return a dict that changes with any token, and with the order of the samples."""
         digest = hashlib.sha256()
         for array in (self._starts, self._ids):
             digest.update(np.ascontiguousarray(array).data)
@@ -172,6 +194,7 @@ class PreferenceDataset:
 
     @property
     def largest_id(self) -> int:
+        """Return the largest id of all samples."""
         return int(self._ids.max(initial=0))
 
     @property
@@ -183,15 +206,18 @@ class PreferenceDataset:
         return len(self.lengths)
 
     def part(self, sample: int, number: int) -> np.ndarray:
-        """int32 ids: of the prompt (0), of a response (1, 2)."""
+        """Return int32 ids of the prompt (number 0) or of a response (1, 2)."""
         place = sample * self._lists + number
         return self._ids[self._starts[place] : self._starts[place + 1]]
 
 
 class PairDataset(PreferenceDataset):
-    """Pairs. rows: int64 [samples, 2], positions of the rows of chosen and rejected.
+    """Pairs.
 
-    whole: whether the last id of a response is read, too, as by a reward model; else it is predicted only."""
+    Attributes:
+        rows: int64 [samples, 2], positions of the rows of chosen and rejected.
+        whole: Whether the last id of a response is read, too, as by a reward model; else it is predicted only.
+    """
 
     def __init__(self, samples: list[EncodedPreference], cuts: PreferenceCuts, whole: bool = False):
         self._predicted = 0 if whole else 1
@@ -199,6 +225,7 @@ class PairDataset(PreferenceDataset):
 
     @property
     def rows(self) -> np.ndarray:
+        """Positions of the rows of each sample, [samples, responses]."""
         return self.lengths[:, :1] + self.lengths[:, 1:] - self._predicted
 
     def _tokens(self) -> np.ndarray:
@@ -209,10 +236,13 @@ class PairDataset(PreferenceDataset):
 
 
 class DesiredDataset(PreferenceDataset):
-    """Single responses, each with that of the sample half of the dataset away, or the next one behind it that has
-    another prompt, cut to fit into max_length ids behind the prompt.
+    """Single responses, each with an unrelated one, cut to fit into max_length ids behind the prompt.
 
-    prompts: how many different ones there are; KTO needs two."""
+    The unrelated response is of the sample half of the dataset away, or of the next one with another prompt.
+
+    Attributes:
+        prompts: How many different ones there are; KTO needs two.
+    """
 
     def __init__(self, samples: list[EncodedPreference], cuts: PreferenceCuts, max_length: int):
         self._desired = np.array([sample.desired for sample in samples], dtype=bool)
@@ -223,7 +253,7 @@ class DesiredDataset(PreferenceDataset):
         super().__init__(samples, 2, cuts)
 
     def _tokens(self) -> np.ndarray:
-        """Those of the judged responses' rows: from unrelated ones nothing is learnt."""
+        """Return the tokens of the judged responses' rows; unrelated responses have no target tokens."""
         return self.lengths.sum(1) - 1
 
     def __getitem__(self, i: int) -> Desired:
@@ -232,13 +262,17 @@ class DesiredDataset(PreferenceDataset):
         return Desired(prompt, self.part(i, 1), bool(self._desired[i]), unrelated)
 
     def identity(self) -> dict:
+        """Return what the samples and their order depend on."""
         desired = hashlib.sha256(self._desired.tobytes()).hexdigest()
         return super().identity() | {"desired": desired, "max_length": self._max_length}
 
 
 def _of_another_prompt(prompts: np.ndarray) -> np.ndarray:
-    """int64: for each sample the first one with another prompt, from half of them away on, behind the last the first
-    one; where there is only one prompt, half of them away. prompts: int64, a number for each."""
+    """Return int64[samples]: for each sample the first with another prompt, from half of the dataset away on.
+
+    Behind the last sample comes the first; where there is only one prompt, it is the sample half of the dataset away.
+    prompts: int64, a number for each.
+    """
     half = np.roll(np.arange(len(prompts)), -(len(prompts) // 2))
     changes = np.flatnonzero(prompts != np.roll(prompts, 1))  # where the one before, in a circle, has another
     if not changes.size:
@@ -248,10 +282,13 @@ def _of_another_prompt(prompts: np.ndarray) -> np.ndarray:
 
 
 class PackedPairs:
-    """Pairs packed into samples of two rows of at most `room` positions: the chosen responses, each behind its prompt,
-    in one, the rejected ones in the other in the same order. A sample is a list of pairs.
+    """Pairs packed into samples of two rows of at most `room` positions.
 
-    tokens, counted, labels, cuts: as PreferenceDataset has them.
+    The chosen responses, each behind its prompt, are in one row, the rejected ones in the other in the same order. A
+    sample is a list of pairs.
+
+    Attributes:
+        tokens, counted, labels, cuts: As PreferenceDataset has them.
     """
 
     def __init__(self, dataset: PairDataset, room: int):
@@ -262,7 +299,7 @@ class PackedPairs:
         self.labels, self.cuts, self.largest_id = dataset.labels, dataset.cuts, dataset.largest_id
 
     def identity(self) -> dict:
-        """What the samples and their numbers depend on."""
+        """Return a dict that changes with any row or its order."""
         return self._dataset.identity() | {"room": self._room, "samples": len(self)}
 
     def __len__(self) -> int:

@@ -29,8 +29,14 @@ LONGEST_LINE_BYTES = 1 << 28
 
 @dataclass(frozen=True)
 class Place:
-    """Where to go on reading. file: its number in the list; offset: bytes or rows before; line: the next one's number;
-    checksum: CRC-32 of what was read of stdin, which nothing else identifies."""
+    """The place to go on reading.
+
+    Attributes:
+        file: Its number in the list.
+        offset: Bytes or rows before.
+        line: The next one's number.
+        checksum: CRC-32 of the bytes read of stdin, which nothing else identifies.
+    """
 
     file: int = 0
     offset: int = 0
@@ -40,9 +46,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Block:
-    """content: bytes of whole lines; of a .txt all its bytes; of Parquet a list of texts, None where there is none,
-    bytes where some are not UTF-8. size: bytes of the stored file (packed, if it is) that reading this block took.
-    next: the place behind it."""
+    """A block of input.
+
+    Attributes:
+        content: Bytes of whole lines; of a .txt all its bytes; of Parquet a list of texts, None for a missing one,
+            bytes where some are not UTF-8.
+        size: Bytes of the stored file (packed, if it is) that reading this block took.
+        next: The place behind it.
+    """
 
     file: str
     kind: str
@@ -53,7 +64,10 @@ class Block:
 
 
 def kind_of(file: str) -> str | None:
-    """lines, text or parquet, by the name without .gz or .zst (JSON lines where nothing is left); None: unknown."""
+    """Return "lines", "text" or "parquet", by the name without .gz or .zst; None for an unknown kind.
+
+    A name with nothing left means JSON lines.
+    """
     if file == STDIN:
         return LINES
     path = Path(file)
@@ -64,9 +78,10 @@ def kind_of(file: str) -> str | None:
 
 
 def read_blocks(files: Iterable[str], text_key: str = "text", start: Place | None = None) -> Iterator[Block]:
-    """All blocks from `start` on, file by file. text_key: the column of Parquet files.
+    """Yield all blocks from `start` on, file by file. text_key: the column of Parquet files.
 
-    Raises DataError when a file cannot be read, is damaged, or when stdin is not what it was.
+    Raises:
+        DataError: If a file cannot be read, is damaged, or when stdin differs from the earlier run's.
     """
     start = start or Place()
     readers = {LINES: _lines, TEXT: _text, PARQUET: _parquet}
@@ -95,8 +110,12 @@ def _lines(file: str, _, place: Place) -> Iterator[Block]:
 
 
 def _whole_lines(stream: "_Stream", line: int) -> Iterator[tuple[bytes, int]]:
-    """All that is left of a stream, cut behind line ends (the last line may lack its own), and the number of the line
-    behind each piece; `line`: that of the first."""
+    """Yield the rest of a stream, cut behind line ends, and the line number behind each piece.
+
+    The last line may lack its end.
+
+    line: number of the first line.
+    """
     pieces = []
     while chunk := stream.read(BLOCK_BYTES):
         end = chunk.rfind(b"\n") + 1
@@ -157,7 +176,7 @@ def _check_column(parquet, file: str, text_key: str) -> None:
 
 
 def _texts_of(column) -> list[str | bytes | None]:
-    """The texts of a column; as bytes where some are not UTF-8, so that each is reported with its row."""
+    """Return the texts of a column; as bytes where some are not UTF-8, so that each is reported with its row."""
     try:
         return column.to_pylist()
     except UnicodeDecodeError:
@@ -173,7 +192,7 @@ def _is_text(kind) -> bool:
 
 
 def _groups_from(metadata, row: int) -> tuple[list[int], int]:
-    """The row groups from the one with this row on, and the number of their first row."""
+    """Return the row groups from the one with this row on, and the number of their first row."""
     first = 0
     for group in range(metadata.num_row_groups):
         behind = first + metadata.row_group(group).num_rows
@@ -207,7 +226,7 @@ class _Stream:
         self._read = 0
 
     def read(self, size: int) -> bytes:
-        """As many bytes, fewer at the end alone."""
+        """Return `size` bytes, fewer at the end alone."""
         pieces, missing = [], size
         while missing and (piece := self._read_piece(missing)):
             pieces.append(piece)

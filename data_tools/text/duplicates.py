@@ -20,19 +20,19 @@ MISSED_COUNTS = 0.9  # weight of a miss; 0.1 for a needless candidate, which cos
 
 
 def text_digest(text: str) -> bytes:
-    """16 bytes that name a text; space around it does not count."""
+    """Return 16 bytes that name a text; surrounding space does not count."""
     return hashlib.blake2b(text.strip().encode(), digest_size=16).digest()
 
 
 def signature(text: str) -> np.ndarray:
-    """uint32[128], the MinHash of a text."""
+    """Return uint32[128], the MinHash of a text."""
     minhash = MinHash(num_perm=MINIMA, hashfunc=xxhash.xxh32_intdigest, scheme=SCHEME)
     minhash.update_batch(shingles(text))
     return minhash.hashvalues
 
 
 def shingles(text: str) -> list[bytes]:
-    """The different word 5-grams; of a shorter text all its words; the text itself where it has none."""
+    """Return the different word 5-grams; of a shorter text all its words; the text itself where it has none."""
     words = WORD.findall(text.lower()) or [text]
     starts = range(max(1, len(words) - SHINGLE_WORDS + 1))
     return list({" ".join(words[start : start + SHINGLE_WORDS]).encode() for start in starts})
@@ -45,7 +45,7 @@ class ExactDuplicates:
         self._seen: dict[bytes, str] = {}
 
     def find(self, digest: bytes, where: str) -> str | None:
-        """Where the same text came first; None, and the text is recorded, when it is new."""
+        """Return where the same text came first; None, and the text is recorded, when it is new."""
         first = self._seen.setdefault(digest, where)
         return None if first is where else first
 
@@ -59,7 +59,7 @@ class NearDuplicates:
         self._kept: list[tuple[np.ndarray, str]] = []
 
     def find(self, minima: np.ndarray, where: str) -> str | None:
-        """Where a text this near was kept first; None, and this one is kept, when there is none."""
+        """Return where a text this near was kept first; None, and this one is kept, when there is none."""
         minhash = MinHash(hashvalues=minima, scheme=SCHEME)
         near: list[int] = self._index.query(minhash)  # pyright: ignore[reportAssignmentType] (keys as inserted below)
         for number in sorted(near):

@@ -36,7 +36,12 @@ SPACE = "\u2581"  # what sentencepiece, and some tokenizer.json, write for a spa
 
 
 class SentencePieceEncoder:
-    """A sentencepiece model. vocab_size: ids are below it. eos_id: None where the model has none."""
+    """A sentencepiece model.
+
+    Attributes:
+        vocab_size: Ids are below it.
+        eos_id: None where the model has none.
+    """
 
     def __init__(self, path: Path):
         self.path = path
@@ -66,11 +71,11 @@ class SentencePieceEncoder:
         return sentencepiece.SentencePieceProcessor(model_proto=self.path.read_bytes() + NO_DUMMY_PREFIX)
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
-        """int32 ids of each text."""
+        """Return int32 ids of each text."""
         return self._model.encode(texts, out_type="numpy", num_threads=1)
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """The text of each list of ids."""
+        """Return the text of each list of ids."""
         return self._model.decode(ids)
 
     def encode_chat(self, text: str) -> list[int]:
@@ -106,7 +111,7 @@ class SentencePieceEncoder:
             place += len(part)
 
     def decode_chat(self, ids: list[int]) -> str:
-        """The text of ids, special tokens included."""
+        """Return the text of ids, special tokens included."""
         spelt = {number: token for token, number in self._special.items()}
         model = self._model if self._each_begins else self._bare
         parts = []
@@ -115,7 +120,7 @@ class SentencePieceEncoder:
         return "".join(parts)
 
     def as_decoded(self, text: str) -> str:
-        """What decoding the ids of a text gives."""
+        """Return the text that decoding the ids of a text gives."""
         return _without_prefix(self._model.normalize, text).replace(SPACE, " ")
 
 
@@ -139,16 +144,16 @@ class JsonEncoder:
         self.eos_id = self._tokenizer.token_to_id(_eos_token(path.parent) or "")
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
-        """int32 ids of each text."""
+        """Return int32 ids of each text."""
         encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         return [np.array(encoding.ids, dtype=np.int32) for encoding in encodings]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
-        """The text of each list of ids."""
+        """Return the text of each list of ids."""
         return self._tokenizer.decode_batch(ids, skip_special_tokens=False)
 
     def encode_chat(self, text: str) -> list[int]:
-        """The ids of a text in which special tokens are spelt."""
+        """Return the ids of a text in which special tokens are spelt."""
         return self.encode([text])[0].tolist()
 
     def locate_chat(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
@@ -157,20 +162,21 @@ class JsonEncoder:
         return found.ids, found.offsets
 
     def decode_chat(self, ids: list[int]) -> str:
-        """The text of ids, special tokens included."""
+        """Return the text of ids, special tokens included."""
         return self.decode([ids])[0]
 
     def as_decoded(self, text: str) -> str:
-        """What decoding the ids of a text gives."""
+        """Return the text that decoding the ids of a text gives."""
         normalizer = self._tokenizer.normalizer
         text = _without_prefix(normalizer.normalize_str, text) if normalizer else text
         return text if self._keeps_space_sign else text.replace(SPACE, " ")
 
 
 def load_encoder(directory: str | Path) -> SentencePieceEncoder | JsonEncoder:
-    """The tokenizer of a directory; where it has both kinds of file, paddlenlp's, else tokenizer.json, as import does.
+    """Return the tokenizer of a directory; of both kinds of file, paddlenlp's, else tokenizer.json, as import does.
 
-    Raises DataError when there is none, or it is damaged.
+    Raises:
+        DataError: If there is none, or it is damaged.
     """
     for name in (SENTENCEPIECE_NAMES[0], JSON_NAME, *SENTENCEPIECE_NAMES[1:]):
         if Path(directory, name).is_file():
@@ -183,7 +189,11 @@ def load_encoder(directory: str | Path) -> SentencePieceEncoder | JsonEncoder:
 
 
 def load_sentencepiece(path: Path) -> sentencepiece.SentencePieceProcessor:
-    """A sentencepiece model file. Raises DataError when it is none."""
+    """Return a sentencepiece model file.
+
+    Raises:
+        DataError: If it is damaged.
+    """
     try:
         return sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (RuntimeError, OSError):
@@ -191,12 +201,12 @@ def load_sentencepiece(path: Path) -> sentencepiece.SentencePieceProcessor:
 
 
 def fingerprint(encoder: SentencePieceEncoder | JsonEncoder) -> str:
-    """SHA-256 of the file that decides the ids."""
+    """Return the SHA-256 of the file that decides the ids."""
     return hashlib.sha256(encoder.path.read_bytes()).hexdigest()
 
 
 def _without_prefix(normalize: Callable[[str], str], text: str) -> str:
-    """A normalized text, without the space that some tokenizers put in front and take away in decoding."""
+    """Return a normalized text without the space that some tokenizers put in front and take away in decoding."""
     put_in_front = len(normalize("x")) - 1
     return normalize(text)[put_in_front:]
 
@@ -212,7 +222,7 @@ def _pattern(special: dict[str, int], named: list[dict]) -> str:
 
 
 def _added_tokens(directory: Path) -> dict[str, int]:
-    """Tokens beyond the pieces, and their ids."""
+    """Return tokens beyond the pieces, and their ids."""
     added = read_object(directory / ADDED_NAME)
     if not all(isinstance(number, int) for number in added.values()):
         raise DataError(f"{directory / ADDED_NAME}: expected tokens and their ids. Copy the file again.")

@@ -22,6 +22,8 @@ SHOWN_FILES = 5  # of those that are left out
 
 @dataclass(frozen=True)
 class Document:
+    """A document of the input."""
+
     text: str
     file: str
     line: int  # 1 for the first; in Parquet the number of the row
@@ -29,6 +31,7 @@ class Document:
 
     @property
     def where(self) -> str:
+        """File and line, for messages."""
         return f"{self.file}:{self.line}"
 
 
@@ -40,13 +43,21 @@ class BadLine:
 
 
 class BadLines:
-    """Counts and reports the lines left out; more than allowed are an error. count: so far, by an earlier run too."""
+    """Counts and reports the lines left out; more than allowed are an error.
+
+    Attributes:
+        count: So far, by an earlier run too.
+    """
 
     def __init__(self, allowed: int, count: int = 0):
         self.allowed, self.count = allowed, count
 
     def add(self, reasons: list[str]) -> None:
-        """Raises DataError with the first line too many."""
+        """Count bad lines.
+
+        Raises:
+            DataError: With the first line beyond the allowed number.
+        """
         for reason in reasons:
             self.count += 1
             if self.count > self.allowed:
@@ -56,11 +67,13 @@ class BadLines:
 
 
 def find_files(inputs: Iterable[str]) -> list[str]:
-    """The files that --input names: files, folders (all files of a known kind in them and below, hidden ones left out;
-    a line names those of other kinds), patterns such as "texts/*.jsonl.gz", or - for stdin; those of a folder or
-    pattern in the order of their names.
+    """Return the files that --input names, in the order of their names within a folder or pattern.
 
-    Raises DataError where there is none, or one of unknown kind.
+    Each input is a file, a folder (all files of a known kind in it and below, without hidden ones; a line names the
+    others), a pattern such as "texts/*.jsonl.gz", or - for stdin.
+
+    Raises:
+        DataError: If there is none, or one of unknown kind.
     """
     files = [file for named in inputs for file in _files_of(str(named))]
     for file in files:
@@ -94,14 +107,15 @@ def _files_of(named: str) -> list[str]:
 
 
 def total_bytes(files: Iterable[str]) -> int:
-    """The size of all files together; that of stdin is not known and counts as 0."""
+    """Return the size of all files together; stdin's is unknown and counts as 0."""
     return sum(os.path.getsize(file) for file in files if file != STDIN)
 
 
 def read_documents(files: Iterable[str], text_key: str = "text", max_bad_lines: int = 0) -> Iterator[Document]:
-    """All documents, file by file, in order; blank lines between JSON objects are passed over.
+    """Yield all documents, file by file, in order; blank lines between JSON objects are passed over.
 
-    Raises DataError, naming file and line, where more lines than allowed are no JSON object with a text at `text_key`.
+    Raises:
+        DataError: Naming file and line, where more lines than allowed are no JSON object with a text at `text_key`.
     """
     bad_lines = BadLines(max_bad_lines)
     for block in read_blocks(files, text_key):
@@ -113,7 +127,7 @@ def read_documents(files: Iterable[str], text_key: str = "text", max_bad_lines: 
 
 
 def documents(block: Block, text_key: str = "text") -> Iterator[Document | BadLine]:
-    """The documents of a block, and a BadLine for each line that is none. An empty text is a document."""
+    """Yield the documents of a block, and a BadLine for each line that is none. An empty text is a document."""
     for number, content in _lines_of(block):
         where = f"{block.file}:{number}"
         try:
@@ -128,7 +142,7 @@ def documents(block: Block, text_key: str = "text") -> Iterator[Document | BadLi
 
 
 def batches(documents: Iterable[Document], batch_bytes: int = 1 << 22) -> Iterator[list[Document]]:
-    """Documents in lists of about `batch_bytes`, at least one in each."""
+    """Yield documents in lists of about `batch_bytes`, at least one in each."""
     batch, size = [], 0
     for document in documents:
         batch.append(document)
@@ -141,7 +155,7 @@ def batches(documents: Iterable[Document], batch_bytes: int = 1 << 22) -> Iterat
 
 
 def _lines_of(block: Block) -> Iterator[tuple[int, bytes | str | None]]:
-    """(number, content) of each line that is not blank, of each row, or of the whole .txt."""
+    """Yield (number, content) of each line that is not blank, of each row, or of the whole .txt."""
     if isinstance(block.content, list):  # of Parquet
         yield from enumerate(block.content, start=block.line)
     elif block.kind == TEXT:

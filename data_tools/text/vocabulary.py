@@ -21,7 +21,11 @@ VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5  # wire types
 
 
 def model_type(model: bytes) -> str:
-    """unigram or bpe. Raises DataError for a model of words or characters."""
+    """Return "unigram" or "bpe".
+
+    Raises:
+        DataError: For a model of words or characters.
+    """
     code = 1  # the default of the field
     for number, value in fields(model):
         if number == TRAINER_SPEC and isinstance(value, bytes):
@@ -32,7 +36,7 @@ def model_type(model: bytes) -> str:
 
 
 def new_pieces(base: bytes, trained: bytes) -> list[tuple[str, float]]:
-    """(piece, score) that a model trained on other text has and the base lacks.
+    """Return (piece, score) of pieces that a model trained on other text has and the base lacks.
 
     Characters come first, the most frequent at the head: a text in them costs a byte each piece otherwise. Then the
     longer ones in the order the training found them, so that with any number of them each has the parts it is made of.
@@ -43,7 +47,7 @@ def new_pieces(base: bytes, trained: bytes) -> list[tuple[str, float]]:
 
 
 def pieces(model: bytes) -> dict[str, float]:
-    """The pieces of text, with their scores, in the order of their ids: no control, unknown or byte pieces."""
+    """Return the pieces of text, with their scores, in the order of their ids: no control, unknown or byte pieces."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     return {
         processor.id_to_piece(i): processor.get_score(i)
@@ -53,10 +57,10 @@ def pieces(model: bytes) -> dict[str, float]:
 
 
 def extend_model(base: bytes, added: list[tuple[str, float]]) -> bytes:
-    """The base with these pieces behind its own.
+    """Return the base with these pieces behind its own.
 
-    The scores of BPE rank merges: new ones rank behind all there were, so that old text changes as little as possible.
-    Those of unigram are log probabilities and stay.
+    The scores of BPE rank merges: new ones rank behind all earlier ones, so that old text changes as little as
+    possible. Scores of unigram are log probabilities and stay.
     """
     if model_type(base) == "bpe":
         lowest = min(pieces(base).values())
@@ -70,7 +74,7 @@ def extend_model(base: bytes, added: list[tuple[str, float]]) -> bytes:
 
 
 def tokens_per_character(model: bytes, texts: Iterable[str]) -> float:
-    """How many tokens a character of these texts takes."""
+    """Return the mean number of tokens a character in these texts."""
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     tokens = characters = 0
     for text in texts:
@@ -80,7 +84,7 @@ def tokens_per_character(model: bytes, texts: Iterable[str]) -> float:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """(number, value) of each field of a protobuf message; values of a fixed width are left as bytes."""
+    """Yield (number, value) of each field of a protobuf message; values of a fixed width are left as bytes."""
     at = 0
     while at < len(message):
         key, at = _read_varint(message, at)

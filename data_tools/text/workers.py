@@ -26,11 +26,15 @@ AS_FAST = 0.9
 
 
 def available_cores() -> int:
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def at_most_cores(count: int | None) -> int | None:
-    """The workers that a flag asks for, no more than cores: others would only take memory. Says where it is fewer."""
+    """Return a flag's number of workers, at most the number of cores: more would only take memory.
+
+    A lower number is printed.
+    """
     cores = available_cores()
     if count is None or count <= cores:
         return count
@@ -41,9 +45,12 @@ def at_most_cores(count: int | None) -> int | None:
 class Workers:
     """Processes that apply `function` to tasks, which have a `size` in bytes.
 
-    count: how many; 0 is this very process; None is as many as help: one for each core begins, then half of them
-    pause while the others are measured, and stay away where those do as much alone (cores that are lent to others,
-    or are halves of one). `active` says how many work, `speeds` the bytes a second of each number tried.
+    `active` says how many work, `speeds` the bytes a second of each number tried.
+
+    Attributes:
+        count: How many; 0 is this very process; None is as many as help: one for each core begins, then half of
+            them pause while the others are measured, and stay away where the rest do as much alone (cores that are
+            lent to others, or are halves of one).
     """
 
     def __init__(self, function: Callable, count: int | None = None):
@@ -68,9 +75,9 @@ class Workers:
             worker.close()
 
     def in_order(self, tasks: Iterable) -> Iterator[tuple]:
-        """(task, result) of each task. Tasks are taken as they are needed, few ahead of the results.
+        """Yield (task, result) of each task. Tasks are taken as they are needed, few ahead of the results.
 
-        Raises what the function raises; DataError when a worker dies.
+        Raises any exception of the function; DataError when a worker dies.
         """
         if not self._workers:
             yield from ((task, self._function(task)) for task in tasks)
@@ -141,7 +148,7 @@ class _Worker:
         theirs.close()
 
     def ask(self, task) -> tuple[float, object]:
-        """(seconds it took, result) of one task."""
+        """Return (seconds it took, result) of one task."""
         try:
             self._pipe.send(task)
             seconds, result, error = self._pipe.recv()
@@ -156,14 +163,14 @@ class _Worker:
         return seconds, result
 
     def close(self) -> None:
-        """At once, also amid a task: a worker has nothing that could be lost."""
+        """End the worker at once, also amid a task: it has nothing that could be lost."""
         self._process.kill()
         end_process(self._process, "a worker")
         self._pipe.close()
 
 
 def _serve(function: Callable, pipe) -> None:
-    """A worker's life: it ends when the other end of its pipe closes."""
+    """Answer tasks from the pipe until its other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     while True:
         try:

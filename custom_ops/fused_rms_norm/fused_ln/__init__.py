@@ -19,11 +19,13 @@ HALVES = (paddle.float16, paddle.bfloat16)
 
 
 def fused_rms_norm(x, weight, epsilon=1e-6):
-    """y = x / sqrt(mean(x^2) + epsilon) * weight over the last axis, and 1 / sqrt(mean(x^2) + epsilon).
+    """Return y = x / sqrt(mean(x^2) + epsilon) * weight over the last axis, and 1 / sqrt(mean(x^2) + epsilon).
 
     x [..., h], weight [h]: both float32, both float16 or both bfloat16, or float32 weights with x in half precision.
     Returns y [..., h] in the weight's dtype, differentiable, and [...] in float32, a constant to gradients.
-    Raises ValueError for other shapes and dtypes.
+
+    Raises:
+        ValueError: For other shapes and dtypes.
     """
     if len(weight.shape) != 1 or not x.shape or x.shape[-1] != weight.shape[0]:
         raise ValueError(

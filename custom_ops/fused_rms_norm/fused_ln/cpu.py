@@ -13,36 +13,36 @@ HEAD_SIZES = 16  # a head of attention is a multiple of it
 
 
 def causal_attention(q, k, v, scale):
-    """softmax(scale * q k^T, each position seeing itself and what is before it) v.
+    """Return softmax(scale * q k^T) v, where each position sees itself and the positions before it.
 
     q, k, v [b, s, heads, d], float32 on the CPU, d a multiple of HEAD_SIZES -> [b, s, heads, d]. The backward pass
-    makes the weights anew: nothing of size [s, s] is kept.
+    recomputes the weights: nothing of size [s, s] is saved.
     """
     return run("cpu_causal_attention", q, k, v, float(scale))[0]
 
 
 def packed_attention(q, k, v, keys, values, texts, slopes, scale):
-    """Attention of many texts whose tokens lie in one row: each sees itself and those before it in its text.
+    """Return the attention of many texts whose tokens lie in one row: each token sees itself and its text before it.
 
     q [1, tokens, heads * queries, d], k and v [1, tokens, heads, d], d a multiple of HEAD_SIZES -> as q. keys, values:
-    a tensor for each group of texts, [places * heads * capacity, d]; those of the row are written to their places.
-    texts int64 [n, 6]: for each its group, its place there, the group's capacity, its first token in the row, how many
-    it has there, and how many it has before them. slopes [heads * queries]: slope * p is added to the score of the
-    token at position p of its text. Nothing is kept for a backward pass.
+    a tensor for each group of texts, [places * heads * capacity, d]; the row's keys and values are written to their
+    places. texts int64 [n, 6]: for each its group, its place in the group, the group's capacity, its first token in the
+    row, its tokens in the row, and its tokens before them. slopes [heads * queries]: slope * p is added to the score of
+    the token at position p of its text. Nothing is saved for a backward pass.
     """
     return run("cpu_packed_attention", q, k, v, keys, values, texts, slopes, float(scale))[0]
 
 
 def rotary_embedding(x, cos, sin):
-    """x * cos + rotate_half(x) * sin; x [b, s, heads, d], cos and sin [1, s, 1, d] -> [b, s, heads, d]."""
+    """Return x * cos + rotate_half(x) * sin; x [b, s, heads, d], cos and sin [1, s, 1, d] -> [b, s, heads, d]."""
     return run("cpu_rotary_embedding", x, cos, sin)[0]
 
 
 def rms_norm(x, weight, epsilon):
-    """x / sqrt(mean(x^2) + epsilon) * weight over the last axis; x [..., h], weight [h]."""
+    """Return x / sqrt(mean(x^2) + epsilon) * weight over the last axis; x [..., h], weight [h]."""
     return fused_ln.fused_rms_norm(x, weight, epsilon)[0]
 
 
 def swiglu(gate, up):
-    """gate * sigmoid(gate) * up, for two tensors of one shape."""
+    """Return gate * sigmoid(gate) * up, for two tensors of one shape."""
     return run("cpu_swiglu", gate, up)[0]

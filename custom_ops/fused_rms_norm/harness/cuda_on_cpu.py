@@ -38,19 +38,20 @@ REWRITTEN = (
 
 
 def rewrite(source: str) -> str:
-    """CUDA's own syntax as C++, on the same lines."""
+    """Return CUDA's own syntax as C++, on the same lines."""
     for pattern, replacement in REWRITTEN:
         source = re.sub(pattern, replacement, source)
     return source
 
 
 def gcc_version() -> int:
+    """Return the major version of g++."""
     said = subprocess.run(["g++", "-dumpversion"], check=True, capture_output=True, text=True).stdout
     return int(said.split(".")[0])
 
 
 def compile_check(program: Path, change: Callable[[str], str] = lambda source: source) -> None:
-    """Makes check.cu and the kernels one program. `change` is applied to each source of the kernels first."""
+    """Make check.cu and the kernels one program. `change` is applied to each source of the kernels first."""
     folder = program.with_name(f"{program.name}-sources")
     (folder / "csrc").mkdir(parents=True, exist_ok=True)
     (folder / "harness").mkdir(exist_ok=True)

@@ -26,7 +26,7 @@ PLACE, SUBJECT = "row_place", "row_subject"  # columns that each row is given: f
 
 
 def files_of(path: Path) -> dict[str, list[Path]]:
-    """The files of each split; a single file is the split that its name says, or else the test."""
+    """Return the files of each split; a single file is the split that its name says, or else the test."""
     if path.is_file():
         if path.suffix not in ENDINGS:
             raise DataError(f"{path}: unknown kind of file. Known are {', '.join(ENDINGS)}: rename or convert it.")
@@ -52,7 +52,10 @@ def _split_of(file: Path) -> str | None:
 
 
 def _subject_of(file: Path) -> str:
-    """accountant of accountant_val.csv, val/accountant.csv or accountant/val-00000-of-00001.parquet."""
+    """Return the subject in a file's name or folder.
+
+    It is accountant for accountant_val.csv, val/accountant.csv and accountant/val-00000-of-00001.parquet.
+    """
     splits = "|".join(SPLITS)
     if re.fullmatch(rf"({splits})(-\d+-of-\d+)?", file.stem):
         return file.parent.name
@@ -60,7 +63,11 @@ def _subject_of(file: Path) -> str:
 
 
 def find_form(files: list[Path]) -> str:
-    """The name of the form that the first row has. Raises DataError where it is none that is known."""
+    """Return the name of the form that the first row has.
+
+    Raises:
+        DataError: If the form is unknown.
+    """
     for file in files:
         first = next(_rows(file), None)
         if first is None:
@@ -77,8 +84,11 @@ def find_form(files: list[Path]) -> str:
 
 
 def read_benchmark(files: list[Path], form: str | None) -> list[dict]:
-    """All rows, in the columns of a form, or as they are where there is none; each with PLACE and SUBJECT. Raises
-    DataError, with file and row, for a row that is damaged or there twice."""
+    """Return all rows, in the columns of a form, or unchanged where `form` is None; each with PLACE and SUBJECT.
+
+    Raises:
+        DataError: With file and row, for a damaged or repeated row.
+    """
     found: list[dict] = []
     seen: dict[tuple[str, str], Path] = {}
     for file in files:
@@ -117,14 +127,14 @@ def read_benchmark(files: list[Path], form: str | None) -> list[dict]:
 
 
 def _rows(file: Path) -> Iterator[tuple[int, dict]]:
-    """(line, or number of the row from 1; row)"""
+    """Yield (line, or number of the row from 1; row)."""
     rows = _csv_rows(file) if file.suffix == ".csv" else _json_rows(file)
     labels = file.with_name(f"{file.stem}-labels.lst")
     return _labelled(rows, file, labels) if labels.is_file() else rows
 
 
 def _labelled(rows: Iterator[tuple[int, dict]], file: Path, labels: Path) -> Iterator[tuple[int, dict]]:
-    """PIQA keeps the answers of valid.jsonl in valid-labels.lst."""
+    """Yield rows with PIQA's answers: valid.jsonl has them in valid-labels.lst."""
     try:
         answers = labels.read_text(encoding="utf-8").split()
     except UnicodeDecodeError as error:
@@ -150,7 +160,7 @@ def _json_rows(file: Path) -> Iterator[tuple[int, dict]]:
 
 
 def _articles(file: Path) -> list[dict] | None:
-    """The rows of a file that is one object, on one line or many; None: it is another."""
+    """Return the rows of a file that is one JSON object, on one line or many; None for other files."""
     try:
         return list(of_articles(read_object(file)))
     except (DataError, KeyError, TypeError, AttributeError):
@@ -158,7 +168,10 @@ def _articles(file: Path) -> list[dict] | None:
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[int, dict]]:
-    """The first line has the names of the columns, but in MMLU's files, which have none."""
+    """Yield the rows of a CSV file.
+
+    Its first line has the names of the columns, except in MMLU's files, which have none.
+    """
     names: list[str] | None = None
     for line, row in csv_rows(file):
         if names is None:
@@ -174,5 +187,5 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict]]:
 
 
 def _has_names(row: list[str]) -> bool:
-    """Whether the first row of a file has names: those of a benchmark, or not as many values as MMLU's have."""
+    """Return whether the first row has column names: a benchmark's, or another number of values than MMLU's rows."""
     return len(row) != len(MMLU_COLUMNS) or any(set(row) >= set(form.keys) for form in FORMS.values())

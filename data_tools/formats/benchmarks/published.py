@@ -24,9 +24,15 @@ class NoQuestion(Exception):
 
 @dataclass(frozen=True)
 class Form:
-    """A benchmark's rows. keys: that tell it from others, without those of the answer, which files for a leaderboard
-    lack. texts: columns that are texts in the row, too. read: the other columns that lm-eval's task reads, or
-    NoQuestion. fits: tells rows from others with the same keys. subjects: whether the benchmark has some."""
+    """The form of a benchmark's rows.
+
+    Attributes:
+        keys: Keys that tell it from others, without the keys of the answer, which files for a leaderboard lack.
+        texts: Columns that are texts in the row, too.
+        read: Returns the other columns that lm-eval's task reads, or raises NoQuestion.
+        fits: Tells rows from others with the same keys.
+        subjects: Whether the benchmark has some.
+    """
 
     keys: tuple[str, ...]
     texts: tuple[str, ...]
@@ -36,19 +42,19 @@ class Form:
     subjects: bool = False
 
     def unasked(self, row: dict) -> list[str]:
-        """The keys of choices that the form would leave out."""
+        """Return the keys of choices that the form would leave out."""
         asked = (*self.keys, *self.choices)
         return [key for key in row if key in CHOICE_KEYS and key not in asked and row[key] is not None]
 
 
 def form_of(row: dict) -> str | None:
-    """The name of the form that a row has: the first that fits, so those of more keys stand first."""
+    """Return the name of the first form that fits a row; forms with more keys stand first."""
     names = (name for name, form in FORMS.items() if row.keys() >= set(form.keys) and form.fits(row))
     return next((name for name in names if not FORMS[name].unasked(row)), None)
 
 
 def columns(name: str, row: dict) -> dict:
-    """A row in the columns that lm-eval's task reads. Raises NoQuestion."""
+    """Return a row in the columns that lm-eval's task reads. Raises NoQuestion."""
     form = FORMS[name]
     unasked = form.unasked(row)
     if unasked:
@@ -63,7 +69,7 @@ def columns(name: str, row: dict) -> dict:
 
 
 def _text(row: dict, key: str, blank: bool = False) -> str:
-    """A text; blank: which may be missing or blank."""
+    """Return a text. blank: it may be missing or blank."""
     value = row.get(key)
     if blank and value is None:
         return ""
@@ -73,7 +79,7 @@ def _text(row: dict, key: str, blank: bool = False) -> str:
 
 
 def _texts(row: dict, key: str) -> list[str]:
-    """Texts that are not blank, one at least."""
+    """Return a list of one or more texts that are not blank."""
     values = row.get(key)
     if not isinstance(values, list) or not values or not all(isinstance(one, str) and one.strip() for one in values):
         raise NoQuestion(f"{key}: found {_seen(values)}, expected a list of texts")
@@ -81,7 +87,10 @@ def _texts(row: dict, key: str) -> list[str]:
 
 
 def _answer(row: dict, key: str, allowed: Sequence[str]) -> str:
-    """One of `allowed`. In the row it may be a float, as pandas writes whole numbers beside missing ones."""
+    """Return a value that is one of `allowed`.
+
+    The row may have it as a float: pandas writes whole numbers beside missing ones so.
+    """
     value, allowed = row.get(key), [*allowed]
     text = str(int(value) if isinstance(value, float) and value.is_integer() else value).strip()
     if text in allowed and not isinstance(value, bool):
@@ -93,12 +102,15 @@ def _answer(row: dict, key: str, allowed: Sequence[str]) -> str:
 
 
 def _seen(value: object) -> str:
-    """The beginning of a value, for a message."""
+    """Return the beginning of a value, for a message."""
     return quoted(value)
 
 
 def _lists(values: object, keys: tuple[str, ...]) -> dict | None:
-    """An object of lists, as hubs have it; from a list of objects, as in original files. None: it is neither."""
+    """Return an object of lists, as hubs have it; None where the value is neither that nor a list of objects.
+
+    Original files have the list.
+    """
     if isinstance(values, list) and all(isinstance(one, dict) for one in values):
         return {key: [one.get(key) for one in values] for key in keys}
     return values if isinstance(values, dict) else None
@@ -153,7 +165,7 @@ def _ends_with_number(row: dict) -> bool:
 
 
 def _spans(row: dict) -> dict:
-    """The right answers, each once. Where the row says that there is none, the word for it is right, and nothing."""
+    """Return the right answers, each once; for a question without an answer the word for that."""
     lists = _lists(row.get("answers"), ("text",))
     if lists is None or lists.get("text") is None:
         raise NoQuestion(f"answers: found {_seen(row.get('answers'))}, expected an object with a list text")
@@ -176,12 +188,12 @@ def _has_an_answer(row: dict) -> bool:
 
 
 def _pairs(question: str, answer: str) -> Form:
-    """Rows for fine-tuning."""
+    """Return the columns of a row for fine-tuning."""
     return Form((question, answer), (), lambda row: {"question": _text(row, question), "answers": [_text(row, answer)]})
 
 
 def _choices(answer: str, allowed: Sequence[str], *texts: str, kind: type = str, **more) -> Form:
-    """Questions with a column for each choice."""
+    """Return a question with a column for each choice."""
     return Form(texts, texts, lambda row: {answer: kind(_answer(row, answer, allowed))}, **more)
 
 
@@ -205,8 +217,10 @@ FORMS = {
 
 
 def of_articles(whole: dict) -> Iterator[dict]:
-    """The rows of SQuAD's and CMRC's original files, {"data": [{"title", "paragraphs": [{"context", "qas"}]}]}, as
-    hubs have them."""
+    """Yield the rows of SQuAD's and CMRC's original files as hubs have them.
+
+    The files are {"data": [{"title", "paragraphs": [{"context", "qas"}]}]}.
+    """
     for article in whole["data"]:
         for paragraph in article["paragraphs"]:
             for asked in paragraph["qas"]:

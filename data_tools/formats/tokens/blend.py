@@ -14,13 +14,14 @@ SPLITS = ("train", "valid", "test")
 
 
 def find_corpora(input_dir: str | Path) -> list[tuple[float | None, str]]:
-    """(weight, prefix) of each corpus that `input_dir` names.
+    """Return (weight, prefix) of each corpus that `input_dir` names.
 
         ./data                      a folder: each pair X.bin, X.idx in it; weight None: each sample once
         ./data/corpus               one prefix (also ./data/corpus.bin); weight None
         0.7 ./data/a 0.3 ./data/b   weights and prefixes, spaces or commas between; any sum of weights
 
-    Raises DataError that names the path, what was looked for and the command that makes data.
+    Raises:
+        DataError: Names the path, what was looked for and the command that makes data.
     """
     corpora = weighted_paths("input_dir", str(input_dir))
     if len(corpora) == 1:
@@ -38,13 +39,13 @@ def open_splits(
     vocab_size: int | None = None,
     wanted: tuple[str, ...] = SPLITS,
 ) -> tuple:
-    """The (train, valid, test) datasets of samples; None in place of one that is not `wanted`.
+    """Return the (train, valid, test) datasets of samples; None in place of a split that is not `wanted`.
 
-    split: shares by documents within each corpus, such as "949,50,1". With `vocab_size`, every token id of
-    every corpus is checked against it, which reads each .bin without a summary once.
+    split: shares by documents within each corpus, such as "949,50,1". With `vocab_size`, every token id of every corpus
+    is checked against it, which reads each .bin without a summary once.
 
-    Raises DataError when data are missing, damaged, hold an id beyond the vocabulary, or a wanted split is
-    empty.
+    Raises:
+        DataError: If data are missing, damaged, hold an id beyond the vocabulary, or a wanted split is empty.
     """
     weights, prefixes = zip(*find_corpora(input_dir), strict=True)
     corpora = [IndexedDataset(prefix) for prefix in prefixes]
@@ -64,9 +65,12 @@ def open_splits(
 
 
 def training_identities(input_dir: str | Path, split: str, sequence_length: int, seed: int) -> list[dict]:
-    """What the samples of the train split depend on, corpus by corpus (Split.identity). No sample index is built.
+    """Return what the samples of the train split depend on, corpus by corpus (Split.identity).
 
-    Raises DataError when data are missing or damaged.
+    No sample index is built.
+
+    Raises:
+        DataError: If data are missing or damaged.
     """
     weights, prefixes = zip(*find_corpora(input_dir), strict=True)
     corpora = [IndexedDataset(prefix) for prefix in prefixes]
@@ -90,7 +94,7 @@ def _parts(
 
 
 def _prefixes(path: str) -> list[str]:
-    """The corpora that one path names: all pairs of a folder, or the one with this prefix."""
+    """Return the corpora that one path names: all pairs of a folder, or the one with this prefix."""
     if not Path(path).is_dir():
         prefix = re.sub(r"\.(bin|idx)$", "", path)
         if not (Path(f"{prefix}.idx").exists() or Path(f"{prefix}.bin").exists()):

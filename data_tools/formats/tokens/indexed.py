@@ -1,7 +1,7 @@
-"""Token files `PREFIX.bin` and `PREFIX.idx` as Megatron-LM and PaddleNLP (MMapIndexedDataset) have them.
+r"""Token files `PREFIX.bin` and `PREFIX.idx` as Megatron-LM and PaddleNLP (MMapIndexedDataset) have them.
 
     PREFIX.bin   the token ids of all documents, one after another, little endian, nothing else
-    PREFIX.idx   9 bytes   magic "MMIDIDX\\0\\0"
+    PREFIX.idx   9 bytes   magic "MMIDIDX\0\0"
                  uint64    version 1
                  uint8     dtype code of the ids (4 int32, 8 uint16, ...)
                  uint64    n, the number of sequences
@@ -43,7 +43,7 @@ KEY_BLOCK_BYTES = 1 << 20
 
 
 def token_dtype(vocab_size: int) -> np.dtype:
-    """uint16 below 65,500 ids, else int32: the rule of Megatron-LM and PaddleNLP."""
+    """Return uint16 below 65,500 ids, else int32, as Megatron-LM and PaddleNLP choose."""
     return np.dtype(np.uint16 if vocab_size < 65500 else np.int32)
 
 
@@ -82,12 +82,20 @@ class IndexedWriter:
             write_index(index, np.frombuffer(self._sizes, dtype=np.int32), self.dtype)
 
     def add_document(self, ids: ArrayLike) -> None:
-        """Append one document. Raises DataError when an id lies outside [0, vocab_size)."""
+        """Append one document.
+
+        Raises:
+            DataError: If an id lies outside [0, vocab_size).
+        """
         ids = np.asarray(ids)
         self.add_documents(ids, np.array([ids.size], dtype=np.int32))
 
     def add_documents(self, tokens: np.ndarray, sizes: np.ndarray) -> None:
-        """Append documents: their tokens one after another, and int32 sizes. Raises DataError as above."""
+        """Append documents: their tokens one after another, and int32 sizes.
+
+        Raises:
+            DataError: As above.
+        """
         if tokens.size and not (tokens.min() >= 0 and tokens.max() < self.vocab_size):
             wrong = int(np.argmax((tokens < 0) | (tokens >= self.vocab_size)))
             document = len(self) + int(np.searchsorted(np.cumsum(sizes), wrong, side="right"))
@@ -168,6 +176,7 @@ class IndexedDataset:
 
     @property
     def itemsize(self) -> int:
+        """Bytes of an id."""
         return self.dtype.itemsize
 
     def __len__(self) -> int:
@@ -178,11 +187,11 @@ class IndexedDataset:
         return self.tokens[start : start + self.sizes[i]]
 
     def content_key(self) -> str:
-        """A SHA-256 that names this corpus in caches and records.
+        """Return a SHA-256 that names this corpus in caches and records.
 
-        It covers the whole .idx (dtype, and the size of every document: all that a sample index depends on),
-        and the .bin: whole up to 64 MiB, beyond that its size and 64 blocks of 1 MiB at even distances, first
-        and last included. An edit between those blocks that keeps every document's size keeps the key.
+        It covers the whole .idx (dtype, and the size of every document: all that a sample index depends on), and the
+        .bin: whole up to 64 MiB, beyond that its size and 64 blocks of 1 MiB at even distances, first and last
+        included. An edit between these blocks that keeps every document's size keeps the key.
         """
         if self._content_key:
             return self._content_key
@@ -197,12 +206,12 @@ class IndexedDataset:
         return self._content_key
 
     def blocks(self) -> Iterator[np.ndarray]:
-        """All tokens in order, in views of at most 16 M tokens."""
+        """Yield all tokens in order, in views of at most 16 M tokens."""
         for start in range(0, self.tokens.size, BLOCK_TOKENS):
             yield self.tokens[start : start + BLOCK_TOKENS]
 
     def largest_id(self) -> int:
-        """The largest token id; reads the whole .bin once."""
+        """Return the largest token id, reading the whole .bin once."""
         return max(int(block.max()) for block in self.blocks())
 
     def check_vocabulary(self, vocab_size: int) -> None:
@@ -251,5 +260,5 @@ class IndexedDataset:
 
 
 def _pointers(sizes: np.ndarray, itemsize: int) -> np.ndarray:
-    """Where each document starts in the .bin, in bytes."""
+    """Return the offset of each document in the .bin, in bytes."""
     return (np.cumsum(sizes, dtype=np.int64) - sizes) * itemsize

@@ -39,8 +39,11 @@ class ResumableWriter:
             writer.commit({...})            # from here on a crash costs nothing of these
             writer.finish(made={...})
 
-    identity: all that decides the bytes (input, tokenizer, options), a JSON object. Raises DataError when unfinished
-    work has another identity (restart=True drops it), another process writes this corpus, or the disk is full.
+    Raises DataError when unfinished work has another identity (restart=True drops it), another process writes this
+    corpus, or the disk is full.
+
+    Attributes:
+        identity: All that decides the bytes (input, tokenizer, options), a JSON object.
     """
 
     def __init__(self, prefix: str | Path, dtype: np.dtype, identity: dict, restart: bool = False):
@@ -113,7 +116,7 @@ class ResumableWriter:
         self._sizes_path.unlink()  # last: whoever holds it may write this corpus
 
     def _committed(self) -> dict | None:
-        """The record to go on from. Raises DataError when it is of other work."""
+        """Return the record to continue from. Raises DataError when it is of other work."""
         if self._restart or not self._record_path.is_file():
             return None
         try:
@@ -148,7 +151,7 @@ class ResumableWriter:
             raise DataError(f"{self._bin_path} is not what was recorded. Begin anew: --restart.")
 
     def _take_back(self, sha256: str) -> None:
-        """A crash in the middle of `finish`: the .bin has its name, and the partial one was just made."""
+        """Rename the finished .bin back to the partial name after a crash in the middle of `finish`."""
         finished = Path(f"{self.prefix}.bin")
         if self._bin_path.stat().st_size == 0 and finished.is_file() and file_sha256(finished) == sha256:
             self._bin.close()

@@ -23,7 +23,7 @@ ANNOUNCED_DOCUMENTS = 5_000_000
 
 
 def split_boundaries(split: str, documents: int) -> list[int]:
-    """[0, end of train, end of valid, documents] for shares such as "949,50,1" (or "949/50/1", or "1").
+    """Return [0, end of train, end of valid, documents] for shares such as "949,50,1" (or "949/50/1", or "1").
 
     The same boundaries as get_train_valid_test_split_ of paddlenlp and Megatron-LM, rounding included, so
     that a corpus is split as by these; only where theirs become negative (tiny corpora), 0 stands.
@@ -53,14 +53,18 @@ class Split:
 
     @property
     def sizes(self) -> np.ndarray:
+        """Tokens of each document of the split."""
         return self.corpus.sizes[self.first : self.last]
 
     def count_samples(self, sequence_length: int) -> int:
-        """Neighbours share a token, the last label of the one: only the first sample takes one more."""
+        """Return the number of samples.
+
+        Neighbours share a token, the last label of the first: only the first sample takes one more.
+        """
         return max(0, int(self.sizes.sum(dtype=np.int64)) - 1) // sequence_length
 
     def identity(self, sequence_length: int, seed: int) -> dict:
-        """What the samples of one pass and their numbers depend on."""
+        """Return what the samples of one pass and their numbers depend on."""
         return {
             "corpus": self.corpus.content_key(),
             "documents": [self.first, self.last],
@@ -70,7 +74,7 @@ class Split:
 
 
 class SampleIndex:
-    """Where each sample of a split begins, for one pass over its documents, shuffled once by `seed`.
+    """The start of each sample of a split, for one pass over its documents, shuffled once by `seed`.
 
     order   int32[documents], the shuffled document numbers
     starts  int32[samples + 1, 2], (position in `order`, offset in that document)
@@ -112,7 +116,7 @@ def _build(path: Path, split: Split, sequence_length: int, seed: int) -> None:
 
 
 def _progress(split: Split) -> Callable[[str], None]:
-    """Prints a step on stderr, where building takes more than some seconds."""
+    """Return a step that prints a line on stderr where building takes more than some seconds."""
     documents = split.last - split.first
     if documents < ANNOUNCED_DOCUMENTS:
         return lambda step: None
@@ -177,7 +181,7 @@ class SampleDataset:
         return len(self.index.starts) - 1
 
     def identity(self) -> dict:
-        """What the samples and their numbers depend on."""
+        """Return what the samples and their numbers depend on."""
         return self._identity | {"samples": len(self)}
 
     def __getitem__(self, i: int) -> Sample:
@@ -208,7 +212,7 @@ def build_sample_index(sizes: np.ndarray, sequence_length: int) -> np.ndarray:
 
 @contextmanager
 def _stdout_silenced() -> Iterator[None]:
-    """build_sample_idx prints five lines from C++ at every call: send them nowhere."""
+    """Redirect stdout to nowhere: build_sample_idx prints five lines from C++ at every call."""
     sys.stdout.flush()
     stdout = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -20,8 +20,14 @@ READ_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Summary:
-    """largest_id: of all tokens; sha256: of the whole .bin; made: how, for people. content_key: names the corpus that
-    this is about (IndexedDataset.content_key)."""
+    """The stored summary of a corpus.
+
+    Attributes:
+        largest_id: Of all tokens.
+        sha256: Of the whole .bin.
+        made: How, for people.
+        content_key: Names the corpus (IndexedDataset.content_key).
+    """
 
     documents: int
     tokens: int
@@ -34,7 +40,8 @@ class Summary:
 def write_summary(prefix: str | Path, made: dict, largest_id: int | None = None, sha256: str | None = None) -> Summary:
     """Write the summary of a finished corpus. What is not given is read from the .bin.
 
-    Raises DataError when the corpus is not whole.
+    Raises:
+        DataError: If the corpus is not whole.
     """
     corpus = IndexedDataset(prefix)
     summary = Summary(
@@ -51,7 +58,7 @@ def write_summary(prefix: str | Path, made: dict, largest_id: int | None = None,
 
 
 def read_summary(corpus: IndexedDataset) -> Summary | None:
-    """The summary of this very corpus; None where there is none, or where it is of other content.
+    """Return the summary of this corpus; None where there is none, or where its content is another.
 
     Reads the .idx and up to 64 MiB of the .bin (IndexedDataset.content_key), not every token.
     """
@@ -73,10 +80,12 @@ def check_vocabulary(corpus: IndexedDataset, vocab_size: int) -> None:
 
 
 def summary_path(prefix: str | Path) -> Path:
+    """Return the path of a corpus' summary."""
     return Path(f"{prefix}.summary.json")
 
 
 def file_sha256(path: str | Path) -> str:
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(READ_BYTES):
@@ -85,7 +94,7 @@ def file_sha256(path: str | Path) -> str:
 
 
 def token_counts(corpus: IndexedDataset) -> np.ndarray:
-    """int64[largest id + 1]: how often each id occurs."""
+    """Return int64[largest id + 1]: how often each id occurs."""
     counts = np.zeros(corpus.largest_id() + 1, dtype=np.int64)
     for block in corpus.blocks():
         counts += np.bincount(block, minlength=counts.size)
@@ -93,10 +102,10 @@ def token_counts(corpus: IndexedDataset) -> np.ndarray:
 
 
 def unigram_cross_entropy(corpus: IndexedDataset) -> float:
-    """Nats a token of the best unigram model of this very text: -sum p ln p over its own token frequencies.
+    """Return the cross-entropy, in nats a token, of the best unigram model of this very text: -sum p ln p.
 
-    No unigram model estimated elsewhere (on the training text, with any smoothing) has a lower cross-entropy on this
-    text. A loss below it shows that the model uses context.
+    p are the token frequencies of the text itself. No unigram model estimated elsewhere (on the training text, with any
+    smoothing) has a lower cross-entropy on this text. A loss below it shows that the model uses context.
     """
     counts = token_counts(corpus)
     shares = counts[counts > 0] / counts.sum()
