@@ -41,7 +41,6 @@ COMMANDS = [
     "-m docs.tools.family_table PATH",
     "launch/commands/guide.py measures PATH",
     "-m docs.tools.recipe_table PATH",
-    "-m docs.tools.speed_table PATH",
     "-m docs.tools.guide_tables PATH",
     "-m docs.tools.switch_table PATH",
     "-m data_tools.blend PATH",

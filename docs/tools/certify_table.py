@@ -6,7 +6,7 @@ python -m docs.tools.certify_table docs/certify.md
 import sys
 
 from data_tools.cli import Parser
-from docs.tools.pages import write_table
+from docs.tools.pages import write_tables
 from launch.certify.certificate import Check, all_checks
 from launch.guard import guarded
 from launch.reporting.markdown import markdown
@@ -28,7 +28,7 @@ def _row(number: str, name: str, check: Check) -> list[str]:
 
 
 def main(argv: list[str]) -> None:
-    write_table(Parser("python -m docs.tools.certify_table", __doc__), argv, NAME, table)
+    write_tables(Parser("python -m docs.tools.certify_table", __doc__), argv, {NAME: table})
 
 
 if __name__ == "__main__":

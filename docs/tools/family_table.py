@@ -8,7 +8,7 @@ replaces what stands between the two marks, a line each: <!-- families --> and <
 import sys
 
 from data_tools.cli import Parser
-from docs.tools.pages import write_table
+from docs.tools.pages import write_tables
 from launch.families.family import FEATURES, Family
 from launch.families.registry import FAMILIES
 from launch.guard import guarded
@@ -40,7 +40,7 @@ def _reasons() -> list[str]:
 
 
 def main(argv: list[str]) -> None:
-    write_table(Parser("python -m docs.tools.family_table", __doc__), argv, NAME, table)
+    write_tables(Parser("python -m docs.tools.family_table", __doc__), argv, {NAME: table})
 
 
 if __name__ == "__main__":

@@ -31,19 +31,24 @@ def place(name: str) -> re.Pattern:
     return re.compile(rf"(<!-- {name} -->\n).*?(<!-- end of {name} -->)", re.DOTALL)
 
 
-def with_table(text: str, name: str, table: str, page: str) -> str:
-    """A page's text with the table as it is now. Raises UserError, which says `page`, where the marks are not there."""
-    marked = place(name)
-    if not marked.search(text):
-        raise UserError(f"{page}: no lines <!-- {name} --> and <!-- end of {name} -->.")
-    return marked.sub(lambda match: f"{match[1]}\n{table}\n\n{match[2]}", text)
+def with_tables(text: str, tables: dict[str, Callable[[], str]], page: str) -> str:
+    """Return a page's text with those tables that it has marks for as they are now. Raises UserError, which names
+    `page`, where it has marks for none."""
+    found = [name for name in tables if place(name).search(text)]
+    if not found:
+        marks = " or ".join(f"<!-- {name} --> and <!-- end of {name} -->" for name in tables)
+        raise UserError(f"{page}: no lines {marks}.")
+    for name in found:
+        table = tables[name]()
+        text = place(name).sub(lambda match, table=table: f"{match[1]}\n{table}\n\n{match[2]}", text)
+    return text
 
 
-def write_table(parser: Parser, argv: list[str], name: str, table: Callable[[], str]) -> None:
-    """The command that puts a table into the pages which are its arguments."""
+def write_tables(parser: Parser, argv: list[str], tables: dict[str, Callable[[], str]]) -> None:
+    """Run the command that puts tables, by the names of their marks, into the pages which are its arguments."""
     parser.add_argument("pages", nargs="+", metavar="PAGE", help="a file with the marks")
     for page in parser.parse_args(argv).pages:
-        rewrite(Path(page), lambda text, page=page: with_table(text, name, table(), page))
+        rewrite(Path(page), lambda text, page=page: with_tables(text, tables, page))
 
 
 def rewrite(page: Path, change: Callable[[str], str]) -> None:

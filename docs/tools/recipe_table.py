@@ -1,8 +1,9 @@
-"""README's table of recipes, made from the recipes' headers and the planner.
+"""The tables of recipes, made from the recipes' headers and the planner: all in docs/recipes.md, some in README.md.
 
-    python -m docs.tools.recipe_table README.md
+    python -m docs.tools.recipe_table README.md docs/recipes.md
 
-replaces what stands between the two marks, a line each: <!-- recipes --> and <!-- end of recipes -->.
+replaces what stands between two marks, a line each: <!-- recipes --> and <!-- end of recipes -->, or, for those of
+BY_HARDWARE, <!-- recipes by hardware --> and <!-- end of recipes by hardware -->.
 """
 
 import json
@@ -10,7 +11,7 @@ import sys
 from pathlib import Path
 
 from data_tools.cli import Parser
-from docs.tools.pages import write_table
+from docs.tools.pages import write_tables
 from launch import preflight
 from launch.config.recipe_file import Recipe, load_recipes
 from launch.config.run_config import RunConfig
@@ -18,40 +19,69 @@ from launch.errors import UserError
 from launch.guard import guarded
 from launch.plan.hardware import GIB
 from launch.plan.job import Job
-from launch.plan.plan_report import JSON, mfu_of, speed_of
-from launch.plan.time_plan import plan_time
+from launch.plan.plan_report import JSON, mfu_of
+from launch.plan.time_plan import TimePlan, plan_time
 from launch.preflight.requested import card_of_plan, known_model, requested_run
 from launch.recipe import planned
 from launch.reporting.markdown import markdown
 
 ROOT = Path(__file__).resolve().parents[2]
-NAME = "recipes"
+NAME, SHORT = "recipes", "recipes by hardware"
 MOST_HAVE = ("qwen3-8b", 1)  # a folder of recipes, and one card
-HEAD = ["recipe", "what", "cards", "layout", "memory planned", "tokens/s planned", "MFU", "command"]
+HEAD = ["command", "file", "what", "cards", "layout", "memory planned", "tokens/s planned", "range", "MFU"]
+BY_HARDWARE = (
+    "finetune-qwen2.5-0.5b-cpu",
+    "finetune-qwen2.5-0.5b",
+    "lora-qwen3-8b",
+    "dpo-lora-qwen2.5-7b",
+    "pretrain-baichuan13b-lora",
+    "finetune-llama7b-pipeline",
+    "finetune-qwen2.5-7b",
+    "pretrain-qwen3-8b",
+)
 
 
 def table() -> str:
-    """One row a recipe: what most people have first, then the others, those for the smallest hardware first."""
-    rows = sorted(map(_row, load_recipes(ROOT)), key=lambda row: row["order"])
-    return markdown(HEAD, (row["cells"] for row in rows))
+    """Return one row a recipe: what most people have first, then the others, those for the smallest hardware first."""
+    rows = sorted(load_recipes(ROOT), key=_order)
+    return markdown(HEAD, (list(cells.values()) for cells in map(_cells, rows)))
 
 
-def _row(recipe: Recipe) -> dict:
+def short_table() -> str:
+    """Return the rows of BY_HARDWARE, in its order, with the columns that choose a recipe."""
+    recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
+    columns = ["cards", "what", "memory planned", "range", "command"]
+    rows = [_cells(recipes[target]) for target in BY_HARDWARE]
+    head = [column if column != "range" else "tokens/s planned" for column in columns]
+    return markdown(head, ([cells[column] for column in columns] for cells in rows))
+
+
+def _order(recipe: Recipe) -> tuple:
+    others = (recipe.path.parent.name, recipe.gpus) != MOST_HAVE
+    return others, recipe.gpus * recipe.gpu_memory_gb, recipe.gpus, recipe.target
+
+
+def _cells(recipe: Recipe) -> dict[str, str]:
     run = run_of(recipe.path)
     card = card_of_plan(run)
     plan, time = json.loads(planned(run, JSON)), plan_time(Job.from_run(run, card), card).spread
     peak = plan["peak_bytes"] / GIB
     layout = plan["layout"].partition(": ")[2] or ("one card" if plan["card"] else "one process")
+    cards, memory, speed = "none", f"{peak:.1f} GiB a process", ["", "", ""]
     if plan["card"]:
         cards = f"{recipe.gpus} x {recipe.gpu_memory_gb} GB"
         memory = f"{peak:.1f} of {plan['card_memory_bytes'] / GIB:.1f} GiB"
-    else:
-        cards, memory = "none", f"{peak:.1f} GiB a process"
-    speed = [speed_of(time), mfu_of(time)] if plan["card"] else ["", ""]
-    file = recipe.path.relative_to(ROOT / "recipes")
-    cells = [f"[{file}](recipes/{file})", recipe.summary, cards, layout, memory, *speed, f"`make {recipe.target}`"]
-    others = (recipe.path.parent.name, recipe.gpus) != MOST_HAVE
-    return {"order": (others, recipe.gpus * recipe.gpu_memory_gb, recipe.gpus, recipe.target), "cells": cells}
+        speed = [*speeds(time), mfu_of(time)]
+    file = f"`{recipe.path.relative_to(ROOT / 'recipes')}`"
+    cells = [f"`make {recipe.target}`", file, recipe.summary, cards, layout, memory, *speed]
+    return dict(zip(HEAD, cells, strict=True))
+
+
+def speeds(time: TimePlan) -> tuple[str, str]:
+    """Return tokens a second of all cards in three digits, and the range in two."""
+    speed = time.tokens_per_second
+    low, high = (f"{float(f'{share * speed:.1e}'):,.0f}" for share in time.shares)
+    return f"{float(f'{speed:.2e}'):,.0f}", f"{low}–{high}"
 
 
 def plan_of(path: Path, **variables: str) -> dict:
@@ -70,7 +100,7 @@ def run_of(path: Path, **variables: str) -> RunConfig:
 
 
 def main(argv: list[str]) -> None:
-    write_table(Parser("python -m docs.tools.recipe_table", __doc__), argv, NAME, table)
+    write_tables(Parser("python -m docs.tools.recipe_table", __doc__), argv, {NAME: table, SHORT: short_table})
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 
 from data_tools.cli import Parser
-from docs.tools.pages import ROOT, write_table
+from docs.tools.pages import ROOT, write_tables
 from launch.config.flag_values import parse_flags
 from launch.config.layout import ACCUMULATION, Layout
 from launch.config.recipe_file import Recipe
@@ -116,7 +116,7 @@ def _job(recipe: Recipe, path: str, flags: str) -> Job:
 
 
 def main(argv: list[str]) -> None:
-    write_table(Parser("python -m docs.tools.switch_table", __doc__), argv, NAME, table)
+    write_tables(Parser("python -m docs.tools.switch_table", __doc__), argv, {NAME: table})
 
 
 if __name__ == "__main__":

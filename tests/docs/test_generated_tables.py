@@ -15,7 +15,7 @@ TABLES = [
     ("family_table", "docs/families.md"),
     pytest.param("guide_tables", "docs/low-memory.md", marks=LONG),
     pytest.param("recipe_table", "README.md", marks=LONG),
-    pytest.param("speed_table", "docs/recipes.md", marks=LONG),
+    pytest.param("recipe_table", "docs/recipes.md", marks=LONG),
     pytest.param("switch_table", "docs/gpu-speed.md", marks=LONG),
 ]
 

@@ -1,4 +1,5 @@
-"""Links of the pages, in both languages, lead to files and headings; the map in README has every room and no other."""
+"""Links of the pages, in both languages, lead to files and headings; the map of CONTRIBUTING.md has every room,
+and no other."""
 
 import re
 import subprocess
@@ -29,8 +30,8 @@ def folders(*below: str) -> set[str]:
 
 
 def test_every_folder_is_on_the_map_and_what_is_on_it_is_there():
-    readme = FENCED.findall(read(ROOT / "README.md"))
-    [shown] = [body for _, body in readme if "tests/          mirrors the tree" in body]
+    blocks = FENCED.findall(read(ROOT / "CONTRIBUTING.md"))
+    [shown] = [body for _, body in blocks if "tests/          mirrors the tree" in body]
     named = set(re.findall(r"([a-z_]+)/", shown))
     assert (folders() | folders("launch")) - named == {".ci", ".devcontainer", ".github"}
     for line in shown.splitlines():

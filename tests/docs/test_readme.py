@@ -1,5 +1,5 @@
-"""What README, docs/recipes.md and docs/plan.md show: the commands of a model of one's own, killed and continued, run
-as they stand; what plans and refusals print is what is shown."""
+"""What README, docs/recipes.md, docs/resume.md and docs/plan.md show: the commands of a model of one's own, killed and
+continued, run as they stand; what plans and refusals print is what is shown; README is short."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.tools.pages import ROOT, read
+from docs.tools.pages import ROOT, chinese_of, read
 from launch.config.recipe_file import load_recipes
 from launch.plan.hardware import card_of_memory
 from tests.docs.pages import FENCED
@@ -17,7 +17,8 @@ from tests.recipes.machine import Machine, environment
 from tests.repository_folder import link_repository
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
-README, RECIPES, PLAN = ROOT / "README.md", ROOT / "docs" / "recipes.md", ROOT / "docs" / "plan.md"
+README = ROOT / "README.md"
+RECIPES, PLAN, RESUME = (ROOT / "docs" / f"{name}.md" for name in ("recipes", "plan", "resume"))
 SMALL = "Qwen/Qwen3-1.7B"
 # A disk like that of the page's machine.
 DISK = """
@@ -67,11 +68,18 @@ def test_the_plan_that_does_not_fit_is_what_is_printed(page, tmp_path):
     assert_shown(shown, done.stdout)
 
 
-@pytest.mark.parametrize("readme", [README, ROOT / "README.zh.md"], ids=lambda page: page.stem)
-def test_a_sentence_above_the_recipes_names_the_cards_of_their_plans(readme):
-    above = read(readme).partition("<!-- recipes -->")[0].rpartition("\n## ")[2]
+@pytest.mark.parametrize("page", [RECIPES, chinese_of(RECIPES)], ids=lambda page: page.parent.name)
+def test_a_sentence_above_the_recipes_names_the_cards_of_their_plans(page):
+    above = read(page).partition("<!-- recipes -->")[0].rpartition("\n## ")[2]
     sizes = {recipe.gpu_memory_gb for recipe in load_recipes(ROOT) if recipe.gpus}
     assert [card_of_memory(size).name for size in sizes if card_of_memory(size).name not in above] == []
+
+
+@pytest.mark.parametrize("readme", [README, chinese_of(README)], ids=lambda page: page.stem)
+def test_readme_is_short_and_names_what_ran_on_cards_before_the_install(readme):
+    text = read(readme)
+    assert len(text.splitlines()) <= 130 and text.count("![") <= 2
+    assert 0 < text.find("H200") < text.find("git clone") and "`make test`" in text
 
 
 @pytest.mark.parametrize("page", ["docs/ai-studio.md", "docs/zh/ai-studio.md"])
@@ -104,7 +112,7 @@ def test_a_model_of_ones_own_is_trained_killed_and_continued(tmp_path):
     own = run(block_with(README, "--vocab_size 2000"), folder)
     assert own.returncode == 0, own.stdout[-3000:] + own.stderr[-3000:]
     assert "step 40/40" in own.stdout
-    shown = block_with(README, "LAUNCH_FAULT")
+    shown = block_with(RESUME, "LAUNCH_FAULT")
     setting, killed, again = re.findall(r"^\$ (.*)$", shown, re.M)
     first, second = (run(f"{setting}\n{command}", folder) for command in (killed, again))
     assert first.returncode != 0 and second.returncode == 0, first.stdout + first.stderr + second.stdout + second.stderr
