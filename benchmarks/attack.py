@@ -59,6 +59,7 @@ ODD = (None, True, -1, 0, 2**63, 10**4000, 1e308, float("nan"), "", "\ud800", "x
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -93,7 +94,7 @@ def main(argv: list[str]) -> int:
 
 
 def _attack(server: Server, studio: Server, count: int, seed: int) -> list[tuple[str, float, float, str]]:
-    """Rows of what was found: name, value, limit, unit."""
+    """Return rows of the results: name, value, limit, unit."""
     sender = Sender(server, studio)
     sender.rest("/v1/completions", {"model": "model", "prompt": "a", "max_tokens": 4})
     sender.page("plan", {"recipe": "lora-qwen3-8b"})
@@ -134,8 +135,10 @@ def _memory(server: Server) -> int:
 
 
 def _read_streams(url: str, told, over) -> None:
-    """Read one stream after the other, until `over`; tell of the first event, and at the end the most seconds between
-    two events and the time at their end."""
+    """Read one stream after the other, until `over`, and report the largest gap between two events.
+
+    The first event is reported, too; a gap comes with the time at its end.
+    """
     body = {"model": "model", "prompt": "one two", "stream": True, "max_tokens": 200, "seed": 1}
     last, largest = 0.0, (0.0, 0.0)
     with httpx.Client(timeout=120) as client:
@@ -152,7 +155,11 @@ def _read_streams(url: str, told, over) -> None:
 
 
 class Sender:
-    """Sends requests and counts how they are answered. faults: those that are answered by a fault of ours, or not."""
+    """A sender of requests that counts the answers.
+
+    Attributes:
+        faults: Requests that met a fault of ours, or no answer.
+    """
 
     def __init__(self, server: Server, studio: Server):
         self.server, self.studio = server, studio
@@ -162,9 +169,11 @@ class Sender:
         self.sent: list[tuple[float, str]] = []  # when, and what
 
     def rest(self, path: str, body: object) -> None:
+        """Send a request to the server's REST interface."""
         self._send(f"{self.server.url}{path}", body, {})
 
     def page(self, path: str, body: object) -> None:
+        """Send a request to the studio."""
         self._send(f"{self.studio.url}/api/{path}", body, {"Authorization": f"Bearer {TOKEN}"})
 
     def _send(self, url: str, body: object, headers: dict) -> None:
@@ -180,6 +189,7 @@ class Sender:
             self.faults.append(f"{status} {self.sent[-1][1]}: {text}")
 
     def rpc(self, content: bytes, **options) -> None:
+        """Send a request to the server's gRPC interface."""
         with grpc.insecure_channel(self.server.grpc, **options) as channel:
             call = channel.unary_unary("/paddle_llm_recipes.v1.Generation/Complete", lambda sent: sent, lambda got: got)
             try:
@@ -195,7 +205,7 @@ def _as_format(schema: object) -> dict:
 
 
 def _known(sender: Sender) -> list[Callable[[], object]]:
-    """What has once stopped a server or a studio."""
+    """Return calls that have once stopped a server or a studio."""
     ask = {"model": "model", "prompt": "a", "max_tokens": 4}
     prompts = ([1.5] * 1_000_000, [{}] * 1_000_000, [1] * 2_000_000, [[1]] * 500_000)
     schemas = (HELD, {"$ref": "#"}, {"minimum": float("nan")})
@@ -213,7 +223,7 @@ def _known(sender: Sender) -> list[Callable[[], object]]:
 
 
 def _leave_layouts(sender: Sender) -> None:
-    """Clients that ask for layouts and go; another is answered."""
+    """Ask for layouts from many clients that leave at once; another one is then answered."""
     body = json.dumps({"recipe": "pretrain-llama7b", "GPUS": "64"}).encode()
     head = f"POST /api/layouts HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {TOKEN}\r\n"
     head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -236,7 +246,7 @@ def _stay_idle(sender: Sender) -> None:
 
 
 def _generated(sender: Sender, count: int, seed: int) -> None:
-    """Valid requests with some fields of any value."""
+    """Send generated requests: valid ones with some fields of any value."""
     leaf = some.sampled_from(ODD) | some.integers() | some.floats() | some.text(max_size=20)
     names = some.text(max_size=8) | some.sampled_from(("type", "anyOf", "items", "properties", "multipleOf", "enum"))
     value = some.recursive(
@@ -276,7 +286,7 @@ def _generated(sender: Sender, count: int, seed: int) -> None:
 
 
 def _end(server: Server, request: Callable[[], object]) -> float:
-    """Seconds from SIGTERM to the end of a process that a request holds."""
+    """Return the seconds from SIGTERM to the end of a process that a request holds."""
     threading.Thread(target=request, daemon=True).start()
     time.sleep(1)
     began = time.monotonic()

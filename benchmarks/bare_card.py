@@ -36,6 +36,7 @@ PARTS = {
 
 
 def main() -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda", help="cpu: tiny sizes")
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts alone")
@@ -83,7 +84,7 @@ def run(part: str, device: str, limit: float) -> dict:
 
 
 def page(report: dict) -> str:
-    """The table of docs/custom-ops.md: bandwidth of our RMSNorm and of torch's."""
+    """Return the table of docs/custom-ops.md: the bandwidth of our RMSNorm and of torch's."""
     rows = ["| bfloat16 | forward, us | of a copy | torch / ours | backward, us | of a copy | torch / ours |"]
     rows.append("| --- " + "| ---: " * 6 + "|")
     speeds = report["rms_norm_speed"]

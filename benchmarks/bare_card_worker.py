@@ -60,7 +60,7 @@ class Run:
         self.store(key, {"error": found, "allowed": allowed})
 
     def seconds(self, call: Callable[[], object], calls: int = 10) -> float:
-        """Median time of a call, after three that are not counted."""
+        """Return the median time of a call, after three that are not counted."""
         for _ in range(3 if self.on_card else 1):
             call()
         return statistics.median(self._once(call) for _ in range(calls if self.on_card else 2))
@@ -79,12 +79,12 @@ class Run:
         return start.elapsed_time(end) / 1e3
 
     def planned_card(self) -> Card:
-        """The catalogue's entry of this card; an A100's on a CPU, where only the script is tried."""
+        """Return the catalogue's entry of this card; an A100's on a CPU, where only the script is tried."""
         return card_named(torch.cuda.get_device_name()) if self.on_card else CARDS["A100-80G"]
 
 
 def relative_error(found: torch.Tensor, right: torch.Tensor) -> float:
-    """The largest difference, of the largest right number."""
+    """Return the largest difference, as a share of the largest right number."""
     return float((found.detach().double() - right.detach()).abs().max() / right.detach().abs().max())
 
 
@@ -92,7 +92,7 @@ def relative_error(found: torch.Tensor, right: torch.Tensor) -> float:
 
 
 def card(run: Run) -> None:
-    """What the launcher reads of this card (launch/devices/cards.py) beside what torch and the catalogue say."""
+    """Store what the launcher reads of this card (launch/devices/cards.py), torch's and the catalogue's values."""
     run.store("torch", {"version": torch.__version__, "cuda": torch.version.cuda})
     if not run.on_card:
         return
@@ -122,7 +122,7 @@ def card(run: Run) -> None:
 
 
 def rms_norm_check(run: Run) -> None:
-    """The kernels against float64, without any framework (harness/check.cu), in every dtype and kernel."""
+    """Check the kernels against float64, without any framework (harness/check.cu), in every dtype and kernel."""
     with tempfile.TemporaryDirectory() as folder:
         program = _compile_check(run, Path(folder))
         cases = [[pair] for pair in DTYPE_PAIRS] if run.on_card else [["5", "96"]]
@@ -163,7 +163,7 @@ def _compile_check(run: Run, folder: Path) -> Path:
 
 
 def rms_norm_memory(run: Run) -> None:
-    """compute-sanitizer over shapes of each kernel: accesses out of bounds, races, values never written."""
+    """Run compute-sanitizer over shapes of each kernel: accesses out of bounds, races, values never written."""
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not run.on_card:
         return run.store("left out", "needs a card")
@@ -178,7 +178,7 @@ def rms_norm_memory(run: Run) -> None:
 
 
 def rms_norm_speed(run: Run) -> None:
-    """Bandwidth of the kernels beside a copy's and torch's own, also for more than 2^31 elements."""
+    """Measure the bandwidth of the kernels, a copy and torch's own, also for more than 2^31 elements."""
     if not run.on_card:
         return run.store("left out", "needs a card")
     norms = {name: norm for name, norm in rms_norm_gpu.ways(rms_norm_gpu.build()).items() if name in ("ours", "torch")}
@@ -205,7 +205,7 @@ def rms_norm_speed(run: Run) -> None:
 
 
 def _many_elements(run: Run, norm: Callable) -> None:
-    """The first and last rows of a tensor of more than 2^31 elements."""
+    """Check the first and last rows of a tensor of more than 2^31 elements."""
     rows, hidden = 2**31 // 4096 + 1000, 4096
     x = torch.randn(rows, hidden, device="cuda", dtype=torch.bfloat16).requires_grad_()
     weight = torch.ones(hidden, device="cuda", dtype=torch.bfloat16).requires_grad_()
@@ -226,7 +226,7 @@ def _many_elements(run: Run, norm: Callable) -> None:
 
 
 def rates(run: Run) -> None:
-    """Products, attention, copies: their shares of the data sheet's rates, beside those of launch/plan/work.py."""
+    """Measure products, attention and copies as shares of the data sheet's rates, beside launch/plan/work.py."""
     planned = run.planned_card()
     side = 8192 if run.on_card else 64
     for dtype in ("bfloat16", "float16", "float32"):
@@ -278,7 +278,7 @@ def rates(run: Run) -> None:
 
 
 def _attention_seconds(run: Run, batch: int, length: int) -> dict[str, tuple[float, float]]:
-    """Seconds forward and backward of causal attention by each backend that has it; 32 heads of 128."""
+    """Return the seconds of causal attention, forward and backward, by each backend that has it; 32 heads of 128."""
     heads, size = (32, 128) if run.on_card else (4, 16)
     shape = (batch, heads, length, size)
     qkv = [torch.randn(shape, device=run.device, dtype=torch.bfloat16).requires_grad_() for _ in range(3)]
@@ -324,6 +324,7 @@ class Layer(torch.nn.Module):
         self.cosines, self.sines = (each.to(**like) for each in (angles.cos(), angles.sin()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Compute the layer."""
         normed = F.rms_norm(x, x.shape[-1:], self.norms[0], EPSILON)
         q, k, v = (
             F.linear(normed, self.weights[name]).unflatten(-1, (self.heads, -1)).transpose(1, 2) for name in "qkv"
@@ -336,6 +337,7 @@ class Layer(torch.nn.Module):
         return x + F.linear(gated, self.weights["down"])
 
     def rotate(self, x: torch.Tensor) -> torch.Tensor:
+        """Rotate queries or keys by their positions."""
         first, second = x.chunk(2, -1)
         return x * self.cosines + torch.cat([-second, first], -1) * self.sines
 
@@ -404,7 +406,7 @@ def _layer_of(run: Run, planned: Card, config: dict, batch: int, length: int) ->
 
 
 def _products_seconds(run: Run, block: Layer, x: torch.Tensor) -> float:
-    """Seconds of the seven products of a layer, forward and backward."""
+    """Return the seconds of the seven products of a layer, forward and backward."""
     rows = x.detach().flatten(0, 1)
     total = 0.0
     for weight in block.weights.values():
@@ -415,7 +417,7 @@ def _products_seconds(run: Run, block: Layer, x: torch.Tensor) -> float:
 
 
 def _kept(block: Layer, x: torch.Tensor, config: dict, batch: int, length: int, recompute: str) -> dict:
-    """Bytes that each of two layers keeps for its backward pass, beside the plan's."""
+    """Return the bytes that each of two layers saves for its backward pass, beside the plan's."""
     torch.cuda.synchronize()
     before, y = torch.cuda.memory_allocated(), x
     for _ in range(2):
@@ -427,7 +429,7 @@ def _kept(block: Layer, x: torch.Tensor, config: dict, batch: int, length: int, 
 
 
 def _update(run: Run, planned: Card, config: dict) -> None:
-    """AdamW of one layer's parameters in float32, from bfloat16 gradients to bfloat16 weights."""
+    """Measure AdamW on one layer's parameters in float32, from bfloat16 gradients to bfloat16 weights."""
     weights = list(Layer(config, 32, run).parameters())
     masters = [weight.detach().float().requires_grad_() for weight in weights]
     gradients = [torch.randn_like(weight) for weight in weights]
@@ -448,7 +450,7 @@ def _update(run: Run, planned: Card, config: dict) -> None:
 
 
 def head(run: Run) -> None:
-    """Output layer and cross entropy, forward and backward, beside the plan's."""
+    """Measure the output layer and cross entropy, forward and backward, beside the plan's time."""
     config = load_config("llama-7b" if run.on_card else "llama-rehearsal")
     hidden, vocabulary = config["hidden_size"], config["vocab_size"]
     for batch, length in ((1, 2048), (4, 2048)) if run.on_card else ((1, 32),):
@@ -468,7 +470,7 @@ def head(run: Run) -> None:
 
 
 def alibi_columns(run: Run) -> None:
-    """launch/models/alibi_columns.py: slopes in columns of the queries, positions in those of the keys."""
+    """Check launch/models/alibi_columns.py: slopes in columns of the queries, positions in columns of the keys."""
     columns, parts_of_slope = 8, 3
     heads, size, length = (8, 128, 4096) if run.on_card else (2, 16, 64)
     slopes = torch.tensor([2.0 ** (-8 * (head + 1) / heads) for head in range(heads)], dtype=torch.float64)
@@ -499,7 +501,7 @@ def alibi_columns(run: Run) -> None:
 
 
 def chunked_entropy(run: Run) -> None:
-    """launch/training/chunked_loss.py: losses and gradients over chunks of tokens against float64."""
+    """Check launch/training/chunked_loss.py: losses and gradients over chunks of tokens against float64."""
     tokens, hidden, vocabulary, chunk = (4096, 1024, 128256, 512) if run.on_card else (64, 16, 300, 16)
     x = torch.randn(tokens, hidden, device=run.device, dtype=torch.bfloat16)
     weight = (0.05 * torch.randn(hidden, vocabulary, device=run.device)).bfloat16()
@@ -528,7 +530,7 @@ def chunked_entropy(run: Run) -> None:
 
 
 def stochastic_rounding(run: Run) -> None:
-    """launch/training/narrow_moments.py: the mean of rounded numbers is the number; 0 stays 0."""
+    """Check launch/training/narrow_moments.py: the mean of rounded numbers is the number; 0 stays 0."""
     count, rounds = (1 << 20, 256) if run.on_card else (1 << 10, 64)
     values = torch.rand(count, device=run.device) + 1
     values[:16] = 0
@@ -559,6 +561,7 @@ PARTS = (
 
 
 def main() -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parts = {part.__name__: part for part in PARTS}
     parser.add_argument("part", choices=list(parts))

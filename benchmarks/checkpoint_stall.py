@@ -43,6 +43,7 @@ BAR = 0.1  # of saving at once
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -67,7 +68,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(smoke: bool) -> dict:
-    """The "bytes" of a checkpoint and "seconds" of each save, by way."""
+    """Return the "bytes" of a checkpoint and "seconds" of each save, by way."""
     load_before, ranks, found = os.getloadavg()[0], RankServer(), {}
     with tempfile.TemporaryDirectory() as directory:
         ranks(1, f"{WORKER}:make_material", directory, SMOKE if smoke else SIZES)
@@ -85,6 +86,7 @@ def measure(smoke: bool) -> dict:
 
 
 def rows(report: dict) -> list[list[str]]:
+    """Return the rows of the table: seconds of each way and ratios to two of them."""
     medians = _medians(report)
     at_once, upstream = medians["at once"], medians["paddlenlp's own"]
     return [[name, f"{one:.2g} s", f"{one / at_once:.2g}", f"{one / upstream:.2g}"] for name, one in medians.items()]
@@ -95,7 +97,7 @@ def _medians(report: dict) -> dict[str, float]:
 
 
 def page(report: dict) -> str:
-    """What docs/resume.md shows of a report."""
+    """Return what docs/resume.md shows of a report."""
     return f"\n{markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))}\n\n{conditions(report)}\n\n"
 
 

@@ -9,6 +9,7 @@ SAVES = 5  # the first of which makes what the others use again
 
 
 def make_material(directory: str, sizes: dict) -> None:
+    """Write a model's configuration and data."""
     from launch.families.named_configs import load_config
     from tests.distributed.training_ranks import make_material
 
@@ -17,8 +18,10 @@ def make_material(directory: str, sizes: dict) -> None:
 
 
 def stalls(directory: str, way: str) -> dict:
-    """{"seconds" that each save took, "parameters", "bytes" of a checkpoint}. way: "asynchronous", "synchronous" or
-    "upstream"."""
+    """Return {"seconds" of each save, "parameters", "bytes" of a checkpoint}.
+
+    way: "asynchronous", "synchronous" or "upstream".
+    """
     import paddlenlp.trainer
 
     from launch.run_pretrain import main

@@ -53,16 +53,24 @@ class Shape:
 
     @classmethod
     def parse(cls, text: str) -> "Shape":
+        """Return the shape of a text such as "4,128,..."."""
         return cls(*map(int, text.split(",")))
 
     @property
     def tokens(self) -> int:
+        """Number of tokens of a batch."""
         return self.batch * self.sequence
 
 
 @dataclass(frozen=True)
 class Piece:
-    """call: forward and backward once. count: in a step. flops: of a call, 0 where they are not what takes time."""
+    """A part of a step.
+
+    Attributes:
+        call: Forward and backward once.
+        count: In a step.
+        flops: Of a call, 0 where they do not take the time.
+    """
 
     name: str
     call: Callable
@@ -71,6 +79,7 @@ class Piece:
 
 
 def pieces(shape: Shape) -> list[Piece]:
+    """Return the parts of a step."""
     import paddle
     import paddle.nn.functional as F
     from fused_ln import fused_rms_norm
@@ -126,6 +135,7 @@ def pieces(shape: Shape) -> list[Piece]:
 
 
 def cpu_seconds(call: Callable) -> float:
+    """Return the least CPU seconds of a call, after a first one that is not counted."""
     call()
     times = []
     for _ in range(RUNS):
@@ -136,7 +146,7 @@ def cpu_seconds(call: Callable) -> float:
 
 
 def shares(rows: list[dict]) -> list[list[str]]:
-    """For each piece and for all together: milliseconds in a step, share of the step, GFLOP/s."""
+    """Return for each piece and for all together: milliseconds in a step, share of the step, GFLOP/s."""
     total = sum(row["count"] * row["seconds"] for row in rows)
     lines = []
     for row in rows:
@@ -147,6 +157,7 @@ def shares(rows: list[dict]) -> list[list[str]]:
 
 
 def table(title: str, rows: list[dict]) -> Table:
+    """Return the table for the terminal."""
     shown = Table(title=title)
     for name in ("", "times", "ms", "of the step", "GFLOP/s"):
         shown.add_column(name, justify="right" if name else "left")
@@ -157,7 +168,7 @@ def table(title: str, rows: list[dict]) -> Table:
 
 
 def page(report: dict) -> str:
-    """What docs/cpu-speed.md shows of a report: a line a piece, three columns a shape."""
+    """Return what docs/cpu-speed.md shows of a report: a line a piece, three columns a shape."""
     heads, columns = [""], []
     for text, rows in report["results"].items():
         shape = Shape.parse(text)
@@ -169,6 +180,7 @@ def page(report: dict) -> str:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES)
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")

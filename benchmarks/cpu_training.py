@@ -49,8 +49,13 @@ CHECKED_STEPS, TOLERANCE = 3, 5e-5
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `steps`: timed steps in one turn; `warm_up`: untimed ones before them. `mkl_fast`: MKL
-    takes the processor for Intel's (FAST_MKL)."""
+    """One line of the table.
+
+    Attributes:
+        steps: Timed steps in one turn.
+        warm_up: Untimed ones before them.
+        mkl_fast: MKL takes the processor for Intel's (FAST_MKL).
+    """
 
     name: str
     framework: str
@@ -97,14 +102,14 @@ class RowWorker(Worker):
 
 
 def fast_mkl(folder: Path) -> Path:
-    """FAST_MKL as a library in this folder, to be loaded before torch's own function of that name."""
+    """Return FAST_MKL as a library in this folder, to be loaded before torch's own function of that name."""
     library = folder / "fast_mkl.so"
     subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", "-o", library, "-"], input=FAST_MKL, text=True, check=True)
     return library
 
 
 def model_of(shape: str) -> dict:
-    """The configuration of "HIDDENxLAYERS", in words that both frameworks know."""
+    """Return the configuration of "HIDDENxLAYERS", by names that both frameworks know."""
     hidden_size, layers = (int(number) for number in shape.split("x"))
     return {
         "vocab_size": VOCABULARY,
@@ -119,7 +124,7 @@ def model_of(shape: str) -> dict:
 
 
 def random_weights(model: dict) -> dict[str, np.ndarray]:
-    """Weights by Hugging Face's names, [out, in], normal with standard deviation 0.02; norms are ones."""
+    """Return weights by Hugging Face's names, [out, in], normal with standard deviation 0.02; norms are ones."""
     hidden, inner, vocabulary = model["hidden_size"], model["intermediate_size"], model["vocab_size"]
     shapes = {"model.embed_tokens.weight": (vocabulary, hidden), "lm_head.weight": (vocabulary, hidden)}
     for number in range(model["num_hidden_layers"]):
@@ -136,7 +141,7 @@ def random_weights(model: dict) -> dict[str, np.ndarray]:
 
 
 def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, clock: str, console: Console) -> dict:
-    """All rows of one shape; "seconds" has, for each row's name, the steps of each round."""
+    """Return all rows of one shape; "seconds" has, for each row's name, the steps of each round."""
     model = model_of(shape)
     workers: list[RowWorker] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -167,21 +172,23 @@ def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, c
 
 
 def tokens_per_second(result: dict, row: Row) -> float:
+    """Return the median tokens a second of a row."""
     return BATCH * LENGTH / median(second for turn in result["seconds"][row.name] for second in turn)
 
 
 def ours_is(result: dict, row: Row) -> float:
-    """How many times as fast ours is: the median over the rounds, in each of which both had their turn."""
+    """Return how many times as fast ours is: the median over the rounds, in each of which both had their turn."""
     rounds = zip(result["seconds"][row.name], result["seconds"][OURS.name], strict=True)
     return median(median(theirs) / median(ours) for theirs, ours in rounds)
 
 
 def head(results: dict[str, dict]) -> list[str]:
+    """Return the headings of the columns."""
     return ["", *(name for shape in results for name in ("hidden {} x {}".format(*shape.split("x")), "ours is"))]
 
 
 def rows(results: dict[str, dict]) -> list[list[str]]:
-    """For each row the tokens a second of each shape, and how many times as fast ours is."""
+    """Return for each row the tokens a second of each shape, and how many times as fast ours is."""
     lines = []
     for row in ROWS:
         line = [row.name]
@@ -192,6 +199,7 @@ def rows(results: dict[str, dict]) -> list[list[str]]:
 
 
 def table(results: dict[str, dict]) -> Table:
+    """Return the table for the terminal."""
     shown = Table(title=f"Tokens/s, float32, micro batch {BATCH} x {LENGTH}, vocabulary {VOCABULARY}")
     for column, name in enumerate(head(results)):
         shown.add_column(name, justify="right" if column else "left")
@@ -201,14 +209,14 @@ def table(results: dict[str, dict]) -> Table:
 
 
 def page(report: dict) -> str:
-    """What docs/cpu-speed.md shows of a report."""
+    """Return what docs/cpu-speed.md shows of a report."""
     heads = head(report["results"])
     table = markdown(heads, rows(report["results"]), range(1, len(heads)))
     return f"\n{table}\n\n{conditions(report)}\n\n"
 
 
 def conditions(report: dict) -> str:
-    """Where it was measured, and how far apart the rows' losses were."""
+    """Return where it was measured, and how far apart the rows' losses were."""
     machine = report["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
     difference = max(result["difference"] for result in report["results"].values())
@@ -220,6 +228,7 @@ def conditions(report: dict) -> str:
 
 
 def notes(report: dict) -> list[str]:
+    """Return the lines below the table."""
     lines = [
         conditions(report),
         "torch, fused, malloc: AdamW(fused=True), and malloc set to keep freed memory as cpu_fast sets it; MKL: with a "
@@ -235,6 +244,7 @@ def notes(report: dict) -> list[str]:
 
 
 def machine_facts(threads: int) -> dict:
+    """Return the facts of this machine that a report stores."""
     processor = this_processor()
     return {
         "processor": processor.name if processor else platform.processor(),
@@ -246,11 +256,13 @@ def machine_facts(threads: int) -> dict:
 
 
 def default_torch_python() -> str:
+    """Return the interpreter that has torch by default."""
     own = ROOT / ".venv-compare" / "bin" / "python"
     return str(own) if own.exists() else sys.executable
 
 
 def parse(argv: list[str]) -> argparse.Namespace:
+    """Parse the arguments."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -269,6 +281,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = parse(argv)
     if args.markdown:
         return put(args.markdown, "cpu_training.py", page(json.loads(RESULTS.read_text())))

@@ -25,7 +25,7 @@ TRANSPOSED = ("_proj.weight", "lm_head.weight")
 
 
 def paddle_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, dict[str, str]]:
-    """A function that trains one step on ids [b, s + 1] and gives the loss; the versions of what it uses."""
+    """Return a function that trains one step on ids [b, s + 1] and gives the loss, and the versions of its packages."""
     says = prepare(job["cpu_fast"], processes=1)
     import paddle
     import paddlenlp
@@ -65,7 +65,7 @@ def paddle_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, d
 
 
 def torch_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, dict[str, str]]:
-    """As `paddle_steps`, for Hugging Face transformers."""
+    """Return the same as `paddle_steps`, for Hugging Face transformers."""
     if job["keep_freed_memory"]:
         keep_freed_memory()
     import torch
@@ -95,6 +95,7 @@ def torch_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, di
 
 
 def main() -> None:
+    """Run the command."""
     job = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what the frameworks print is no answer

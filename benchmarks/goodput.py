@@ -38,6 +38,7 @@ HEADINGS = (
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -55,6 +56,7 @@ def main(argv: list[str]) -> None:
 
 
 def compare(failures: int, seed: int) -> list[list[str]]:
+    """Return the rows of the table: the formula beside the simulation."""
     rows = []
     for ranks in RANKS:
         for in_background in (False, True):
@@ -78,6 +80,7 @@ def compare(failures: int, seed: int) -> list[list[str]]:
 
 
 def case(ranks: int, in_background: bool) -> Goodput:
+    """Return the plan of one row."""
     pace = Pace(CARDS["A100-80G"], "bfloat16", 2)
     written = (WEIGHT_BYTES + OPTIMIZER_BYTES) / ranks
     restored = WEIGHT_BYTES / HOLDERS + OPTIMIZER_BYTES / ranks
@@ -85,7 +88,7 @@ def case(ranks: int, in_background: bool) -> Goodput:
 
 
 def simulate(plan: Goodput, ranks: int, save_steps: int, failures: int, seed: int) -> float:
-    """The share of the time until so many failures in which the run made steps that it kept."""
+    """Return the share of the time until `failures` failures in which the run made steps that were not lost."""
     random, node_mtbf = Random(seed), plan.mtbf * ranks / PER_NODE
     clocks = [random.expovariate(1 / node_mtbf) for _ in range(ranks // PER_NODE)]
     heapq.heapify(clocks)
@@ -101,7 +104,7 @@ def simulate(plan: Goodput, ranks: int, save_steps: int, failures: int, seed: in
 
 
 def _whole_checkpoints(plan: Goodput, interval: float, lives: float, first_copy: float) -> int:
-    """How many checkpoints become whole while training lives for so many seconds after its start."""
+    """Return how many checkpoints become whole while training lives for `lives` seconds after its start."""
     count, now, whole = 0, 0.0, 0.0
     wait = plan.stall + first_copy
     while True:

@@ -40,6 +40,7 @@ ROWS = {
 
 
 def write_corpus(prefix: Path, tokens: int) -> None:
+    """Write a corpus of random tokens."""
     random = np.random.RandomState(0)
     with IndexedWriter(prefix, 32_000) as writer:
         while writer.tokens < tokens:
@@ -48,7 +49,7 @@ def write_corpus(prefix: Path, tokens: int) -> None:
 
 
 def measure(folder: Path, tokens: int, length: int) -> dict:
-    """Seconds of each row, and the corpus' numbers."""
+    """Return the seconds of each row, and the corpus' numbers."""
     prefix = folder / f"corpus{tokens}"
     write_corpus(prefix, tokens)
     seconds = {}
@@ -70,6 +71,7 @@ def measure(folder: Path, tokens: int, length: int) -> dict:
 
 
 def timed(seconds: dict, name: str, function):
+    """Call a function and store its seconds by name."""
     start = time.perf_counter()
     result = function()
     seconds[name] = time.perf_counter() - start
@@ -77,7 +79,7 @@ def timed(seconds: dict, name: str, function):
 
 
 def read(dataset: SampleDataset, order: np.ndarray) -> None:
-    """Batches as the trainer's collator makes them."""
+    """Read all samples in batches as the trainer's collator makes them."""
     length = dataset[0]["labels"].size
     for start in range(0, order.size, BATCH):
         input_ids, labels = np.empty((2, BATCH, length), dtype=np.int64)
@@ -86,6 +88,7 @@ def read(dataset: SampleDataset, order: np.ndarray) -> None:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

@@ -33,6 +33,7 @@ WAYS = ("from_pretrained", "ours")
 
 
 def main() -> None:
+    """Run the command."""
     ranks = RankServer()
     table = Table(title="MB beyond the parameters of rank 0; seconds")
     for heading in ("layout", "files", "parameters", *WAYS):
@@ -49,7 +50,7 @@ def main() -> None:
 
 
 def measure(ranks: RankServer, directory: str, processes: int, flags: dict, files: str) -> list[str]:
-    """[MB of parameters, "MB; seconds" of each way]"""
+    """Return [MB of parameters, "MB; seconds" of each way]."""
     warm_up, checkpoint = f"{directory}/llama/{files}", f"{directory}/{files}"
     peaks = [
         ranks(processes, "tests.checkpoint.loading_memory:peak", warm_up, checkpoint, flags, way)[0] for way in WAYS

@@ -84,15 +84,19 @@ class Finder(ast.NodeVisitor):
         self.visit(ast.parse(source))
 
     def start(self, node) -> int:
+        """Return the offset of a node's first byte."""
         return self.offsets[node.lineno - 1] + node.col_offset
 
     def end(self, node) -> int:
+        """Return the offset behind a node's last byte."""
         return self.offsets[node.end_lineno - 1] + node.end_col_offset
 
     def text(self, start: int, end: int) -> str:
+        """Return the source between two offsets."""
         return self.source[start:end].decode()
 
     def add(self, kind: str, start: int, end: int, after: str) -> None:
+        """Add a mutant that replaces the source between two offsets."""
         mutant = {"file": self.file, "function": ".".join(self.path), "statement": self.statement, "kind": kind}
         mutant |= {"before": self.text(start, end), "after": after}
         equal = sum(mutant.items() <= other.items() for other in self.found)
@@ -109,6 +113,7 @@ class Finder(ast.NodeVisitor):
             self.add(kind, start, start + len(operator), others[operator])
 
     def visit(self, node) -> None:
+        """Visit a node, unless it holds only messages."""
         named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
         match node:
             case ast.JoinedStr() | ast.Raise() | ast.FunctionDef(name="__repr__" | "__str__"):
@@ -135,6 +140,7 @@ class Finder(ast.NodeVisitor):
         self.statement = outer
 
     def mutate(self, node, start: int, end: int) -> None:
+        """Add the mutants of one node."""
         text = self.text(start, end)
         match node:
             case ast.Compare(left=left, comparators=[right]):
@@ -166,6 +172,7 @@ class Finder(ast.NodeVisitor):
 
 
 def mutated(mutant: dict, source: bytes) -> bytes:
+    """Return the source with a mutant."""
     return source[: mutant["start"]] + mutant["after"].encode() + source[mutant["end"] :]
 
 
@@ -218,8 +225,11 @@ def draw_all(repository: Path, revision: str, seed: int, count: int) -> list[dic
 
 @functools.cache
 def importers(tree: Path) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """Return the file of each module of a tree, and the modules that import it or name it in a string, as
-    `tests.x.y_ranks:function`, `launch/commands/x.py` or `x.py`."""
+    """Return the file of each module of a tree, and the modules that use it.
+
+    A module uses another by import or by naming it in a string, as `tests.x.y_ranks:function`, `launch/commands/x.py`
+    or `x.py`.
+    """
     files = [path for top in (*PRODUCT, "tests") for path in sorted((tree / top).rglob("*.py"))]
     modules = {_module(str(path.relative_to(tree))): path for path in files}
     count = Counter(path.stem for path in files)
@@ -299,6 +309,7 @@ class Trial:
         self.before = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
 
     def used(self) -> float:
+        """Return the CPU seconds of all child processes since the start."""
         seconds = sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2]) - self.before
         for process in psutil.Process().children(recursive=True):
             with contextlib.suppress(psutil.Error):
@@ -451,6 +462,7 @@ def table(data: dict, revision: str) -> str:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

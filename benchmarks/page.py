@@ -7,17 +7,19 @@ from docs.tools.pages import rewrite
 
 
 def conditions(report: dict) -> str:
-    """Where it was measured, from what machine_facts() found and the "versions"."""
+    """Return where it was measured, from the result of machine_facts() and the "versions"."""
     machine = report["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
     return f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}."
 
 
 def place(text: str, script: str) -> re.Match:
-    """Where a page shows what benchmarks/SCRIPT makes: between the comment that names it (group 1) and the one that
-    ends it (group 3).
+    """Return where a page shows what benchmarks/SCRIPT makes.
 
-    Raises ValueError where the page has no such place.
+    The place lies between the comment that names the script (group 1) and the one that ends it (group 3).
+
+    Raises:
+        ValueError: If the page has no such place.
     """
     found = re.search(rf"(<!-- made by benchmarks/{re.escape(script)}[^>]*-->\n)(.*?)(<!-- end)", text, re.DOTALL)
     if not found:

@@ -33,6 +33,7 @@ BOUNDS = ["bound", "", *(f"{bound:.0e}" for bound in TOLERANCES)]
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     names = [layout.name for layout in LAYOUTS]
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
@@ -62,10 +63,12 @@ def measure(layouts: list[Layout]) -> dict[Layout, list[float]]:
 
 
 def cells(found: list[float]) -> list[str]:
+    """Return numbers as cells."""
     return [f"{value:.1e}" for value in found]
 
 
 def terminal_table(measured: dict[Layout, list[float]]) -> Table:
+    """Return the table for the terminal."""
     table = Table(title="largest difference to one process")
     for heading in HEADINGS:
         table.add_column(heading, justify="left" if heading == "layout" else "right")
@@ -76,6 +79,7 @@ def terminal_table(measured: dict[Layout, list[float]]) -> Table:
 
 
 def markdown_table(measured: dict[Layout, list[float]]) -> str:
+    """Return the table for the page."""
     rows = [[*BOUNDS, ""]]
     for layout, found in measured.items():
         flags = " ".join(f"--{name} {value}" for name, value in layout.flags.items())

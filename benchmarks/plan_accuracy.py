@@ -26,6 +26,7 @@ RESULTS = Path(__file__).resolve().parent / "results" / "plan_accuracy.json"
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the results are written")
     parser.add_argument("--only", default="", help="cells whose name contains this; the others stay as stored")
@@ -42,6 +43,7 @@ def main() -> None:
 
 
 def run(cells: list) -> list[dict]:
+    """Measure cells and return their rows."""
     ranks, rows = RankServer(), []
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
@@ -62,12 +64,14 @@ def run(cells: list) -> list[dict]:
 
 
 def row(one: dict) -> str:
+    """Return the line of a cell."""
     error = one["planned"] / one["measured"] - 1
     sizes = f"{one['measured'] / 1e6:.2f} | {one['planned'] / 1e6:.2f}"
     return f"| {one['cell']} | {one['processes']} | {sizes} | {error:+.1%} |"
 
 
 def markdown(rows: list[dict]) -> str:
+    """Return the table for the page."""
     head = ["| family, method, layout | processes | measured MB | planned MB | error |", "| --- " + "| ---: " * 4 + "|"]
     return "\n".join([*head, *map(row, rows)])
 

@@ -1,5 +1,4 @@
-"""The planned memory beside published measurements on A100 cards, and the planned speed beside that of published runs
-on several nodes: tables of docs/plan.md.
+"""Tables of docs/plan.md: the plan beside published measurements on A100 cards, and beside runs on several nodes.
 
     python benchmarks/plan_published.py
     python benchmarks/plan_published.py --nodes      # benchmarks/published_nodes.py
@@ -43,7 +42,11 @@ PEFT_LENGTH = 256
 
 @dataclass(frozen=True)
 class Row:
-    """published: GiB of each pipeline stage by `counted`; empty where only whether it fitted is known."""
+    """A published measurement.
+
+    Attributes:
+        published: GiB of each pipeline stage by `counted`; empty where only whether it fitted is known.
+    """
 
     source: str
     name: str
@@ -63,15 +66,17 @@ class Row:
 
     @property
     def errors(self) -> list[float]:
+        """Relative error of each stage."""
         return [planned / published - 1 for planned, published in zip(self.planned, self.published, strict=True)]
 
     @property
     def fits(self) -> bool:
+        """Whether the plan says that the job fits."""
         return plan_memory(self.job, CARDS[self.card]).fits
 
 
 def _tables_of_more_layers(job: Job, layers: int) -> int:
-    """Bytes of the tables that launch/upstream/rotary_tables_of_every_layer.py saves in so many layers of a LLaMA."""
+    """Return the bytes of the tables that upstream/rotary_tables_of_every_layer.py saves in the layers of a LLaMA."""
     if job.family.model_type != "llama":
         return 0
     config = job.config
@@ -81,7 +86,7 @@ def _tables_of_more_layers(job: Job, layers: int) -> int:
 
 
 def _job(model: str, layout: Layout, micro_batch: int, accumulation: int, length: int, **more) -> Job:
-    """fp16 O2 with flash attention and fused RMSNorm, logits of a whole batch, unless said otherwise."""
+    """Return a job with fp16 O2, flash attention, fused RMSNorm and whole logits, unless `more` changes it."""
     usual = {"compute": FLOAT16, "flash_attention": True, "fused_rms_norm": True}
     return Job(
         config=load_config(model) | more.pop("sizes", {}),
@@ -152,6 +157,7 @@ ROWS = [
 
 
 def markdown() -> str:
+    """Return the table for the page."""
     lines = ["| source | run | counted by | published GiB | planned GiB | error |", "| --- " * 3 + "| ---: " * 3 + "|"]
     for row in ROWS:
         planned = " / ".join(f"{value:.1f}" for value in row.planned)
@@ -166,7 +172,7 @@ def markdown() -> str:
 
 
 def nodes_markdown() -> str:
-    """Tokens a second of a card on several nodes. Half 2 is the one that was looked at only at the end."""
+    """Return tokens a second of a card on several nodes. Half 2 was looked at only at the end."""
     lines = [
         "| source | run | half | micro batch, virtual stages | published tokens/s | planned | error |",
         "| --- | --- | --- | --- | ---: | ---: | ---: |",
@@ -189,6 +195,7 @@ def nodes_markdown() -> str:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

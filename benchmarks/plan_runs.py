@@ -57,8 +57,11 @@ HEAD = ["half", "class", "tool", "card", *RESULTS]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One result of a published run beside its plan: memory, (published, planned) GiB of each pipeline stage, or the
-    share of the planned speed that it reached."""
+    """One result of a published run beside its plan.
+
+    It is memory, (published, planned) GiB of each pipeline stage, or the share of the planned speed that the run
+    reached.
+    """
 
     name: str
     half: int
@@ -70,6 +73,7 @@ class Outcome:
 
     @property
     def memory_errors(self) -> list[float]:
+        """Relative errors of the memory."""
         return [abs(planned / found - 1) for found, planned in self.memory]
 
 
@@ -88,7 +92,7 @@ def outcomes() -> Iterator[Outcome]:
 
 
 def speeds(halves: Collection[int] = (1, 2)) -> Iterator[Outcome]:
-    """Yield the outcome of each row of these halves that has a speed, and those of PaddleNLP: planned in a second."""
+    """Yield the outcome of each row of these halves that has a speed, PaddleNLP's included: planned in a second."""
     for run in runs():
         if "speed" in run.row and run.half in halves:
             share = run.row["speed"] / plan_time(run.job, run.card).tokens_per_second_per_card
@@ -128,7 +132,7 @@ def _tensors(run: Run, phase: str, parts: dict[str, int]) -> float:
 
 
 class Comparison:
-    """All outcomes, and what those of the first half say of tools and of the range."""
+    """All outcomes, with the shares of each tool and the range that follow from the first half."""
 
     def __init__(self, found: Iterable[Outcome]) -> None:
         self.outcomes = list(found)
@@ -138,8 +142,10 @@ class Comparison:
                 self.shares[one.tool, one.kind].append(one.share)
 
     def factor(self, tool: str, kind: str) -> float:
-        """Return the share of the planned speed that a tool reaches: 1 for PaddleNLP, for others the median of the
-        first half."""
+        """Return the share of the planned speed that a tool reaches.
+
+        It is 1 for PaddleNLP, for others the median of the first half.
+        """
         if tool == PADDLE:
             return 1.0
         own = self.shares.get((tool, kind), [])
@@ -155,8 +161,12 @@ class Comparison:
 
     @cached_property
     def range(self) -> tuple[float, float]:
-        """The range, RATIO wide and in two digits, in which most residuals of the first half are, without what the
-        engine lacks; of several the one around 1."""
+        """The range, RATIO wide and in two digits, that holds most residuals of the first half.
+
+        Of several it is the one around 1.
+
+        Runs that use what the engine lacks do not count.
+        """
         found = [self.residual(one) for one in self.outcomes if one.share and (one.half, one.kind) == (1, PLAIN)]
         starts = [cents / 100 for cents in range(50, 101)]
         ends = [math.floor(100 * RATIO * start) / 100 for start in starts]
@@ -166,6 +176,7 @@ class Comparison:
         )
 
     def covers(self, one: Outcome) -> bool:
+        """Return whether the range covers an outcome."""
         return self.range[0] <= self.residual(one) <= self.range[1]
 
     def table(self) -> str:
@@ -219,6 +230,7 @@ def _errors(found: list[float]) -> str:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -243,6 +255,7 @@ def page(compared: Comparison) -> str:
 
 
 def row(compared: Comparison, one: Outcome) -> str:
+    """Return the line of an outcome."""
     memory = " ".join(f"{found:.1f} GiB planned {planned:.1f}" for found, planned in one.memory)
     speed = f"{compared.residual(one):.2f} of the planned speed" if one.share else ""
     return f"{NAMES[one.half]} {one.kind} {one.tool} {one.name}: {'; '.join(filter(None, (memory, speed)))}"

@@ -30,6 +30,7 @@ ROWS_OF_THE_CASE = 3_070_000
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -43,16 +44,18 @@ def main(argv: list[str]) -> None:
 
 
 def estimate(row: Published) -> float:
-    """Tokens a second as the row counts them."""
+    """Return tokens a second as the row counts them."""
     plan = plan_time(row.job, CARDS[row.card])
     return row.effective_tokens / plan.step_seconds if row.effective_tokens else plan.tokens_per_second_per_card
 
 
 def error(row: Published) -> float:
+    """Return the relative error of the estimate."""
     return estimate(row) / row.tokens_per_second - 1
 
 
 def error_table() -> list[str]:
+    """Return the table of errors."""
     lines = ["| source | run | published tokens/s | estimate | error |", "|---|---|---|---|---|"]
     lines += [
         f"| {row.source} | {row.name} | {row.tokens_per_second:,.0f} | {estimate(row):,.0f} | {error(row):+.1%} |"
@@ -69,7 +72,10 @@ def error_table() -> list[str]:
 
 
 def case(pcie: tuple[int, int], micro_batch: int) -> TimePlan:
-    """Baichuan-13B, LoRA on all linear layers, two RTX 4090, stage 3 with parameters and optimizer in host memory."""
+    """Return the plan of Baichuan-13B, LoRA on all linear layers, two RTX 4090, stage 3 with offload.
+
+    Parameters and optimizer are in host memory.
+    """
     job = Job(
         config=load_config("baichuan-13b"),
         layout=Layout(1, 2, 1, 1, "stage3"),
@@ -88,7 +94,7 @@ def case(pcie: tuple[int, int], micro_batch: int) -> TimePlan:
 
 
 def case_table() -> list[str]:
-    """Days by slot and micro batch, and where a step's time goes."""
+    """Return the table of days by slot and micro batch, and of the parts of a step's time."""
     heads = " | ".join(f"days, micro batch {size}" for size in MICRO_BATCHES)
     lines = [
         f"| slot of each 4090 | {heads} | a step at micro batch {SHOWN} |",

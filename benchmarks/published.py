@@ -20,9 +20,11 @@ from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
 
 @dataclass(frozen=True)
 class Published:
-    """tokens_per_second: a card in A, B and D; of all cards, tokens that do not pad, in C.
+    """A published speed.
 
-    effective_tokens: of those of a step in C; 0: all.
+    Attributes:
+        tokens_per_second: A card in A, B and D; of all cards, tokens that do not pad, in C.
+        effective_tokens: Tokens of a step that do not pad, in C; 0: all.
     """
 
     source: str
@@ -51,7 +53,7 @@ def _pretraining(model: str, layout: Layout, dtype: str, **others) -> Job:
 
 
 def _a(name: str, speed: float, layout: Layout, accumulation: int, small: bool = False) -> Published:
-    """small: the rows of A100-40G: micro batch 2 instead of 4, layers recomputed, RMSNorm by separate operators."""
+    """Return a row of source A. small: on A100-40G: micro batch 2 instead of 4, recomputed layers, separate RMSNorm."""
     job = _pretraining(
         "llama-7b",
         layout,
@@ -89,7 +91,10 @@ LORA_C = Lora(8, ("q_proj", "k_proj", "v_proj", "query_key_value"))
 
 
 def _c(model: str, name: str, speed: float, samples: int, layout: Layout, **others) -> Published:
-    """samples: of a step. They are padded to the longest of a micro batch, and ranks wait for the longest of all."""
+    """Return a row of source C.
+
+    samples: of a step. They are padded to the longest of a micro batch, and ranks wait for the longest.
+    """
     accumulation = others.pop("accumulation", 1)
     at_once = samples // accumulation
     job = Job(
@@ -109,7 +114,7 @@ def _c(model: str, name: str, speed: float, samples: int, layout: Layout, **othe
 
 
 def _d(name: str, card: str, speed: float, script: str, processes: int, flags: str) -> Published:
-    """A line as the page of make certify has it. speed: tokens a second of a card; flags: of the shared module."""
+    """Return a row of source D: a line of `make certify`. speed: tokens a second of a card; flags: of the script."""
     job = Job.from_flags(f"launch/{script}.py", parse_flags(shlex.split(flags)), processes, CARDS[card])
     return Published("D", name, card, job, speed)
 

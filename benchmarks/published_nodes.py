@@ -1,5 +1,4 @@
-"""Training speeds on several nodes that others have published, as jobs that the planner understands: data for
-benchmarks/plan_published.py --nodes.
+"""Published training speeds on several nodes as jobs of the planner: data for benchmarks/plan_published.py --nodes.
 
     E  Megatron-LM, arXiv 2104.04473 (2021), table 1: A100-80G, DGX A100, HDR InfiniBand
     F  the same, table 2, without ZeRO
@@ -41,8 +40,14 @@ OVERLAPPING = Engine(overlapped=frozenset({GRADIENTS, PARAMETERS, ACTIVATIONS}))
 
 @dataclass(frozen=True)
 class Run:
-    """tokens_per_second: of a card. job: with micro batches of 1. states_...: whether the source states the micro batch
-    and the virtual stages; of those that it does not state, `plan` has the fastest."""
+    """A published run on several nodes.
+
+    Attributes:
+        tokens_per_second: Of a card.
+        job: With micro batches of 1.
+        states_micro_batch, states_stages: Whether the source has the micro batch and the virtual stages; where it
+            does not, `plan` takes the fastest.
+    """
 
     source: str
     url: str
@@ -55,16 +60,20 @@ class Run:
 
     @cached_property
     def plan(self) -> TimePlan:
+        """The plan, with the fastest of the values that the source lacks."""
         card = CARDS[self.card]
         return min((plan_time(job, card) for job in self._jobs()), key=lambda plan: plan.step_seconds)
 
     @property
     def error(self) -> float:
+        """Relative error of the plan's speed."""
         return self.plan.tokens_per_second_per_card / self.tokens_per_second - 1
 
     def _jobs(self) -> Iterator[Job]:
-        """With each micro batch that divides the samples of a rank, and each number of virtual stages that divides the
-        layers of a stage."""
+        """Yield the job with each micro batch and each number of virtual stages that the source allows.
+
+        The micro batch divides the samples of a rank, the virtual stages the layers of a stage.
+        """
         job, samples = self.job, self.job.accumulation
         pipeline = job.layout.pipeline_parallel_degree
         each = -(-layers(job.config) // pipeline)
@@ -78,7 +87,7 @@ class Run:
 
 
 def _gpt(hidden: int, heads: int, count: int, vocabulary: int) -> dict:
-    """Of a GPT with one product for queries, keys and values: the layers of Bloom."""
+    """Return the configuration of a GPT with one product for queries, keys and values: the layers of Bloom."""
     return {
         "model_type": "bloom",
         "vocab_size": vocabulary,
@@ -89,7 +98,7 @@ def _gpt(hidden: int, heads: int, count: int, vocabulary: int) -> dict:
 
 
 def _job(config: dict, cards: int, tensor: int, pipeline: int, samples: int, length: int, card: Card, **others) -> Job:
-    """samples: of a step, of all ranks."""
+    """Return the job of a run. samples: of a step, of all ranks."""
     data = cards // (tensor * pipeline)
     network = "ib-hdr" if card.name.startswith("A100") else "ib-ndr"
     return Job(
@@ -114,12 +123,12 @@ VOCABULARY_21, LENGTH_21 = 51200, 2048
 
 
 def _with_recompute(hidden: int, count: int) -> float:
-    """FLOPs a token by equation 3 of arXiv 2104.04473, which counts the forward pass twice."""
+    """Return FLOPs a token by equation 3 of arXiv 2104.04473, which counts the forward pass twice."""
     return 96 * count * hidden**2 * (1 + LENGTH_21 / (6 * hidden) + VOCABULARY_21 / (16 * count * hidden))
 
 
 def _without(hidden: int, count: int, length: int, vocabulary: int) -> float:
-    """FLOPs a token by equation 7 of arXiv 2205.05198, forward and backward."""
+    """Return FLOPs a token by equation 7 of arXiv 2205.05198, forward and backward."""
     return 72 * count * hidden**2 * (1 + length / (6 * hidden) + vocabulary / (12 * count * hidden))
 
 
@@ -176,7 +185,10 @@ LLAMA_405B = {
 
 
 def _llama(cards: int, teraflops: float) -> Run:
-    """2,048 samples of 8,192 tokens a step. The report counts 6 FLOPs a parameter and token (3.8e25 for 15.6 T)."""
+    """Return a run of 2,048 samples of 8,192 tokens a step.
+
+    The report counts 6 FLOPs a parameter and token (3.8e25 for 15.6 T).
+    """
     tensor, pipeline = 8, 16
     data = cards // (tensor * pipeline)
     job = _job(LLAMA_405B, cards, tensor, pipeline, 2048, 8192, H100, compute=BFLOAT16, flash_attention=True,

@@ -41,7 +41,11 @@ BASES = {"nf4": Format("nf4"), "nf4-dq": Format("nf4", double_quant=True)}
 
 @dataclass(frozen=True)
 class Run:
-    """A published run. row: its settings and results, those of its source included."""
+    """A published run.
+
+    Attributes:
+        row: Its settings and results, with its source's.
+    """
 
     source: str
     half: int
@@ -50,10 +54,12 @@ class Run:
 
     @property
     def tool(self) -> str:
+        """The tool that trained."""
         return self.row["tool"]
 
     @property
     def kind(self) -> str:
+        """The class of the run."""
         return self.row.get("class", PLAIN)
 
     @property
@@ -63,6 +69,7 @@ class Run:
 
     @cached_property
     def job(self) -> Job:
+        """The run as a job of the planner."""
         row, lora = self.row, self.row.get("lora")
         half = row.get("dtype", BFLOAT16)
         master = row["states"] == "master"

@@ -28,7 +28,7 @@ WAYS = {"shared memory": "1", "gloo": "2"}  # nodes that the ranks are told of
 
 
 def seconds(calls: int) -> float:
-    """On each rank: of an all-reduce, the mean of so many."""
+    """Return the mean seconds of an all-reduce on each rank."""
     import paddle
     import paddle.distributed as dist
 
@@ -45,6 +45,7 @@ def seconds(calls: int) -> float:
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

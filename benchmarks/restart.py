@@ -46,6 +46,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "restart.json"
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -68,8 +69,11 @@ def main(argv: list[str]) -> None:
 
 
 def measure(models: list[dict], trials: int = TRIALS) -> dict:
-    """ "start_seconds" of a tiny model, "hash_rate" and "read_rate" in bytes a second, and the "stalls" of saves in the
-    background: for each model the "bytes" of a checkpoint and the "seconds" that training waited."""
+    """Return what restarts cost on this machine.
+
+    The dict has the "start_seconds" of a tiny model, "hash_rate" and "read_rate" in bytes a second, and the "stalls" of
+    saves in the background: for each model the "bytes" of a checkpoint and the "seconds" that training waited.
+    """
     load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as directory:
         root, ranks = Path(directory), RankServer()
@@ -98,7 +102,7 @@ def measure(models: list[dict], trials: int = TRIALS) -> dict:
 
 
 def _seconds_of_starts(root: Path, ranks: RankServer, trials: int) -> list[float]:
-    """From the command to the end of a run of one step, each."""
+    """Return the seconds from the command to the end of a run of one step, for each trial."""
     ranks(1, "tests.distributed.training_ranks:make_material", str(root), 4)
     flags = {
         "model_name_or_path": root / "config.json",
@@ -135,6 +139,7 @@ def _seconds(work: Callable[[Path], object], path: Path) -> float:
 
 
 def rows(report: dict) -> list[list[str]]:
+    """Return the rows of the table."""
     return [
         ["from the command to the end of a run of one step, tiny model", f"{report['start_seconds']:.1f} s"],
         ["hashing the files of a checkpoint", f"{report['hash_rate'] / 1e9:.2f} GB/s"],
@@ -147,7 +152,7 @@ def rows(report: dict) -> list[list[str]]:
 
 
 def page(report: dict) -> str:
-    """What docs/resume.md shows of a report."""
+    """Return what docs/resume.md shows of a report."""
     return f"\n{markdown(HEADINGS, rows(report), [1])}\n\n{conditions(report)}\n\n"
 
 

@@ -31,6 +31,7 @@ HEADINGS = ("layout", "training", "resumed at", "steps compared", "to the bit")
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     names = list(dict.fromkeys(cell.layout.name for cell in RESUMED))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False

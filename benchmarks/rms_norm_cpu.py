@@ -40,7 +40,11 @@ SECONDS = 0.1  # a turn of one row
 
 @dataclass(frozen=True)
 class Row:
-    """A way to compute RMSNorm. kept_only: too slow, or no business of malloc's, to be measured with both settings."""
+    """A way to compute RMSNorm.
+
+    Attributes:
+        kept_only: Too slow, or no business of malloc's, to be measured with both settings.
+    """
 
     case: str
     framework: str
@@ -61,7 +65,7 @@ ROWS = (
 
 
 def measure(pythons: dict[str, str], threads: int, kept: bool, rounds: int, console: Console) -> tuple[dict, dict]:
-    """{"4096x4096 forward": {case: [seconds of each round]}}, and versions."""
+    """Return {"4096x4096 forward": {case: [seconds of each round]}}, and versions."""
     rows = [row for row in ROWS if (kept or not row.kept_only) and runs_here(row)]
     cores = set(sorted(os.sched_getaffinity(0))[:threads])
     workers: dict[str, Worker] = {}
@@ -88,27 +92,31 @@ def measure(pythons: dict[str, str], threads: int, kept: bool, rounds: int, cons
 
 
 def runs_here(row: Row) -> bool:
-    """Paddle's own kernel ends its process (SIGILL) on a processor without AVX-512."""
+    """Return whether a row's kernel runs on this processor.
+
+    Paddle's own kernel ends its process (SIGILL) on a processor without AVX-512.
+    """
     processor = this_processor()
     return row.case != "incubate" or processor is None or processor.has_avx512
 
 
 def cell_name(rows: int, hidden: int, backward: bool) -> str:
+    """Return the name of a cell."""
     return f"[{rows}, {hidden}] forward{' + backward' if backward else ''}"
 
 
 def ratio(cell: dict[str, list[float]], case: str) -> float:
-    """How many times as long as fused_ln it takes: the median over the rounds."""
+    """Return how many times as long as fused_ln a case takes: the median over the rounds."""
     return median(theirs / ours for theirs, ours in zip(cell[case], cell[OURS.case], strict=True))
 
 
 def copying(cell: dict[str, list[float]]) -> float:
-    """The rate at which the kernel moves its bytes, of memcpy's."""
+    """Return the rate at which the kernel moves its bytes, as a share of memcpy's."""
     return median(copy / kernel for copy, kernel in zip(cell["copy"], cell["kernel"], strict=True))
 
 
 def rows(found: dict[str, dict]) -> list[list[str]]:
-    """A line for each way to compute it, in milliseconds, and one for each comparison; a column for each cell."""
+    """Return a line for each way, in milliseconds, and one for each comparison; a column for each cell."""
     cells = found.values()
     cases = [row.case for row in ROWS if any(row.case in cell for cell in cells)]
     lines = [[case, *(f"{1e3 * min(cell[case]):.3g}" if case in cell else "" for cell in cells)] for case in cases]
@@ -121,6 +129,7 @@ def rows(found: dict[str, dict]) -> list[list[str]]:
 
 
 def show(report: dict, console: Console) -> None:
+    """Print the tables."""
     for title, found in report["results"].items():
         table = Table(title=title, box=box.SIMPLE)
         for column, head in enumerate(["", *found]):
@@ -131,13 +140,14 @@ def show(report: dict, console: Console) -> None:
 
 
 def page(report: dict) -> str:
-    """What docs/custom-ops.md shows of a report."""
+    """Return what docs/custom-ops.md shows of a report."""
     results = report["results"].items()
     tables = [markdown([f"{title}, ms", *found], rows(found), range(1, 1 + len(found))) for title, found in results]
     return "\n" + "\n\n".join([*tables, conditions(report), ""])
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])

@@ -19,7 +19,7 @@ EPSILON = 1e-6
 
 
 def shortest(call, seconds: float) -> float:
-    """The times of all calls that fit, at least one, after a call that is not counted."""
+    """Return the times of all calls that fit, at least one, after a call that is not counted."""
     call()
     times, end = [], time.perf_counter() + seconds
     while not times or time.perf_counter() < end:
@@ -30,6 +30,7 @@ def shortest(call, seconds: float) -> float:
 
 
 def paddle_cases():
+    """Return a function that prepares a case of Paddle's, and versions."""
     import fused_ln
     import paddle
     from paddlenlp.transformers import LlamaConfig
@@ -66,6 +67,7 @@ def paddle_cases():
 
 
 def torch_cases():
+    """Return a function that prepares a case of torch's, and versions."""
     import torch
 
     def prepare_case(case: str, rows: int, hidden: int, backward: bool):
@@ -81,7 +83,7 @@ def torch_cases():
 
 
 def kernel_cases(threads: int):
-    """The kernels alone, on arrays that are there already, and memcpy of as many bytes."""
+    """Return a function that prepares the kernels alone, on existing arrays, and memcpy of as many bytes."""
     import ctypes
 
     import numpy as np
@@ -94,7 +96,7 @@ def kernel_cases(threads: int):
     pointer, number = ctypes.c_void_p, ctypes.c_int64
 
     def array(*shape: int):
-        """Random, at an address that vectors like."""
+        """Return a random array at an aligned address."""
         memory = np.empty(int(np.prod(shape)) + 16, np.float32)
         start = -memory.ctypes.data % 64 // 4
         values = memory[start : start + int(np.prod(shape))].reshape(shape)
@@ -126,6 +128,7 @@ def kernel_cases(threads: int):
 
 
 def main() -> None:
+    """Run the command."""
     job = json.loads(sys.argv[1])
     if job["keep_freed_memory"]:
         keep_freed_memory()

@@ -27,7 +27,7 @@ SLEEP_CYCLES = 2_000_000  # of the card, about 1 ms: longer than a slow host tak
 
 
 def build():
-    """Our kernels as a torch extension, for this card."""
+    """Build our kernels as a torch extension, for this card."""
     major, minor = torch.cuda.get_device_capability()
     os.environ["TORCH_CUDA_ARCH_LIST"] = f"{major}.{minor}"
     sources = [SOURCE / "harness" / "torch_extension.cpp", SOURCE / "csrc" / "rms_norm_cuda.cu"]
@@ -67,6 +67,7 @@ def ways(kernels) -> dict:
 
 
 def inputs(rows: int, hidden: int, dtype: str):
+    """Return random inputs and a gradient."""
     torch.manual_seed(0)
     x, y_grad = torch.randn(2, rows, hidden, device="cuda").to(getattr(torch, dtype))
     weight = (1 + 0.1 * torch.randn(hidden, device="cuda")).to(getattr(torch, dtype))
@@ -74,7 +75,7 @@ def inputs(rows: int, hidden: int, dtype: str):
 
 
 def errors(norm, rows: int, hidden: int, dtype: str) -> list[float]:
-    """Largest errors of y and the gradients of x and weight against float64, of the largest number."""
+    """Return the largest errors of y and the gradients of x and weight against float64, as shares of the largest."""
     x, weight, y_grad = inputs(rows, hidden, dtype)
     exact = [tensor.detach().double().requires_grad_() for tensor in (x, weight)]
     right = F.rms_norm(exact[0], (hidden,), exact[1], EPSILON)
@@ -85,7 +86,7 @@ def errors(norm, rows: int, hidden: int, dtype: str) -> list[float]:
 
 
 def quantiles(call, calls: int = 60) -> list[float]:
-    """Microseconds of a call: p20, p50, p80."""
+    """Return the microseconds of a call: p20, p50, p80."""
     cache = torch.empty(CACHE_BYTES, dtype=torch.int8, device="cuda")
     for _ in range(10):
         call()
@@ -104,13 +105,14 @@ def quantiles(call, calls: int = 60) -> list[float]:
 
 
 def copy_rate() -> float:
-    """GB/s of device-to-device copy, bytes read and written."""
+    """Return the GB/s of a device-to-device copy, bytes read and written."""
     source = torch.empty(1 << 30, dtype=torch.int8, device="cuda")
     target = torch.empty_like(source)
     return 2 * source.numel() / quantiles(lambda: target.copy_(source))[1] / 1e3
 
 
 def measure(norm, rows: int, hidden: int, dtype: str, copy: float) -> dict:
+    """Measure one cell."""
     x, weight, y_grad = inputs(rows, hidden, dtype)
     size = x.numel() * x.element_size()
 
@@ -131,6 +133,7 @@ def measure(norm, rows: int, hidden: int, dtype: str, copy: float) -> dict:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sizes = [1024, 2048, 4096, 8192, 16384, 32768, 65536]
     parser.add_argument("--hidden", type=int, nargs="+", default=sizes)

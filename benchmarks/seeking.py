@@ -35,6 +35,7 @@ BATCH, LENGTH, SAMPLES, DOCUMENT = 8, 32, 1_250_000, 4_000
 
 
 def open_dataset(folder: Path) -> SampleDataset:
+    """Write a corpus and open its samples."""
     prefix = folder / "corpus"
     random = np.random.RandomState(0)
     with IndexedWriter(prefix, 32_000) as writer:
@@ -46,6 +47,7 @@ def open_dataset(folder: Path) -> SampleDataset:
 
 
 def seconds_to_seek(dataset, collate, consumed: int) -> float:
+    """Return the seconds until the first batch when the stream seeks."""
     from paddle.io import DataLoader
 
     from launch.training.batches import SampleStream
@@ -58,6 +60,7 @@ def seconds_to_seek(dataset, collate, consumed: int) -> float:
 
 
 def seconds_to_read_again(dataset, collate, consumed: int) -> float:
+    """Return the seconds until the first batch when all earlier ones are read."""
     from paddle.io import DataLoader, DistributedBatchSampler
 
     start = time.perf_counter()
@@ -68,6 +71,7 @@ def seconds_to_read_again(dataset, collate, consumed: int) -> float:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

@@ -56,6 +56,7 @@ WORKER = "benchmarks.serving_worker"
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -103,7 +104,7 @@ def main(argv: list[str]) -> int:
 
 
 def _asked(count: int, vocabulary: int) -> list[tuple[list[int], int]]:
-    """Prompts and the lengths of their answers."""
+    """Return prompts and the lengths of their answers."""
     draw = random.Random(0)
     return [
         ([draw.randrange(3, vocabulary) for _ in range(draw.randint(4, 40))], draw.randint(*ANSWERS))
@@ -112,7 +113,7 @@ def _asked(count: int, vocabulary: int) -> list[tuple[list[int], int]]:
 
 
 def _served(server: Server, asked: list, name: str, waits: list[float]) -> dict[str, Callable[[], list[str]]]:
-    """waits: is told how long each stream waits for its first text."""
+    """Return the ways to ask the server. waits: receives the seconds that each stream waits for its first text."""
     client, pool = server.client(), ThreadPoolExecutor(len(asked))
 
     def ask(one: tuple[list[int], int]) -> str:
@@ -135,7 +136,7 @@ def _served(server: Server, asked: list, name: str, waits: list[float]) -> dict[
 
 
 def _memory(server: Server, asked: list, count: int) -> list[int]:
-    """Bytes of the server before, and after each quarter of so many requests of all clients."""
+    """Return the bytes of the server before, and after each quarter of `count` requests of all clients."""
     process, client = psutil.Process(server.process.pid), server.client()
     used = [process.memory_info().rss]
 
@@ -151,7 +152,7 @@ def _memory(server: Server, asked: list, count: int) -> list[int]:
 
 
 def _transformers(exported: Path, asked: list) -> dict[str, Callable[[], list[list[int]]]]:
-    """They give ids, not texts."""
+    """Return the ways to generate with transformers, which give ids, not texts."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -176,8 +177,10 @@ def _transformers(exported: Path, asked: list) -> dict[str, Callable[[], list[li
 
 
 def _continuous(exported: Path, asked: list) -> Callable[[], list[list[int]]]:
-    """transformers' own continuous batching, on a model of its own. Its thread is started and stopped each time: it
-    would take a core while others have their turn."""
+    """Return transformers' own continuous batching, on a model of its own.
+
+    Its thread is started and stopped each time: it would take a core while others have their turn.
+    """
     import torch
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
@@ -211,7 +214,7 @@ def _continuous(exported: Path, asked: list) -> Callable[[], list[list[int]]]:
 
 
 def _in_turns(ways: dict[str, Callable], rounds: int) -> tuple[dict[str, list], dict[str, list[float]]]:
-    """What each way answers, and its seconds in each round; a first round that is not counted warms all of them."""
+    """Return each way's answers and seconds in each round; a first round that is not counted warms all of them."""
     answers, seconds = {}, {name: [] for name in ways}
     for _ in track(range(1 + rounds), "rounds", console=Console(stderr=True)):
         for name, work in ways.items():
@@ -235,8 +238,10 @@ def _report(texts: dict[str, list[str]], seconds: dict[str, list[float]]) -> dic
 
 
 def rows(report: dict) -> list[list[str]]:
-    """Medians over the rounds, in each of which all had their turn. Ratios are to the faster size of batches; of single
-    rounds the smallest and the largest one."""
+    """Return medians over the rounds, in each of which all had their turn.
+
+    Ratios are to the faster size of batches; of single rounds the smallest and the largest one.
+    """
     best = min((report["seconds"][name] for name in report["seconds"] if "batches" in name), key=median)
     ratios = {name: list(map(truediv, best, seconds)) for name, seconds in report["seconds"].items()}
     return [
@@ -252,7 +257,7 @@ def rows(report: dict) -> list[list[str]]:
 
 
 def sentences(report: dict) -> str:
-    """How long streams wait, and the memory."""
+    """Return how long streams wait, and the memory."""
     waits = quantiles(report["waits"], n=100, method="inclusive")
     before, *used = (one / 2**20 for one in report["memory"])
     return (
@@ -263,7 +268,7 @@ def sentences(report: dict) -> str:
 
 
 def page(report: dict) -> str:
-    """What docs/serve.md shows of a report."""
+    """Return what docs/serve.md shows of a report."""
     table = markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))
     return f"\n{table}\n\n{sentences(report)}\n\n{conditions(report)}\n\n"
 

@@ -7,7 +7,7 @@ TOKENIZER_TEXTS = 200
 
 
 def make_material(directory: str, sizes: dict) -> None:
-    """directory/model: a LLaMA of random weights with a tokenizer."""
+    """Write a LLaMA of random weights with a tokenizer to directory/model."""
     from itertools import islice
 
     from data_tools.tokenizer import save_tokenizer, train_tokenizer
@@ -22,7 +22,7 @@ def make_material(directory: str, sizes: dict) -> None:
 
 
 def texts(directory: str, answers: list[list[int]]) -> list[str]:
-    """What the server would say for these ids, cut at eos."""
+    """Return the texts that the server would answer for these ids, cut at eos."""
     from paddlenlp.transformers import AutoTokenizer
 
     from launch.generation.text import decode

@@ -62,6 +62,7 @@ RESULTS = ROOT / "benchmarks" / "results" / "startup.json"
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
@@ -85,7 +86,7 @@ def main(argv: list[str]) -> int:
 
 
 def measure(counts: tuple[int, ...], trials: int) -> dict:
-    """ "seconds": by part and number of ranks; "start_seconds" of a tiny model; "read_rate" in bytes a second."""
+    """Return "seconds" by part and number of ranks, "start_seconds" of a tiny model, "read_rate" in bytes a second."""
     load_before, seconds = os.getloadavg()[0], {}
     with tempfile.TemporaryDirectory() as directory:
         for count in track(counts, "measuring", console=Console(stderr=True)):
@@ -106,7 +107,7 @@ def measure(counts: tuple[int, ...], trials: int) -> dict:
 
 
 def parts_of_a_start(directory: Path, count: int) -> dict[str, Callable[[], float]]:
-    """What does and measures each part for so many ranks: in seconds of the rank that takes longest."""
+    """Return functions that run and measure each part for `count` ranks, in seconds of the slowest rank."""
     output = directory / f"{count}-ranks"
     checkpoint = output / "checkpoint-1"
     return {
@@ -133,7 +134,7 @@ def _index(documents: int) -> None:
 
 
 def _save(output: Path, count: int) -> float:
-    """Write a checkpoint of so many ranks; what rank 0 needs after all have written."""
+    """Write a checkpoint of `count` ranks and return the seconds of rank 0 after all have written."""
     partials = [PartialCheckpoint(output, 1, rank, count) for rank in range(count)]
     shutil.rmtree(partials[0].final, ignore_errors=True)  # of the trial before
     partials[0].prepare()
@@ -159,7 +160,7 @@ def _files(rank: int, count: int) -> list:
 
 
 def _read_rate(path: Path) -> float:
-    """Bytes a second that a rank hashes and reads, from the kernel's cache."""
+    """Return the bytes a second that a rank hashes and reads, from the kernel's cache."""
     if not path.exists():
         path.write_bytes(os.urandom(1 << 20) * (READ_BYTES >> 20))
     start = time.perf_counter()
@@ -169,7 +170,7 @@ def _read_rate(path: Path) -> float:
 
 
 def _start_seconds(directory: Path, trials: int) -> list[float]:
-    """From the command to the end of a run of one step, each."""
+    """Return the seconds from the command to the end of a run of one step, for each trial."""
     ranks = RankServer()
     ranks(1, "tests.distributed.training_ranks:make_material", str(directory), 4)
     ranks.close()
@@ -193,13 +194,13 @@ def _start_seconds(directory: Path, trials: int) -> list[float]:
 
 
 def fit(seconds: dict[str, float]) -> np.ndarray:
-    """(a, b, c) of a + b n + c log2 n, none below 0, with the smallest sum of squared errors."""
+    """Return (a, b, c) of a + b n + c log2 n, none below 0, with the smallest sum of squared errors."""
     counts = np.array(list(map(int, seconds)))
     return nnls(_terms(counts), np.array(list(seconds.values())))[0]
 
 
 def at_largest(seconds: dict[str, float]) -> float:
-    """Measured, else by the fit."""
+    """Return the measured value, else the fit's."""
     if str(LARGEST) in seconds:
         return seconds[str(LARGEST)]
     return float((_terms(np.array([LARGEST])) @ fit(seconds))[0])
@@ -210,6 +211,7 @@ def _terms(counts: np.ndarray) -> np.ndarray:
 
 
 def rows(report: dict) -> list[list[str]]:
+    """Return the rows of the table."""
     found = []
     for name, seconds in report["seconds"].items():
         most, measured = list(seconds.items())[-1]
@@ -227,6 +229,7 @@ def rows(report: dict) -> list[list[str]]:
 
 
 def summary(report: dict) -> str:
+    """Return the sentence below the table."""
     return (
         f"One rank of a tiny model: {report['start_seconds']:.1f} s from the command to the end of a run of one step; "
         f"it hashes and reads {report['read_rate'] / 1e9:.2f} GB/s. Load average of the machine before: "
@@ -235,7 +238,7 @@ def summary(report: dict) -> str:
 
 
 def page(report: dict) -> str:
-    """What docs/multi-node.md shows of a report."""
+    """Return what docs/multi-node.md shows of a report."""
     table = markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))
     return f"\n{table}\n\n{summary(report)}\n\n{conditions(report)}\n\n"
 

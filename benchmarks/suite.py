@@ -83,10 +83,12 @@ def _file_of(class_name: str) -> str:
 
 
 def size() -> int:
+    """Return the number of lines of the tests."""
     return sum(len(file.read_text().splitlines()) for file in ROOT.glob("tests/**/*.py"))
 
 
 def show(tier: str, result: dict, rate: float) -> None:
+    """Print a tier's result against its limit."""
     limit = LIMITS[tier] / min(1.0, rate)
     verdict = "met" if result["seconds"] <= limit and not result.get("failed") else "MISSED"
     print(
@@ -96,6 +98,7 @@ def show(tier: str, result: dict, rate: float) -> None:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tiers", nargs="*", default=["test"], help=", ".join(EXPRESSIONS))
     parser.add_argument("--slice", help="of the nightly tier")

@@ -55,7 +55,10 @@ VOCABULARY = 8000
 
 
 def write_text(path: Path, megabytes: float) -> None:
-    """JSON lines of English code and Chinese in turn. No text begins or ends with a space: PaddleNLP's loop strips."""
+    """Write JSON lines of English code and Chinese in turn.
+
+    No text begins or ends with a space: PaddleNLP's loop strips.
+    """
     import sysconfig
 
     from data_tools.stdlib_corpus import modules
@@ -78,6 +81,7 @@ def write_text(path: Path, megabytes: float) -> None:
 
 
 def chinese_words() -> tuple[list[str], list[int]]:
+    """Return Chinese words and their weights."""
     import jieba
 
     lines = Path(jieba.__file__).with_name("dict.txt").read_text(encoding="utf-8").splitlines()
@@ -87,7 +91,7 @@ def chinese_words() -> tuple[list[str], list[int]]:
 
 
 def make_tokenizers(text: Path, folder: Path) -> dict[str, Path]:
-    """A directory of each kind."""
+    """Return a directory with a tokenizer of each kind."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     from data_tools.text.sources import read_documents
@@ -111,7 +115,11 @@ def make_tokenizers(text: Path, folder: Path) -> dict[str, Path]:
 
 
 def turn(row: str, kind: str, text: Path, directory: Path, folder: Path, workers: int) -> dict:
-    """One run of a row. Raises UserError when it fails."""
+    """Return one run of a row.
+
+    Raises:
+        UserError: If it fails.
+    """
     output = folder / "output" / f"{kind}-{row}"
     output.parent.mkdir(exist_ok=True)
     job = {
@@ -124,7 +132,7 @@ def turn(row: str, kind: str, text: Path, directory: Path, folder: Path, workers
 
 
 def measure(megabytes: float, workers: int, rounds: int, console: Console) -> dict:
-    """{"bytes", "documents", "turns": {kind: {row: [a turn of each round]}}}"""
+    """Return {"bytes", "documents", "turns": {kind: {row: [a turn of each round]}}}."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         text = folder / "text.jsonl"
@@ -141,12 +149,12 @@ def measure(megabytes: float, workers: int, rounds: int, console: Console) -> di
 
 
 def of_bare(turns: dict[str, list[dict]], row: str) -> float:
-    """The row's speed against the bare library's, by CPU seconds: the median over the rounds."""
+    """Return the row's speed against the bare library's, by CPU seconds: the median over the rounds."""
     return median(bare["cpu_seconds"] / one["cpu_seconds"] for bare, one in zip(turns["bare"], turns[row], strict=True))
 
 
 def lines(report: dict) -> list[tuple[str, ...]]:
-    """The table, without its headings."""
+    """Return the lines of the table, without its headings."""
     found = []
     for kind, turns in report["turns"].items():
         for row, times in turns.items():
@@ -162,6 +170,7 @@ def lines(report: dict) -> list[tuple[str, ...]]:
 
 
 def table(report: dict) -> Table:
+    """Return the table for the terminal."""
     documents = f"{report['documents']:,} documents"
     shown = Table(title=f"{report['bytes'] / 1e6:.0f} MB, {documents}, {report['workers']} processes")
     for heading in HEADINGS:
@@ -172,12 +181,12 @@ def table(report: dict) -> Table:
 
 
 def page(report: dict) -> str:
-    """What docs/data.md shows of a report."""
+    """Return what docs/data.md shows of a report."""
     return f"\n{markdown(HEADINGS, lines(report), range(2, len(HEADINGS)))}\n\n{conditions(report)}\n\n"
 
 
 def check(report: dict) -> list[str]:
-    """What falls short of the bars."""
+    """Return where the results miss the bars."""
     short = []
     for kind, turns in report["turns"].items():
         hashes = {turn["sha256"] for times in turns.values() for turn in times}
@@ -193,6 +202,7 @@ def check(report: dict) -> list[str]:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

@@ -38,7 +38,7 @@ SECONDS_BETWEEN_LOOKS = 0.1
 
 
 def peak_memory(text: bytes, megabytes: int, tokenizer: Path, output: Path, workers: int) -> int:
-    """Bytes at the peak of tokenizing `megabytes` MB of this text."""
+    """Return the bytes at the peak of tokenizing `megabytes` MB of this text."""
     command = [sys.executable, "-m", "data_tools.tokenize", "--input", "-", "--tokenizer", tokenizer]
     command += ["--output", output, "--workers", str(workers)]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
@@ -56,13 +56,14 @@ def peak_memory(text: bytes, megabytes: int, tokenizer: Path, output: Path, work
 
 
 def feed(stdin, text: bytes, megabytes: int) -> None:
+    """Write the text to stdin until it has the size."""
     with stdin:
         for _ in range(max(1, round(megabytes * 1e6 / len(text)))):
             stdin.write(text)
 
 
 def memory_of(pid: int) -> int:
-    """PSS of a process and its children, in bytes; 0 when it is just ending."""
+    """Return the PSS of a process and its children, in bytes; 0 when it is just ending."""
     try:
         process = psutil.Process(pid)
         return sum(member.memory_full_info().pss for member in [process, *process.children(recursive=True)])
@@ -71,6 +72,7 @@ def memory_of(pid: int) -> int:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )

@@ -39,11 +39,15 @@ class Clock:
         return times.user + times.system + times.children_user + times.children_system
 
     def seconds(self) -> dict:
+        """Return the wall and CPU seconds since the start."""
         return {"seconds": time.perf_counter() - self.wall, "cpu_seconds": self._cpu() - self.cpu}
 
 
 def bare(job: dict) -> dict:
-    """The library alone: texts are in memory, each process encodes its part in batches; ids stay in memory."""
+    """Encode with the library alone: texts are in memory, each process encodes its part in batches.
+
+    Ids stay in memory, too.
+    """
     encode, eos = native_encoder(job["tokenizer"])
     with open(job["input"], encoding="utf-8") as lines:
         texts = [json.loads(line)["text"] for line in lines]
@@ -71,7 +75,7 @@ def bare(job: dict) -> dict:
 
 
 def native_encoder(directory: str):
-    """(the library's fastest call for a batch of texts, eos id)"""
+    """Return (the library's fastest call for a batch of texts, eos id)."""
     encoder = load_encoder(directory)
     if hasattr(encoder, "_model"):
         return lambda texts: encoder._model.encode(texts, out_type="numpy", num_threads=1), encoder.eos_id
@@ -80,6 +84,7 @@ def native_encoder(directory: str):
 
 
 def native_batches(texts: list[str]):
+    """Yield texts in batches."""
     batch, size = [], 0
     for text in texts:
         batch.append(text)
@@ -91,6 +96,7 @@ def native_batches(texts: list[str]):
 
 
 def ours(job: dict) -> dict:
+    """Tokenize with ours."""
     from data_tools.tokenize import tokenize_files
 
     clock = Clock()
@@ -105,6 +111,7 @@ class MegatronLoop:
         self.job = job
 
     def initialize(self) -> None:
+        """Load the tokenizer in a worker."""
         encoder = load_encoder(self.job["tokenizer"])
         MegatronLoop.eod = encoder.eos_id
         if hasattr(encoder, "_model"):
@@ -114,6 +121,7 @@ class MegatronLoop:
             MegatronLoop.tokenize = staticmethod(lambda text: tokenizer.encode(text, add_special_tokens=False).ids)
 
     def encode(self, line: str) -> tuple[dict, dict, int]:
+        """Encode a line as Megatron-LM does."""
         text = json.loads(line)["text"]
         ids, lengths = [], []
         for sentence in [text]:
@@ -128,6 +136,7 @@ class MegatronLoop:
 
 
 def megatron(job: dict) -> dict:
+    """Tokenize with Megatron-LM's loop."""
     loop = MegatronLoop(job)
     dtype = token_dtype(load_encoder(job["tokenizer"]).vocab_size)
     clock = Clock()
@@ -152,11 +161,13 @@ class PaddleNLPLoop:
         self.job = job
 
     def initialize(self) -> None:
+        """Load the tokenizer in a worker."""
         from paddlenlp.transformers import AutoTokenizer
 
         PaddleNLPLoop.tokenizer = AutoTokenizer.from_pretrained(self.job["tokenizer"])
 
     def encode(self, line: str) -> tuple[list[list[int]], int]:
+        """Encode a line as PaddleNLP does."""
         text = re.sub(r"(.)\1{100,}", r"\1", json.loads(line)["text"])
         document = []
         for sentence in (text,):
@@ -169,7 +180,7 @@ class PaddleNLPLoop:
 
 
 def paddlenlp(job: dict) -> dict:
-    """With paddlenlp's own tokenizer and index builder."""
+    """Tokenize with paddlenlp's own tokenizer and index builder."""
     from paddlenlp.data.indexed_dataset import make_builder
 
     loop = PaddleNLPLoop(job)
@@ -192,6 +203,7 @@ def paddlenlp(job: dict) -> dict:
 
 
 def file_hash(prefix: str) -> str:
+    """Return the SHA-256 of a corpus' .bin."""
     return hashlib.sha256(Path(f"{prefix}.bin").read_bytes()).hexdigest()
 
 

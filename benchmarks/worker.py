@@ -11,8 +11,14 @@ from launch.errors import UserError
 
 
 class Worker:
-    """name: in messages. job: the script's argument. cores: that it may use, as many threads as there are.
-    variables: of its environment, beside those of this process."""
+    """A process that answers questions.
+
+    Attributes:
+        name: In messages.
+        job: The script's argument.
+        cores: Cores that it may use, with as many threads.
+        variables: Added to its environment.
+    """
 
     def __init__(
         self, name: str, python: str, script: Path, job: dict, cores: set[int], variables: dict[str, str] | None = None
@@ -29,7 +35,11 @@ class Worker:
         )  # fmt: skip
 
     def answer(self):
-        """The next line. Raises UserError with the end of the worker's log when it has died."""
+        """Return the next line.
+
+        Raises:
+            UserError: With the end of the worker's log when it has died.
+        """
         line = self._process.stdout.readline()
         if not line:
             self._log.seek(0)
@@ -37,11 +47,13 @@ class Worker:
         return json.loads(line)
 
     def ask(self, question):
+        """Ask a question and return the answer."""
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()
         return self.answer()
 
     def close(self) -> None:
+        """End the process."""
         self._process.kill()
         end_process(self._process, self.name)
         self._log.close()

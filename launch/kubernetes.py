@@ -51,16 +51,12 @@ Manifest = dict[str, Any]
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be printed.
+    """The values of the manifests.
 
-    name:     of the Job and its Service
-    image:    with the repository in WORKDIR
-    restarts: how often a pod may fail before the job does
-    command:  of a pod
-    env:      variables of the recipe in a pod
-    cards:    of a pod, 0 on a CPU
-    nodes:    number of pods
-    claims:   {folder of WORKDIR: name of the claim that is mounted there}
+    Attributes:
+        name: Of the Job and its Service image: with the repository in WORKDIR restarts: how often a pod may fail
+            before the job does command: of a pod env: variables of the recipe in a pod cards: of a pod, 0 on a CPU
+            nodes: number of pods claims: {folder of WORKDIR: name of the claim that is mounted there}.
     """
 
     name: str
@@ -74,9 +70,15 @@ class Request:
 
 
 def manifests(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> list[Manifest]:
-    """The objects of a run, as data. variables: those of which `run` was made.
+    """Return the objects of a run, as data.
 
-    Raises UserError for a variable that cannot be met, and for a path that is on no volume.
+    Args:
+        variables: The variables from which `run` was made.
+        recipe: The recipe.
+        run: Its configuration.
+
+    Raises:
+        UserError: For a variable that cannot be met, and for a path that is on no volume.
     """
     request = _request(recipe, run, variables)
     return [*([_service(request)] if request.nodes > 1 else []), _job(request)]
@@ -114,7 +116,7 @@ def _name(recipe: Recipe, nodes: int, variables: Mapping[str, str]) -> str:
 
 
 def _folders(run: RunConfig) -> set[str]:
-    """The folders of volumes that the run reads and writes. Raises UserError for a path that is in none of them."""
+    """Return the folders of volumes that the run reads and writes. Raises UserError for a path outside all volumes."""
     paths = [("OUTPUT", word) for word in run.words.get("output_dir", [])]
     paths += [("DATA", word) for word in run.words.get(DATA_FLAGS[Path(run.script).stem], [])]
     model = run.flags.model_name_or_path or ""
@@ -124,7 +126,7 @@ def _folders(run: RunConfig) -> set[str]:
 
 
 def _folder(variable: str, path: str) -> str:
-    """ "data" for ./data/wiki. The numbers of a blend are no paths."""
+    """Return "data" for ./data/wiki. The numbers of a blend are no paths."""
     inside = os.path.relpath(os.path.join(WORKDIR, path), WORKDIR)
     folder = PurePosixPath(inside).parts[0]
     if folder not in CLAIMS.values():
@@ -141,7 +143,7 @@ def _metadata(request: Request) -> Manifest:
 
 
 def _service(request: Request) -> Manifest:
-    """It gives each pod a name, also before the pod is ready: the pods look for the first one as soon as they start."""
+    """Return the Service, which names each pod, also before it is ready: pods look for the first one at once."""
     return {
         "apiVersion": "v1",
         "kind": "Service",
@@ -239,12 +241,12 @@ def _one_pod_a_node(request: Request) -> Manifest:
 
 
 def _volumes(request: Request) -> dict[str, str]:
-    """{claim: name of the volume}: a claim that several folders have is one volume."""
+    """Return {claim: name of the volume}: a claim of several folders is one volume."""
     return {claim: folder for folder, claim in reversed(request.claims.items())}
 
 
 def _mounts(request: Request) -> Iterator[Manifest]:
-    """A claim is mounted whole; one for several folders has a folder for each."""
+    """Yield the mount of each claim, whole; one for several folders has a folder for each."""
     for folder, claim in request.claims.items():
         mount = {"name": _volumes(request)[claim], "mountPath": f"{WORKDIR}/{folder}"}
         is_shared = list(request.claims.values()).count(claim) > 1
@@ -252,6 +254,7 @@ def _mounts(request: Request) -> Iterator[Manifest]:
 
 
 def as_yaml(objects: list[Manifest]) -> str:
+    """Return the objects as YAML."""
     import yaml  # only here: the checks of a recipe need no packages
 
     return yaml.safe_dump_all(objects, sort_keys=False, width=120)

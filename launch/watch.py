@@ -30,7 +30,11 @@ STUCK = 3  # records in a row without a gradient
 
 @dataclass(frozen=True)
 class Window:
-    """Where the first loss belongs, in nats; reason: why there."""
+    """The range of the first loss, in nats.
+
+    Attributes:
+        reason: Why it lies there.
+    """
 
     low: float
     high: float
@@ -39,10 +43,16 @@ class Window:
 
 @dataclass(frozen=True)
 class Limits:
-    """first_loss: None where nothing is known of it. collapse: share of the first loss (at least 1 nat); spike: nats
-    above the median of the last losses; 0: not looked at. overflows: whether a gradient norm without a value is
-    usual, as with a loss scale that is still being found. rests: whether a gradient of 0 is. on_cpu: no cause is a
-    kernel of a card."""
+    """The bounds that a run's losses are watched for.
+
+    Attributes:
+        first_loss: None where it is unknown.
+        collapse: Share of the first loss (at least 1 nat).
+        spike: Nats above the median of the last losses; 0: not watched.
+        overflows: Whether a gradient norm without a value is usual, as with a loss scale that is still being found.
+        rests: Whether a gradient of 0 is usual.
+        on_cpu: No cause is a kernel of a card.
+    """
 
     first_loss: Window | None
     collapse: float
@@ -54,17 +64,26 @@ class Limits:
 
 @dataclass(frozen=True)
 class Fault:
-    """found: what is wrong, with its number. causes: in the order of their likelihood, each with what to do."""
+    """A fault of a run.
+
+    Attributes:
+        found: What is wrong, with its number.
+        causes: The most likely first, each with what to do.
+    """
 
     found: str
     causes: tuple[str, ...]
 
 
 def parse_window(text: str, random_weights_loss: float | None) -> Window | None:
-    """--loss_first: auto, off, or LOW-HIGH in nats, which is for weights that were trained before.
+    """Return the window of --loss_first: auto, off, or LOW-HIGH in nats, which is for pretrained weights.
 
-    random_weights_loss: the closed form, None where the weights are not random; auto knows nothing of those.
-    Raises UserError for another text.
+    Args:
+        random_weights_loss: The closed form, None where the weights are not random, which auto then does not watch.
+        text: The value of the flag.
+
+    Raises:
+        UserError: For another text.
     """
     if text == "off":
         return None
@@ -83,7 +102,11 @@ def parse_window(text: str, random_weights_loss: float | None) -> Window | None:
 
 
 class LossWatch:
-    """Looks at each record of a run in turn. past: losses of the same run before it was resumed."""
+    """Looks at each record of a run in turn.
+
+    Attributes:
+        past: Losses of the same run before it was resumed.
+    """
 
     def __init__(self, limits: Limits, past: Iterable[float] = ()):
         self.limits = limits
@@ -93,7 +116,7 @@ class LossWatch:
         self._without_gradient = 0
 
     def fault(self, record: dict) -> Fault | None:
-        """What is wrong at a record of train_log.jsonl, None where nothing is."""
+        """Return the fault at a record of train_log.jsonl, None where there is none."""
         step, loss, grad_norm = record["global_step"], record["loss"], record["grad_norm"]
         if self._first is None:
             self._first, self._first_step = loss, step
@@ -202,8 +225,10 @@ UNLIKELY = 0.5
 class PairWatch:
     """Looks at each record of preference tuning in turn, and warns once.
 
-    likelihoods: from a record to the mean ln p of a token of the chosen and of the rejected responses, of which only
-    the change since the first record counts. past: records of the same run before it was resumed.
+    Attributes:
+        likelihoods: From a record to the mean ln p of a token of the chosen and of the rejected responses, of which
+            only the change since the first record counts.
+        past: Records of the same run before it was resumed.
     """
 
     def __init__(self, likelihoods: Callable[[dict], tuple[float, float]], past: Iterable[dict] = ()):
@@ -215,7 +240,7 @@ class PairWatch:
             self.warning(record)
 
     def warning(self, record: dict) -> str | None:
-        """What is wrong at a record of train_log.jsonl, None where nothing is or it was said before."""
+        """Return a warning at a record of train_log.jsonl, None where nothing is wrong or it was printed before."""
         now = self._likelihoods(record)
         self._first = self._first or now
         self._recent.append((record["rewards_margin"], now[0] - self._first[0], now[1] - self._first[1]))
@@ -235,7 +260,7 @@ class PairWatch:
 
 
 def _rise(values: Sequence[float]) -> float:
-    """From the mean of the first half to that of the second."""
+    """Return the difference between the means of the second half and the first."""
     half = len(values) // 2
     return mean(values[half:]) - mean(values[:half])
 
@@ -254,7 +279,12 @@ SECONDS_TO_WRITE = 5.0  # between a rank's stacks and its end: for the other ran
 
 
 class HangTimer:
-    """factor: times the median step; seconds: the limit is never less. factor 0: nothing is watched."""
+    """A timer that ends a run without progress.
+
+    Attributes:
+        factor: Times the median step.
+        seconds: The limit is never less. factor 0: nothing is watched.
+    """
 
     def __init__(self, factor: float, seconds: float, seconds_to_write: float = SECONDS_TO_WRITE):
         self.factor = factor
@@ -272,14 +302,17 @@ class HangTimer:
         return max(self.seconds, self.factor * median(self._steps))
 
     def start(self) -> None:
+        """Start to watch."""
         self._armed = self.factor > 0
         self.moved()
 
     def stop(self) -> None:
+        """Stop to watch."""
         self._armed = False
         _disarm()
 
     def step_done(self) -> None:
+        """Note the end of a step."""
         now = time.monotonic()
         if self._step_start is not None:
             self._steps.append(now - self._step_start)
@@ -294,8 +327,10 @@ class HangTimer:
 
     @contextlib.contextmanager
     def beside_steps(self):
-        """For work between steps that reports its progress by moved(), such as saving; the step around it is not
-        measured."""
+        """Watch work between steps that reports its progress by moved(), such as saving.
+
+        The step around it is not measured.
+        """
         armed = self._armed
         self.start()
         try:
@@ -326,32 +361,37 @@ WORDS = ("ResourceExhausted", "cudaErrorMemoryAllocation", "CUBLAS_STATUS_ALLOC_
 
 
 class Phase:
-    """What a run is doing, as far as it matters for memory."""
+    """The current phase of a run, as far as it matters for memory."""
 
     def __init__(self, name: str):
         self.name = name
 
     @contextlib.contextmanager
     def during(self, name: str):
+        """Set the phase within the block."""
         before, self.name = self.name, name
         yield
         self.name = before  # not after an error: the message names the phase that failed
 
 
 def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error means that device or host memory ran out."""
     return isinstance(error, MemoryError) or any(word in str(error) for word in WORDS) or _cannot_be_pinned(error)
 
 
 def _cannot_be_pinned(error: BaseException) -> bool:
-    """Return True for what Paddle says where page-locked memory is refused, or is above its cap: a copy to nowhere then
-    fails (paddle/phi/core/memory/allocation/pinned_allocator.cc, system_allocator.cc in the same folder)."""
+    """Return True for Paddle's error where page-locked memory is refused, or is above its cap.
+
+    A copy to nowhere then fails (paddle/phi/core/memory/allocation/pinned_allocator.cc, system_allocator.cc in the same
+    folder).
+    """
     said = str(error)
     return "pinned_allocator.cc" in said or ("cudaErrorInvalidValue" in said and "cuda_info.cc" in said)
 
 
 @contextlib.contextmanager
 def out_of_memory_explained(phase: Phase, args):
-    """An out-of-memory error within becomes a UserError that names the phase and what to change.
+    """Raise a UserError with the phase and what to change for an out-of-memory error within the block.
 
     args: the flags of the run.
     """
@@ -365,7 +405,7 @@ def out_of_memory_explained(phase: Phase, args):
 
 
 def changes(phase: str, args) -> list[str]:
-    """What to change, the cheapest first."""
+    """Return what to change, the cheapest first."""
     if phase == EVALUATION:
         smaller = ["--per_device_eval_batch_size 1"] if args.per_device_eval_batch_size > 1 else []
         return [*smaller, "shorter samples: --max_seq_length, --max_length"]
@@ -388,7 +428,7 @@ def _less_activations(args) -> list[str]:
 
 
 def _shard_optimizer(args) -> list[str]:
-    """Optimizer and gradients over the data ranks."""
+    """Return the flags that shard optimizer and gradients over the data ranks."""
     names = [option.value for option in args.sharding]
     if args.world_size > 1 and not {"stage2", "stage3"} & set(names) and args.pipeline_parallel_degree <= 1:
         return ["--sharding stage2: optimizer and gradients are divided over the data ranks"]

@@ -20,7 +20,10 @@ def difference_line(
     """Return a line that says that all ids are equal, or where the first differing one stands.
 
     Compared is the last sample of each of the first dialogues, up to the end of its answer. tokens: special tokens of
-    the tokenizer. Raises DataError without a chat template, or without transformers.
+    the tokenizer.
+
+    Raises:
+        DataError: Without a chat template, or without transformers.
     """
     if encoding.template is None:
         raise DataError("--against apply_chat_template: the rows are bare texts. --chat_template FILE, or chats.")

@@ -37,9 +37,10 @@ ADAPTERS = (LoRAModel, PrefixModel)
 
 
 def load_adapter(model, directory: Path | str) -> LoRAModel | PrefixModel:
-    """The model with the adapter of a directory, all else frozen.
+    """Return the model with the adapter of a directory; all other tensors are frozen.
 
-    Raises UserError where the directory holds no adapter, or one that does not fit the model.
+    Raises:
+        UserError: If the directory holds no adapter, or one that does not fit the model.
     """
     directory = Path(directory)
     require_adapter(directory)
@@ -64,7 +65,11 @@ def _load_lora(model, directory: Path) -> LoRAModel:
 
 
 def fill_lora(lora: LoRAModel, directory: Path) -> None:
-    """Fill adapters from the directory of one with the same layers. Raises UserError where it has others."""
+    """Fill adapters from the directory of one with the same layers.
+
+    Raises:
+        UserError: If it has others.
+    """
     stored, parts = read_lora(directory), {}
     if lora.lora_config.tensor_parallel_degree > 1:
         parts = lora._get_tensor_parallel_convert_actions(list(stored.tensors), is_split=True)
@@ -94,7 +99,8 @@ def _fill(directory: Path, parameters: dict, stored: dict[str, StoredTensor], pa
 def save_adapter(adapter: LoRAModel | PrefixModel, directory: Path | str, training_args) -> None:
     """Write the adapter; to be called by all ranks.
 
-    Raises UserError on all ranks where it cannot be written, RuntimeError where it reads back differently.
+    Raises:
+        UserError: On all ranks where it cannot be written, RuntimeError where it reads back differently.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
@@ -116,7 +122,7 @@ def save_adapter(adapter: LoRAModel | PrefixModel, directory: Path | str, traini
 
 
 def _written(path: Path, write: Callable[[], object]) -> str | None:
-    """The error of writing a file, None where it was written."""
+    """Write a file and return the error, None where it was written."""
     try:
         write()
     except OSError as error:
@@ -133,7 +139,7 @@ def _write_small(adapter: LoRAModel | PrefixModel, directory: Path, places: dict
 
 
 def whole_tensors(adapter: LoRAModel | PrefixModel, training_args) -> dict[str, np.ndarray]:
-    """The trained tensors of this rank's stage, whole and in float32."""
+    """Return the trained tensors of this rank's pipeline stage, whole and in float32."""
     own_tensors = local_tensors(adapter, None, training_args)
     parts = parts_of_ranks(own_tensors)
     return {tensor.key: convert(whole_values(tensor, parts), tensor.dtype, "float32") for tensor in own_tensors}

@@ -26,9 +26,10 @@ RSLORA_ALPHA = 4
 
 
 def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
-    """The model with adapters that change nothing yet, all else frozen.
+    """Return the model with adapters that change nothing yet; all other tensors are frozen.
 
-    Raises UserError where a target is no linear layer of the model's family.
+    Raises:
+        UserError: If a target is no linear layer of the model's family.
     """
     rank = adapter_args.lora_rank
     # By PiSSA's paper the product counts once.
@@ -51,12 +52,12 @@ def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
 
 
 def trained_whole(model) -> list[str] | None:
-    """Patterns of tensors that are trained whole, as LoRAConfig takes them: of a reward model its score."""
+    """Return patterns of tensors that are trained whole, as LoRAConfig takes them: the score of a reward model."""
     return [re.escape(SCORE)] if gives_scores(model.config.to_dict()) else None
 
 
 def target_patterns(config: dict, requested: list[str] | None) -> list[str]:
-    """Patterns of whole layer names, as LoRAConfig takes them."""
+    """Return patterns of whole layer names, as LoRAConfig takes them."""
     layers = family_of_config(config).linear_layers
     unknown = sorted(set(requested or []) - set(layers))
     if unknown:
@@ -84,7 +85,7 @@ def initialize_lora(lora: LoRAModel, seed: int) -> None:
 
 
 def describe_lora(lora: LoRAModel) -> str:
-    """One line about what is trained in this process."""
+    """Return one line about what is trained in this process."""
     config = lora.lora_config
     assert config.target_modules is not None  # add_lora names them
     layers = ", ".join(pattern.rpartition(".")[2] for pattern in config.target_modules)
@@ -103,7 +104,7 @@ class PrefixModel(PrefixModelForCausalLM):
     """
 
     def __init__(self, model, config: PrefixConfig):
-        """config.tensor_parallel_degree must be -1: upstream then makes a whole table."""
+        """Make the prefix. config.tensor_parallel_degree must be -1: upstream then makes a whole table."""
         family = family_of_config(model.config.to_dict())
         assert family.prefix_postprocess is not None  # else the run was refused
         super().__init__(model, config, getattr(upstream, family.prefix_postprocess))
@@ -115,7 +116,10 @@ class PrefixModel(PrefixModelForCausalLM):
         return self.prefix_encoder[0].weight
 
     def keys_and_values(self) -> paddle.Tensor:
-        """Of this rank's heads: [tokens, 2 x layers, heads, head size], keys of all layers before their values."""
+        """Return keys and values of this rank's heads, [tokens, 2 x layers, heads, head size].
+
+        Keys of all layers come before their values.
+        """
         config = self.prefix_config
         assert config.num_hidden_layers is not None
         shape = [config.num_prefix_tokens, 2 * config.num_hidden_layers, self.num_heads, self.head_dim]
@@ -128,25 +132,25 @@ class PrefixModel(PrefixModelForCausalLM):
         return prefix.reshape(shape)
 
     def _get_past_key_values(self, batch_size: int):
-        """Keys and values of this rank's heads for each layer, in the family's order of dimensions."""
+        """Return keys and values of this rank's heads for each layer, in the family's order of dimensions."""
         postprocess, prefix = self.postprocess_past_key_value, self.keys_and_values()
         assert postprocess is not None
         return postprocess(prefix.unsqueeze(0).expand([batch_size, *prefix.shape]))
 
     def _get_tensor_parallel_convert_actions(self, *args, **kwargs) -> dict:
-        """For checkpoints: no tensor is sharded."""
+        """Return no action for checkpoints: no tensor is sharded."""
         return {}
 
 
 def add_prefix(model, adapter_args, seed: int) -> PrefixModel:
-    """The model with a prefix of small random numbers, all else frozen."""
+    """Return the model with a prefix of small random numbers; all other tensors are frozen."""
     prefix = PrefixModel(model, prefix_config(model, adapter_args.num_prefix_tokens))
     initialize_prefix(prefix, seed)
     return prefix
 
 
 def prefix_config(model, tokens: int) -> PrefixConfig:
-    """The configuration of a prefix with `tokens` tokens for a model."""
+    """Return the configuration of a prefix with `tokens` tokens for a model."""
     config = model.config.to_dict()
     return PrefixConfig(
         num_prefix_tokens=tokens,
@@ -169,7 +173,7 @@ def initialize_prefix(prefix: PrefixModel, seed: int) -> None:
 
 
 def describe_prefix(prefix: PrefixModel) -> str:
-    """One line about what is trained."""
+    """Return one line about what is trained."""
     config = prefix.prefix_config
     return (
         f"prefix: {config.num_prefix_tokens} keys and values of {prefix.num_heads} heads before the first token's, in "
@@ -178,9 +182,10 @@ def describe_prefix(prefix: PrefixModel) -> str:
 
 
 def add_adapter(model, model_args, adapter_args, seed: int):
-    """(the model with its adapter, lines about it); the model as it is where none is requested.
+    """Return (the model with its adapter, lines about it); the model as it is where no adapter is requested.
 
-    Raises UserError where the adapter does not fit the model's family.
+    Raises:
+        UserError: If the adapter does not fit the model's family.
     """
     adapter, lines = model, []
     if adapter_args.lora:
@@ -196,7 +201,7 @@ def add_adapter(model, model_args, adapter_args, seed: int):
 
 
 def base_format(adapter_args) -> Format | None:
-    """The format of the frozen weights; None where they are not quantized."""
+    """Return the format of the frozen weights; None where they are not quantized."""
     if not adapter_args.weight_quantize_algo:
         return None
     return Format(

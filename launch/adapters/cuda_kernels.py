@@ -37,16 +37,17 @@ TRIED_ROWS = (1, 2, 3, 4, 160)
 
 
 def can_take(algo: str, weight: paddle.Tensor) -> bool:
-    """Whether a kernel for this format is here that computes with such a weight rightly."""
+    """Return whether a kernel for this format exists in this process and computes correctly with such a weight."""
     return on_card(weight) and not why_not(algo, weight.shape, weight.dtype)
 
 
 def on_card(weight: paddle.Tensor) -> bool:
+    """Return whether a weight lies on a card."""
     return weight.place.is_gpu_place()
 
 
 def why_not(algo: str, shape: Sequence[int], dtype: paddle.dtype) -> str:
-    """Why no kernel of this process's card takes a weight [inputs, outputs]; "" where one does."""
+    """Return why no kernel of this process's card takes a weight [inputs, outputs]; "" where one does."""
     if algo not in WEIGHT_DTYPES:
         return "Paddle has none for this format"
     if dtype not in HALF:
@@ -59,22 +60,22 @@ def why_not(algo: str, shape: Sequence[int], dtype: paddle.dtype) -> str:
 
 
 def codes_of(weight: paddle.Tensor, algo: str) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """weight: [inputs, outputs]. (codes in the kernel's order, a scale for each output); not for llm.int8."""
+    """Return (codes in the kernel's order, a scale for each output) of a weight [inputs, outputs]; not for llm.int8."""
     return quant.weight_quantize(weight, algo=algo)  # pyright: ignore[reportArgumentType]  # one of the stub's
 
 
 def dequantized(codes: paddle.Tensor, scales: paddle.Tensor, algo: str) -> paddle.Tensor:
-    """[inputs, outputs]: the numbers that codes of codes_of stand for."""
+    """Return [inputs, outputs]: the numbers of the codes of codes_of."""
     return quant.weight_dequantize(codes, scales, algo=algo)  # pyright: ignore[reportArgumentType]  # one of the stub's
 
 
 def by_outputs(codes: paddle.Tensor, shape: tuple[int, int]) -> paddle.Tensor:
-    """int8 [inputs x outputs] -> [outputs, inputs], as llm_int8_linear wants them."""
+    """Return int8 [inputs x outputs] as [outputs, inputs], for llm_int8_linear."""
     return codes.reshape(shape).T.contiguous()
 
 
 def product(inputs: paddle.Tensor, codes: paddle.Tensor, scales: paddle.Tensor, algo: str) -> paddle.Tensor:
-    """inputs: [..., inputs], for llm.int8 [n, inputs] without outliers."""
+    """Return the product of inputs [..., inputs] with a quantized weight; for llm.int8 [n, inputs] without outliers."""
     if algo != "llm.int8":
         dtype = WEIGHT_DTYPES[algo]
         return quant.weight_only_linear(inputs, codes, None, scales, weight_dtype=dtype)  # pyright: ignore[reportArgumentType]  # one of the stub's
@@ -86,8 +87,10 @@ def product(inputs: paddle.Tensor, codes: paddle.Tensor, scales: paddle.Tensor, 
 
 @lru_cache
 def fault_of(algo: str, dtype: paddle.dtype) -> str:
-    """Tried on normal numbers: "" where product and weight are what a dense layer has, but for rounding; else what is
-    wrong. Whatever a kernel raises is a no: cuBLASLt's refusal of a card, for one, is an OSError."""
+    """Return what is wrong with a kernel on normal numbers; "" where it equals a dense layer, but for rounding.
+
+    Any exception of the kernel means no: cuBLASLt's refusal of a card, for one, is an OSError.
+    """
     draw = np.random.default_rng(0)
     values = draw.standard_normal((max(TRIED_ROWS), TRIED[0])).clip(-5, 5).astype("float32")
     weight = paddle.to_tensor(draw.standard_normal(TRIED).astype("float32")).astype(dtype)

@@ -40,8 +40,13 @@ class LoraLayer:
 
 @dataclass(frozen=True)
 class Lora:
-    """layers: by name, without `.weight`. config: of lora_config.json. score: of a reward model, which is trained
-    whole, [hidden size, 1]; None: the adapter is one of a model that writes text."""
+    """The files of a LoRA adapter.
+
+    Attributes:
+        layers: By name, without `.weight`.
+        config: Of lora_config.json.
+        score: Of a reward model, trained whole, [hidden size, 1]; None for an adapter of a model that writes text.
+    """
 
     directory: Path
     config: dict
@@ -50,6 +55,7 @@ class Lora:
 
     @property
     def tensors(self) -> dict[str, StoredTensor]:
+        """All tensors by name."""
         score = {SCORE: self.score} if self.score else {}
         return score | {
             f"{name}.{part}": tensor
@@ -59,17 +65,22 @@ class Lora:
 
     @property
     def scaling(self) -> float:
+        """The factor of the product of both matrices."""
         return scaling_of(self.config)
 
 
 def require_adapter(directory: Path) -> None:
-    """Raises UserError where a directory has neither kind of adapter."""
+    """Raise UserError where a directory has neither kind of adapter."""
     if not (directory / CONFIG).is_file() and not (directory / PREFIX_CONFIG).is_file():
         raise UserError(f"{directory}: no adapter: neither {CONFIG} nor {PREFIX_CONFIG} is there.")
 
 
 def read_lora(directory: str | Path) -> Lora:
-    """Raises UserError where the directory holds no adapter, one of another kind, or a broken one."""
+    """Return the adapter of a directory.
+
+    Raises:
+        UserError: If the directory holds no adapter, one of another kind, or a broken one.
+    """
     directory = Path(directory)
     config = read_config(directory / CONFIG, "a LoRA adapter")
     require_lora(config, directory / CONFIG)
@@ -85,10 +96,12 @@ def read_lora(directory: str | Path) -> Lora:
 
 
 def require_fit(lora: Lora, base: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Whether an adapter belongs to a model. shapes: of the model's tensors by name, a layer's weight [inputs,
-    outputs].
+    """Check that an adapter belongs to a model.
 
-    Raises UserError, in two lines, where a layer of the adapter is not in the model or is of another size there.
+    shapes: of the model's tensors by name, a layer's weight [inputs, outputs].
+
+    Raises:
+        UserError: In two lines, where a layer of the adapter is missing in the model or has another size.
     """
     misfits = Misfits()
     for layer, pair in lora.layers.items():
@@ -108,7 +121,7 @@ def require_fit(lora: Lora, base: Path | str, shapes: Mapping[str, tuple[int, ..
 
 
 def require_lora(config: dict, path: Path) -> None:
-    """Raises UserError where a configuration lacks what every LoRA adapter states, or states what makes no sense."""
+    """Raise UserError where a configuration lacks a required value of LoRA, or has an impossible one."""
     missing = [key for key in ("r", "lora_alpha") if key not in config]
     if missing:
         raise UserError(f"{path}: {', '.join(missing)} missing: not the configuration of a LoRA adapter.")
@@ -143,7 +156,11 @@ def _require_targets(patterns: list[str], layers: Mapping[str, LoraLayer], path:
 
 
 def target_modules(config: dict, path: Path) -> list[str]:
-    """The patterns of the layers' names. Raises UserError where they are none."""
+    """Return the patterns of the layers' names.
+
+    Raises:
+        UserError: If they are no such list.
+    """
     targets = config.get("target_modules")
     targets = [targets] if isinstance(targets, str) else targets
     try:
@@ -167,7 +184,10 @@ def _tensors(directory: Path) -> dict[str, StoredTensor]:
 
 
 def _layers(directory: Path, tensors: dict[str, StoredTensor], rank: int) -> dict[str, LoraLayer]:
-    """The tensors in pairs. Raises UserError with the names of all that have no partner, or another rank."""
+    """Return the tensors in pairs.
+
+    Raises UserError with the names of tensors without a partner or with another rank.
+    """
     misfits = Misfits(extra={name for name in tensors if not name.endswith((".lora_A", ".lora_B"))})
     layers = {}
     for layer in dict.fromkeys(name[: -len(".lora_A")] for name in tensors if name not in misfits.extra):

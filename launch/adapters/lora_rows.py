@@ -23,8 +23,14 @@ from launch.families.sparse_decoder import EXPERT
 
 @dataclass(frozen=True)
 class SideBySide:
-    """The adapters of a layer. a: [inputs, ranks]. b: [ranks, outputs], scaled. owners: names, one a rank. group:
-    of tensor parallelism, where each process has some of the inputs alone, so that x A is summed."""
+    """The adapters of a layer.
+
+    Attributes:
+        a: [inputs, ranks].
+        b: [ranks, outputs], scaled.
+        owners: Names, one a rank.
+        group: Of tensor parallelism, where each process has some of the inputs alone, so that x A is summed.
+    """
 
     a: paddle.Tensor
     b: paddle.Tensor
@@ -32,7 +38,7 @@ class SideBySide:
     group: Any = None
 
     def __call__(self, x: paddle.Tensor, mask: paddle.Tensor) -> paddle.Tensor:
-        """x: [..., inputs]. mask: [tokens, ranks]"""
+        """Return the product of x [..., inputs] with the adapters' matrices. mask: [tokens, ranks]."""
         product = paddle.matmul(x, self.a)
         product = product * mask.reshape(product.shape)
         if self.group:
@@ -41,8 +47,11 @@ class SideBySide:
 
 
 class LoraRows:
-    """Added to the base's layers as long as the base lives. adapters: by name; they share the base's weights, and their
-    own are copied."""
+    """Added to the base's layers as long as the base lives.
+
+    Attributes:
+        adapters: By name; they share the base's weights, and their own are copied.
+    """
 
     def __init__(self, base, adapters: Mapping[str, LoRAModel]):
         self.dtype = base.config.dtype
@@ -56,7 +65,13 @@ class LoraRows:
 
     @contextmanager
     def chosen(self, tokens: Sequence[tuple[str, int]]) -> Iterator[None]:
-        """(name of the adapter, how many tokens) from the beginning of the row to its end. Other names have none."""
+        """Set the adapters of the row's tokens within the block.
+
+        Names of no adapter get none.
+
+        Args:
+            tokens: (name of the adapter, number of tokens) in order.
+        """
         self.tokens = tokens
         try:
             yield
@@ -74,7 +89,7 @@ class LoraRows:
         return add
 
     def _mask(self, owners: tuple[str, ...]) -> paddle.Tensor | None:
-        """[tokens, ranks], 1 where a rank is of the token's adapter; None where it is nowhere."""
+        """Return [tokens, ranks], 1 where a rank is of the token's adapter; None where no token has one."""
         if owners not in self.masks:
             of_tokens = np.array([name for name, count in self.tokens for _ in range(count)])
             mask = of_tokens[:, None] == np.array(owners)
@@ -83,8 +98,10 @@ class LoraRows:
 
 
 def reads_sorted(adapter: LoRAModel) -> bool:
-    """Whether a layer of the adapter belongs to one of several experts, which read the tokens of a step in an order of
-    their own: LoraRows cannot serve it."""
+    """Return whether an adapter has layers of experts, which read a step's tokens in their own order.
+
+    LoraRows cannot serve such an adapter.
+    """
     layers = adapter.model.named_sublayers()
     return any(hasattr(layer, "lora_A") and EXPERT.match(path) for path, layer in layers)
 

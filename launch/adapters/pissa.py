@@ -33,7 +33,10 @@ def begin_pissa(lora: LoRAModel, checkpoint: Path | None, training_args) -> str:
     """Fill the adapters with A0 and B0, and take their product off the weights; a line about it.
 
     checkpoint: that the run continues. A new A0 and B0 are in PISSA_NEW until the run trains: a former run's are in
-    their place. Called by all ranks together. Raises UserError where its A0 and B0 are missing.
+    their place. Called by all ranks together.
+
+    Raises:
+        UserError: If its A0 and B0 are missing.
     """
     output = Path(training_args.output_dir)
     start = output / PISSA_NEW
@@ -92,7 +95,7 @@ def write_as_plain_lora(directory: Path, start: Path) -> None:
 
 
 def _joined(name: str, trained: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """[A, A0], or B above -B0."""
+    """Return [A, A0], or B above -B0."""
     if name.endswith("lora_A"):
         return np.concatenate([trained, first], axis=1)
     return np.concatenate([trained, -first], axis=0)

@@ -41,7 +41,7 @@ TABLES = {
 
 
 def dynamic_table() -> tuple[float, ...]:
-    """256 numbers from -0.993 to 1: for each power of ten from -6 to 0 twice as many as for the one below."""
+    """Return 256 numbers from -0.993 to 1: for each power of ten from -6 to 0 twice as many as for the one below."""
     numbers = [0.0, 1.0]
     for exponent in range(7):
         count = 2**exponent
@@ -55,25 +55,28 @@ DYNAMIC = dynamic_table()
 
 
 def blocks(tensor: paddle.Tensor, block: int) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """The tensor's elements in rows of `block`, the last one filled up with zeros; the largest magnitude of each."""
+    """Return (the tensor's elements in rows of `block`, the largest magnitude of each row).
+
+    The last row is filled up with zeros.
+    """
     flat = tensor.flatten()
     rows = paddle.nn.functional.pad(flat, [0, -flat.shape[0] % block]).reshape([-1, block])
     return rows, rows.abs().max(axis=1)
 
 
 def no_zeros(scales: paddle.Tensor) -> paddle.Tensor:
-    """The scales, 1 where all elements of a block are 0."""
+    """Return the scales, 1 where all elements of a block are 0."""
     return paddle.where(scales == 0, paddle.ones_like(scales), scales)
 
 
 def nearest(values: paddle.Tensor, table: tuple[float, ...]) -> paddle.Tensor:
-    """The index of the nearest number in an ascending table; of two as near the lower one."""
+    """Return the index of the nearest number in an ascending table; of two as near the lower one."""
     numbers = on_device(table)
     return paddle.bucketize(values, (numbers[1:] + numbers[:-1]) / 2, out_int32=True)
 
 
 def on_device(table: tuple[float, ...]) -> paddle.Tensor:
-    """float32, copied from the host once for each device."""
+    """Return the table as float32, copied from the host once for each device."""
     return _on_device(table, str(paddle.framework._current_expected_place()))
 
 
@@ -84,25 +87,25 @@ def _on_device(table: tuple[float, ...], place: str) -> paddle.Tensor:
 
 @lru_cache
 def pair_table(table: tuple[float, ...]) -> tuple[float, ...]:
-    """For each of the 256 bytes the two numbers of its codes, one after the other; codes without a number are 0."""
+    """Return the two numbers of the codes in each of the 256 bytes in turn; 0 for codes without a number."""
     numbers = table + (0.0,) * (16 - len(table))
     return tuple(number for upper in numbers for lower in numbers for number in (upper, lower))
 
 
 def numbers_of_bytes(codes: paddle.Tensor, table: tuple[float, ...]) -> paddle.Tensor:
-    """uint8 [n] -> float32 [n]: what codes of 8 bits stand for."""
+    """Return the numbers, float32 [n], of codes of 8 bits, uint8 [n]."""
     return paddle.gather(on_device(table), codes.astype("int32"))
 
 
 def numbers_of_pairs(codes: paddle.Tensor, table: tuple[float, ...], count: int) -> paddle.Tensor:
-    """uint8 [(count + 1) / 2] -> float32 [count]: what pairs of codes of 4 bits stand for, both with one gather."""
+    """Return the numbers, float32 [count], of pairs of 4-bit codes, uint8 [(count + 1) / 2], with one gather."""
     pairs = on_device(pair_table(table)).reshape([256, 2])
     numbers = paddle.gather(pairs, codes.astype("int32")).flatten()
     return numbers if count % 2 == 0 else numbers[:count]
 
 
 def scale_blocks_(numbers: paddle.Tensor, scales: paddle.Tensor, block: int) -> paddle.Tensor:
-    """float32 [n]: each number times its block's scale, in place where blocks are whole."""
+    """Return each number times its block's scale, float32 [n], in place where blocks are whole."""
     count = numbers.shape[0]
     if count % block:
         numbers = paddle.nn.functional.pad(numbers, [0, -count % block])
@@ -111,7 +114,7 @@ def scale_blocks_(numbers: paddle.Tensor, scales: paddle.Tensor, block: int) -> 
 
 
 def pack(codes: paddle.Tensor) -> paddle.Tensor:
-    """uint8 [n] below 16 -> uint8 [(n + 1) / 2]"""
+    """Return codes below 16, uint8 [n], packed in pairs, uint8 [(n + 1) / 2]."""
     pairs = paddle.nn.functional.pad(codes.astype("int32"), [0, codes.shape[0] % 2]).reshape([-1, 2])
     return (pairs[:, 0] * 16 + pairs[:, 1]).astype("uint8")
 
@@ -126,13 +129,15 @@ KEPT = 64
 class Packed:
     """A quantized tensor.
 
-    codes: int8 [n], or uint8 [n / 2] of two codes each, the first in the upper half, or uint8 [n] for scales
-    scales: float32, for each output or block; with double_quant packed themselves, after `offset` was subtracted
-    shape, dtype: of the weight
-    exact, apart: for llm.int8, the function that reads rows before rounding by their numbers, None where there are none
-        any more; rows that are always taken from there
-    by_kernel: whether codes and scales are those of cuda_kernels.py
-    squares: the sums of squares of the rounding errors, and of the weight
+    Attributes:
+        codes: int8 [n], or uint8 [n / 2] of two codes each, the first in the upper half, or uint8 [n] for scales.
+        scales: float32, for each output or block; with double_quant packed themselves, after `offset` was
+            subtracted.
+        shape, dtype: Of the weight.
+        exact, apart: For llm.int8, the function that reads rows before rounding by their numbers, None where there
+            are none any more; rows that are always taken from there.
+        by_kernel: Whether codes and scales are in the form of cuda_kernels.py.
+        squares: The sums of squares of the rounding errors, and of the weight.
     """
 
     format: Format
@@ -148,6 +153,7 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of codes and scales."""
         scales = self.scales
         scales = scales.nbytes if isinstance(scales, Packed) else scales.element_size() * int(scales.size)
         return int(self.codes.size) + scales + (4 if self.offset is not None else 0)
@@ -157,7 +163,7 @@ class Packed:
 def quantize(
     weight: paddle.Tensor, format: Format, exact: Callable[[list[int]], paddle.Tensor] | None = None
 ) -> Packed:
-    """weight: [inputs, outputs], of any floating-point dtype."""
+    """Quantize a weight [inputs, outputs] of any floating-point dtype."""
     shape = tuple(weight.shape)
     apart = _large_rows(weight, format) if exact else ()
     by_kernel = cuda_kernels.can_take(format.algo, weight)
@@ -184,7 +190,7 @@ def quantize(
 
 @paddle.no_grad()
 def dequantize(packed: Packed) -> paddle.Tensor:
-    """The weight in its own shape and dtype."""
+    """Return the weight in its own shape and dtype."""
     inputs, scales = packed.shape[0], _scales(packed)
     if packed.by_kernel and packed.format.algo != "llm.int8":
         assert not isinstance(packed.scales, Packed)  # the kernels know no scales in 8 bits
@@ -204,7 +210,7 @@ def dequantize(packed: Packed) -> paddle.Tensor:
 
 
 def whole_codes(packed: Packed, dtype: paddle.dtype) -> paddle.Tensor:
-    """[inputs, outputs], whole numbers from -127 to 127, which every dtype holds exactly: of llm.int8."""
+    """Return [inputs, outputs] of llm.int8: whole numbers from -127 to 127, which every dtype holds exactly."""
     return packed.codes.reshape(packed.shape).astype(dtype)
 
 
@@ -212,20 +218,20 @@ def whole_codes(packed: Packed, dtype: paddle.dtype) -> paddle.Tensor:
 
 
 def _rows_of_a_piece(shape: Sequence[int], format: Format) -> int:
-    """So many that codes fill whole bytes and blocks are whole, too."""
+    """Return how many rows make a piece: codes fill whole bytes, and blocks are whole."""
     together = math.lcm(2, 1 if format.algo in LARGEST else format.block)
     return max(PIECE // shape[1] // together, 1) * together
 
 
 def _places(shape: Sequence[int], format: Format) -> Iterator[tuple[int, int]]:
-    """(first row, one behind the last) of each piece."""
+    """Yield (first row, one behind the last) of each piece."""
     step = _rows_of_a_piece(shape, format)
     for start in range(0, shape[0], step):
         yield start, min(start + step, shape[0])
 
 
 def _pieces(weight: paddle.Tensor, format: Format) -> Iterator[paddle.Tensor]:
-    """Some rows after the other, in float32."""
+    """Yield the pieces of a weight in float32."""
     for start, stop in _places(weight.shape, format):
         yield weight[start:stop].astype("float32")
 
@@ -240,7 +246,7 @@ def _squares(weight: paddle.Tensor, packed: Packed) -> tuple[float, float]:
 
 
 def _without(weight: paddle.Tensor, rows: tuple[int, ...]) -> paddle.Tensor:
-    """The weight with zeros in these rows."""
+    """Return the weight with zeros in these rows."""
     if not rows:
         return weight
     kept = paddle.ones([weight.shape[0], 1], weight.dtype)
@@ -249,7 +255,7 @@ def _without(weight: paddle.Tensor, rows: tuple[int, ...]) -> paddle.Tensor:
 
 
 def _scales(packed: Packed) -> paddle.Tensor:
-    """float32, for each output or block."""
+    """Return the scale of each output or block, float32."""
     if isinstance(packed.scales, Packed):
         assert packed.offset is not None  # their mean
         return _dequantize_scales(packed.scales) + packed.offset
@@ -257,33 +263,33 @@ def _scales(packed: Packed) -> paddle.Tensor:
 
 
 def _largest_of_outputs(weight: paddle.Tensor, format: Format, apart: tuple[int, ...]) -> paddle.Tensor:
-    """[outputs]: the largest magnitude of each, rows that are apart not counted."""
+    """Return [outputs]: the largest magnitude of each; rows that are apart do not count."""
     pieces = _pieces(_without(weight, apart), format)
     return paddle.stack([rows.abs().max(axis=0) for rows in pieces]).max(axis=0)
 
 
 def _large_rows(weight: paddle.Tensor, format: Format) -> tuple[int, ...]:
-    """In ascending order: those of llm.int8 that would make the scales of all others coarse."""
+    """Return the rows of llm.int8, ascending, that would make the scales of all others coarse."""
     largest = paddle.concat([rows.abs().max(axis=1) for rows in _pieces(weight, format)]).numpy()
     order = np.argsort(-largest, kind="stable")[: len(largest) // KEPT]
     return tuple(sorted(order[largest[order] > LARGE_ROW * np.median(largest)].tolist()))
 
 
 def _whole(rows: paddle.Tensor, scales: paddle.Tensor, largest: int) -> paddle.Tensor:
-    """[n]: whole numbers as int8, those of 4 bits as places in their table."""
+    """Return [n]: whole numbers as int8, 4-bit ones as places in their table."""
     codes = (rows / no_zeros(scales)).round().clip(-largest, largest).flatten()
     return codes.astype("int8") if largest == 127 else (codes + largest).astype("uint8")
 
 
 def _coded_blocks(rows: paddle.Tensor, format: Format) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """uint8 [n]: places in the format's table; float32: the scale of each block."""
+    """Return uint8 [n], places in the format's table, and float32, the scale of each block."""
     values, scales = blocks(rows, format.block)
     codes = nearest(values / no_zeros(scales).unsqueeze(1), TABLES[format.algo])
     return codes.flatten()[: rows.size].astype("uint8"), scales
 
 
 def _numbers(packed: Packed, start: int, stop: int) -> paddle.Tensor:
-    """float32 [n]: what the codes of the rows from start to stop stand for, without their scales."""
+    """Return float32 [n]: the numbers of the codes of rows start to stop, without their scales."""
     first, last = start * packed.shape[1], stop * packed.shape[1]
     if packed.format.bits == 4:
         pairs = packed.codes[first // 2 : (last + 1) // 2]
@@ -293,7 +299,7 @@ def _numbers(packed: Packed, start: int, stop: int) -> paddle.Tensor:
 
 
 def _rows(packed: Packed, scales: paddle.Tensor, start: int, stop: int) -> paddle.Tensor:
-    """The rows from start to stop in the weight's dtype; codes times scales in float32."""
+    """Return the rows from start to stop in the weight's dtype; codes times scales in float32."""
     format, shape = packed.format, [stop - start, packed.shape[1]]
     numbers = _numbers(packed, start, stop)
     if format.algo in LARGEST:

@@ -32,18 +32,19 @@ THRESHOLD = 6.0  # the paper's, and the default of bitsandbytes and of paddle.nn
 
 
 def columns_apart(inputs: paddle.Tensor, packed: Packed) -> list[int]:
-    """inputs: [..., inputs]. The columns with a value of at least THRESHOLD, and those of the weight's large rows."""
+    """Return the columns of inputs [..., inputs] with a value of at least THRESHOLD, and of the weight's large rows."""
     return sorted({*outlier_columns(inputs), *packed.apart})
 
 
 def outlier_columns(inputs: paddle.Tensor) -> list[int]:
+    """Return the columns with a value of at least THRESHOLD."""
     large = (inputs.reshape([-1, inputs.shape[-1]]).abs() >= THRESHOLD).any(axis=0)
     return large.nonzero().flatten().tolist()  # pyright: ignore[reportReturnType]  # of one axis
 
 
 @paddle.no_grad()
 def product_with_outliers(inputs: paddle.Tensor, columns: list[int], packed: Packed) -> paddle.Tensor:
-    """inputs [..., inputs] x weight [inputs, outputs], in the inputs' dtype. columns: those that are computed apart."""
+    """Return inputs [..., inputs] x weight [inputs, outputs], in the inputs' dtype. columns: computed apart."""
     flat = inputs.reshape([-1, packed.shape[0]])
     outputs = rounded_product(_without(flat, columns), packed)
     if columns:
@@ -54,7 +55,7 @@ def product_with_outliers(inputs: paddle.Tensor, columns: list[int], packed: Pac
 
 @paddle.no_grad()
 def input_gradient(gradient: paddle.Tensor, columns: list[int], packed: Packed) -> paddle.Tensor:
-    """The gradient of the inputs from that of the outputs [..., outputs]; rounding counts as the identity."""
+    """Return the gradient of the inputs from the outputs' gradient [..., outputs]; rounding counts as the identity."""
     weight = dequantize(packed).astype(gradient.dtype)
     if columns:
         weight[paddle.to_tensor(columns)] = rows_of(packed, columns).astype(gradient.dtype)
@@ -62,9 +63,12 @@ def input_gradient(gradient: paddle.Tensor, columns: list[int], packed: Packed) 
 
 
 def rounded_product(inputs: paddle.Tensor, packed: Packed) -> paddle.Tensor:
-    """inputs [n, inputs]: plain absmax in 8 bits, vector-wise. By a kernel, or in the inputs' dtype: whole numbers are
-    exact in 16 bits, too, also times a power of two, by which sums stay below float16's largest number. Sums themselves
-    are made in float32, and rounded to 16 bits once."""
+    """Return the product of inputs [n, inputs] by plain absmax in 8 bits, vector-wise.
+
+    It is computed by a kernel, or in the inputs' dtype: whole numbers are exact in 16 bits, too, also times a power of
+    two, by which sums stay below float16's largest number. Sums themselves are made in float32, and rounded to 16 bits
+    once.
+    """
     if packed.by_kernel:
         assert not isinstance(packed.scales, Packed)  # as _scales has it, of nf4 alone
         return cuda_kernels.product(inputs, packed.codes, packed.scales, "llm.int8")
@@ -78,7 +82,7 @@ def rounded_product(inputs: paddle.Tensor, packed: Packed) -> paddle.Tensor:
 
 
 def rows_of(packed: Packed, columns: list[int]) -> paddle.Tensor:
-    """[columns, outputs]: the weight's rows that outliers are multiplied with."""
+    """Return [columns, outputs]: the weight's rows that outliers are multiplied with."""
     if packed.exact:
         return packed.exact(columns)
     return dequantize(packed).index_select(paddle.to_tensor(columns), axis=0)
@@ -95,7 +99,10 @@ def _without(inputs: paddle.Tensor, columns: list[int]) -> paddle.Tensor:
 class ExactRows:
     """Rows of a weight in 16 bits from where they are stored, kept while they are few.
 
-    read: from row numbers to the rows [rows, outputs]. inputs: number of all rows. dtype: of training
+    Attributes:
+        read: From row numbers to the rows [rows, outputs].
+        inputs: Number of all rows.
+        dtype: Of training.
     """
 
     def __init__(self, read: Callable[[list[int]], paddle.Tensor], inputs: int, dtype: str):
@@ -105,7 +112,7 @@ class ExactRows:
         self.kept: dict[int, paddle.Tensor] = {}
 
     def __call__(self, columns: list[int]) -> paddle.Tensor:
-        """[columns, outputs]. Keeping rows only saves time."""
+        """Return [columns, outputs]. Keeping rows only saves time."""
         unknown = [column for column in columns if column not in self.kept]
         if unknown:
             if len(self.kept) + len(unknown) > self.most:
@@ -120,7 +127,7 @@ stock_linear = F.linear
 
 
 def linear(x, weight, bias=None, name=None) -> paddle.Tensor:
-    """paddle.nn.functional.linear, which also takes a Packed for its weight."""
+    """Compute paddle.nn.functional.linear, also with a Packed weight."""
     if not isinstance(weight, Packed):
         return stock_linear(x, weight, bias, name)
     outputs = (Int8Product if weight.format.algo == "llm.int8" else Product).apply(x, weight)
@@ -129,7 +136,7 @@ def linear(x, weight, bias=None, name=None) -> paddle.Tensor:
 
 @contextmanager
 def linear_replaced() -> Iterator[None]:
-    """Within, layers that call paddle.nn.functional.linear call ours."""
+    """Replace paddle.nn.functional.linear by ours within the block."""
     before, F.linear = F.linear, linear
     try:
         yield
@@ -138,7 +145,7 @@ def linear_replaced() -> Iterator[None]:
 
 
 class Product(PyLayer):
-    """The product with the dequantized weight, which has memory only while it is used, in each pass anew.
+    """The product with the dequantized weight, which exists only while it is used, recomputed in each pass.
 
     Independent of automatic mixed precision, it computes in the dtype of the weight, and codes times scales in float32:
     in float16 scales would be rounded to 0, and sums of integers would be too large.
@@ -146,6 +153,7 @@ class Product(PyLayer):
 
     @staticmethod
     def forward(ctx, x, packed):
+        """Compute the product."""
         ctx.packed, ctx.dtype = packed, x.dtype
         with paddle.amp.auto_cast(False):
             x = x.astype(packed.dtype)
@@ -155,6 +163,7 @@ class Product(PyLayer):
 
     @staticmethod
     def backward(ctx, gradient):
+        """Compute the gradient of the inputs."""
         with paddle.amp.auto_cast(False):
             weight = dequantize(ctx.packed).astype(gradient.dtype)
             return paddle.matmul(gradient, weight, transpose_y=True).astype(ctx.dtype)
@@ -165,6 +174,7 @@ class Int8Product(PyLayer):
 
     @staticmethod
     def forward(ctx, x, packed):
+        """Compute the product, outliers apart."""
         ctx.packed, ctx.dtype = packed, x.dtype
         ctx.columns = columns_apart(x, packed)
         with paddle.amp.auto_cast(False):
@@ -172,6 +182,7 @@ class Int8Product(PyLayer):
 
     @staticmethod
     def backward(ctx, gradient):
+        """Compute the gradient of the inputs."""
         with paddle.amp.auto_cast(False):
             return input_gradient(gradient, ctx.columns, ctx.packed).astype(ctx.dtype)
 
@@ -180,17 +191,22 @@ class Int8Product(PyLayer):
 
 
 class QuantizedWeight:
-    """A base class before that of a linear layer. `weight` is `packed` in the layer's own forward pass, whose product
-    uses the codes, and the dequantized weight everywhere else."""
+    """A base class to put before a linear layer's own.
+
+    `weight` is `packed` in the layer's own forward pass, whose product uses the codes, and the dequantized weight
+    everywhere else.
+    """
 
     packed: Packed
     computing = False
 
     @property
     def weight(self) -> paddle.Tensor | Packed:
+        """The packed weight in the layer's forward pass, else the dequantized one."""
         return self.packed if self.computing else dequantize(self.packed)
 
     def forward(self, *args, **kwargs):
+        """Run the layer's forward pass with the packed weight."""
         self.computing = True
         try:
             with linear_replaced():
@@ -200,7 +216,7 @@ class QuantizedWeight:
 
 
 def quantize_filled(family: Family, format: Format) -> Callable[[Fill], None]:
-    """What load_model calls for each tensor: a function that quantizes weights of linear layers and releases them."""
+    """Return load_model's callback for each tensor, which quantizes weights of linear layers and releases them."""
 
     def quantize_one(fill: Fill) -> None:
         if _is_linear_weight(fill.name, family):
@@ -223,7 +239,7 @@ def use_quantized(model, format: Format) -> str:
 
 
 def random_model(model_class, config, dtype: str, format: Format):
-    """A model with random weights, each linear layer's quantized as soon as it is drawn: use_quantized is to follow.
+    """Return a model with random weights, each linear layer's quantized at once; use_quantized is to follow.
 
     Norms, embedding and head are drawn as the family's model does, linear layers with its initializer_range.
     """
@@ -249,6 +265,7 @@ def random_model(model_class, config, dtype: str, format: Format):
 
 
 def describe(layers: list, format: Format) -> str:
+    """Return one line about the quantized layers."""
     weights = sum(layer.packed.shape[0] * layer.packed.shape[1] for layer in layers)
     nbytes = sum(layer.packed.nbytes for layer in layers)
     changed, whole = (sum(layer.packed.squares[i] for layer in layers) for i in (0, 1))
@@ -263,7 +280,7 @@ def describe(layers: list, format: Format) -> str:
 
 
 def _why_not(layers: list) -> list[str]:
-    """On a card: the reasons why Paddle's kernels do not compute with some of the layers, in the order they come."""
+    """Return the reasons why Paddle's kernels do not compute with some layers on a card, in the order they come."""
     weights = [layer.packed for layer in layers]
     others = [packed for packed in weights if not packed.by_kernel and cuda_kernels.on_card(packed.codes)]
     reasons = [cuda_kernels.why_not(packed.format.algo, packed.shape, packed.dtype) for packed in others]
