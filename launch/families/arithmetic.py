@@ -28,9 +28,12 @@ MATRICES = (LINEAR, ROUTER)
 class ModelShape:
     """The sizes of a model of any family, under the same names for all.
 
-    query_width: elements of all heads of a query. parameters: all of them, a tied head counted once. matmul_parameters:
-    those that multiply a token: the layers' matrices and the output head, not the input embedding; of the experts as
-    many as a token is sent to. head_std: standard deviation of the head's random weights.
+    Attributes:
+        query_width: Elements of all heads of a query.
+        parameters: Of the whole model, a tied head counted once.
+        matmul_parameters: Parameters that multiply a token: the layers' matrices and the output head, not the input
+            embedding; of the experts as many as a token is sent to.
+        head_std: Standard deviation of the head's random weights.
     """
 
     vocab_size: int
@@ -44,7 +47,7 @@ class ModelShape:
 
     @classmethod
     def from_config(cls, config: dict) -> "ModelShape":
-        """From a configuration as launch/families/configs has it or paddlenlp writes it."""
+        """Return the sizes of a configuration as launch/families/configs has it or paddlenlp writes it."""
         tensors = parameters(config)
         return cls(
             vocab_size=config["vocab_size"],
@@ -61,12 +64,12 @@ class ModelShape:
         )
 
     def training_flops_per_token(self, sequence_length: float, attention: bool, frozen: bool = False) -> float:
-        """Floating-point operations of forward and backward per token: 6 N, with `attention` plus 12 L q s.
+        """Return the floating-point operations of forward and backward per token: 6 N, with `attention` plus 12 L q s.
 
-        N are the parameters in matrix products: 2 N forward, 4 N backward. The scores and the weighted sum of
-        attention cost 12 L q s more (q: query_width), the causal half counted in full. Recomputation is not counted:
-        this is the arithmetic of the model, not of the machine. Source: PaLM (arXiv 2204.02311), appendix B. Where the
-        model's own weights are frozen, their gradients are not computed: 4 N, and what adapters add is not counted.
+        N are the parameters in matrix products: 2 N forward, 4 N backward. The scores and the weighted sum of attention
+        cost 12 L q s more (q: query_width), the causal half counted in full. Recomputation is not counted: this is the
+        arithmetic of the model, not of the machine. Source: PaLM (arXiv 2204.02311), appendix B. Where the model's own
+        weights are frozen, their gradients are not computed: 4 N, and what adapters add is not counted.
         """
         flops = (4 if frozen else 6) * self.matmul_parameters
         if attention:
@@ -84,7 +87,7 @@ class ModelShape:
 
 
 def lora_parameters(config: dict, layers: Iterable[str], rank: int) -> int:
-    """Parameters of adapters of this rank: rank (inputs + outputs) for each linear layer.
+    """Return the parameters of adapters of this rank: rank (inputs + outputs) for each linear layer.
 
     layers: last parts of the names of the linear layers that have one, such as q_proj.
     """
@@ -94,19 +97,19 @@ def lora_parameters(config: dict, layers: Iterable[str], rank: int) -> int:
 
 
 def prefix_parameters(config: dict, tokens: int) -> int:
-    """Parameters of a prefix: a key and a value for each token, layer and head of keys and values."""
+    """Return the parameters of a prefix: a key and a value for each token, layer and head of keys and values."""
     return tokens * layers(config) * 2 * key_value_heads(config) * head_size(config)
 
 
 def _head(tensors: list[Parameter]) -> Parameter:
-    """The output head: the word embedding where it is shared."""
+    """Return the output head: the word embedding where it is shared."""
     return next((tensor for tensor in tensors if tensor.kind == HEAD), None) or next(
         tensor for tensor in tensors if tensor.kind == WORD
     )
 
 
 def require_divisible(config: dict, ranks: int) -> None:
-    """Raises UserError where tensor parallelism cannot shard a model over this many processes, a card each."""
+    """Raise UserError where tensor parallelism cannot shard a model over this number of processes, a card each."""
     sizes = {"attention heads": attention_heads(config), "key-value heads": key_value_heads(config)}
     if not family_of_config(config).odd_vocabulary:
         sizes["vocabulary"] = config["vocab_size"]
@@ -129,12 +132,20 @@ CHUNK_INPUTS, CHUNK_INPUTS_TRAINED = 16, 4
 
 
 def loss_chunk(flag: str, tokens: int, vocabulary: int, inputs: int, trained: bool) -> int:
-    """Tokens whose logits exist at once, by --loss_chunk_tokens; 0: those of all tokens.
+    """Return the number of tokens whose logits exist at once, by --loss_chunk_tokens; 0 means all tokens.
 
-    tokens: of a batch, the longest; vocabulary: ids that a rank has; inputs: of the output layer; trained: whether the
-    gradient of its weight is computed. auto is in chunks where that takes less than half of the memory: float32 logits
-    and softmax of the tokens, 8 bytes an id, and the float32 gradient of the weight, 4 bytes an id and input.
-    Raises UserError where the flag says no number.
+    auto computes in chunks where that takes less than half of the memory: float32 logits and softmax of the tokens, 8
+    bytes an id, and the float32 gradient of the weight, 4 bytes an id and input.
+
+    Args:
+        flag: The value of the flag.
+        tokens: Of a batch, the longest.
+        vocabulary: Ids that a rank has.
+        inputs: Of the output layer.
+        trained: Whether the gradient of its weight is computed.
+
+    Raises:
+        UserError: If the flag is no number.
     """
     if flag == "off":
         return 0
@@ -154,5 +165,5 @@ MOMENT_ELEMENTS = 2**22  # enough for a card's kernels
 
 
 def rows_at_once(rows: int, row: int) -> int:
-    """How many rows, of `row` elements, have their moments in float32 at a time where they are kept in 16 bits."""
+    """Return how many rows of `row` elements have float32 moments at a time where they are stored in 16 bits."""
     return min(rows, max(1, MOMENT_ELEMENTS // max(1, row)))

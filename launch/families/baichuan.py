@@ -8,7 +8,10 @@ from launch.families.llama import LLAMA
 
 
 def _read_config(theirs: Values) -> dict:
-    """A LLaMA. 7B has rotary positions and states their number; 13B has ALiBi and states a length only."""
+    """Return our configuration of a published one: a LLaMA with rotary positions (7B) or ALiBi (13B).
+
+    7B has a number of positions; 13B has only a length.
+    """
     if theirs.get("max_position_embeddings"):
         return read_gated_config(theirs, "llama") | read_scaling(theirs)
     length = theirs.take("model_max_length")["model_max_length"]
@@ -17,7 +20,7 @@ def _read_config(theirs: Values) -> dict:
 
 
 def _write_config(ours: dict) -> dict:
-    """7B leaves as a LLaMA."""
+    """Return the published configuration, 7B as a LLaMA."""
     stated = taken(ours, *(key for key in CONFIG_KEYS if key != "max_position_embeddings"))
     return with_code("baichuan", "BaichuanConfig", "BaichuanForCausalLM") | {
         "hidden_act": "silu",
@@ -27,7 +30,7 @@ def _write_config(ours: dict) -> dict:
 
 
 def _unit_head(theirs: dict) -> bool:
-    """Baichuan2, which has a z-loss."""
+    """Return whether the published model has unit head rows, as Baichuan2, which has a z-loss."""
     return "z_loss_weight" in theirs
 
 

@@ -34,24 +34,31 @@ def _parameters(config: dict) -> Iterator[Parameter]:
 
 
 class BloomForward(Model):
+    """Bloom's forward pass."""
+
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         self.heads = attention_heads(job.config) // self.tensor_parallel
         self.head_size = self.hidden // attention_heads(job.config)
 
     def prepare(self) -> Tensor | None:
-        """Under exact attention, one mask for each head, in float32."""
+        """Return the mask of each head in float32 under exact attention.
+
+        Under flash attention only packed rows have one.
+        """
         if self.job.flash_attention:
             return super().prepare() if self.job.masked else None
         with self.memory.of("attention"):
             return self.ops.new((self.batch * self.heads, self.length, self.keys_length), FLOAT32)
 
     def embed(self) -> Tensor:
+        """Return the input of the first layer."""
         with self.memory.of("embedding"):
             x = self.word_embedding("bloom.word_embeddings")
             return self.layer_norm("bloom.word_embeddings_layernorm", x)
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of one layer."""
         name = f"bloom.h.{index}"
         first_norm = self.layer_norm(f"{name}.input_layernorm", x)
         with self.memory.of("attention"):
@@ -67,6 +74,7 @@ class BloomForward(Model):
         return out
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of the attention block."""
         ops = self.ops
         fused = self.column(f"{name}.query_key_value", x)
         fused = ops.reshape(fused, (self.batch, self.length, self.heads, 3, self.head_size))
@@ -83,7 +91,7 @@ class BloomForward(Model):
         return out
 
     def exact_attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None):
-        """[batch, length, heads, head size], and what upstream's function holds until its end."""
+        """Return [batch, length, heads, head size], and the tensors that upstream's function holds until its end."""
         ops = self.ops
         flat = (self.batch * self.heads, self.length, self.head_size)
         query = ops.reshape(ops.transpose(query, (0, 2, 1, 3)), flat)
@@ -103,7 +111,7 @@ class BloomForward(Model):
         return context, [query, key, value, alibi, scores, weights]
 
     def gelu(self, x: Tensor) -> Tensor:
-        """0.5 x (1 + tanh(0.798 x (1 + 0.0447 x x))), operator by operator: each keeps what it multiplies."""
+        """Return 0.5 x (1 + tanh(0.798 x (1 + 0.0447 x x))), operator by operator: each saves its factors."""
         ops = self.ops
         inner = ops.multiply(ops.scale(x), ops.scale(ops.multiply(ops.scale(x), x)))
         out = ops.multiply(ops.scale(x), ops.scale(ops.tanh(inner)))
@@ -111,9 +119,11 @@ class BloomForward(Model):
         return out
 
     def norm(self, x: Tensor) -> Tensor:
+        """Return the output of the last norm."""
         return self.layer_norm("bloom.ln_f", x)
 
     def logits(self, x: Tensor) -> Tensor:
+        """Return the logits."""
         return self.head(x, self.weights["bloom.word_embeddings.weight"], True)
 
 

@@ -39,13 +39,16 @@ class ChatGLMForward(GLMForward):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of the activations between two layers."""
         return (self.length, self.batch, self.hidden)
 
     def embed(self) -> Tensor:
+        """Return the input of the first layer."""
         with self.memory.of("embedding"):
             return self.ops.transpose(self.word_embedding(f"{self.prefix}.word_embeddings"), (1, 0, 2))
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of one layer."""
         name, ops = f"{self.prefix}.layers.{index}", self.ops
         first_norm = self.layer_norm(f"{name}.input_layernorm", x)
         with self.memory.of("attention"):
@@ -63,6 +66,7 @@ class ChatGLMForward(GLMForward):
         return out
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of the attention block."""
         ops = self.ops
         mixed = self.column(f"{name}.query_key_value", x)
         mixed = ops.reshape(mixed, (self.length, self.batch, self.heads, 3 * self.head_size))
@@ -90,7 +94,7 @@ class ChatGLMForward(GLMForward):
         return out
 
     def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Each half of a head by the positions of one of the two rows."""
+        """Turn each half of a head by the positions of one of the two rows."""
         ops = self.ops
         query_halves, key_halves = ops.split(query, 2), ops.split(key, 2)
         turned = [(self._turn(one), self._turn(other)) for one, other in zip(query_halves, key_halves, strict=True)]
@@ -109,6 +113,7 @@ class ChatGLMForward(GLMForward):
         return out
 
     def logits(self, x: Tensor) -> Tensor:
+        """Return the logits."""
         logits = self.head(x, self.weights[f"{self.prefix}.word_embeddings.weight"], True)
         return self.ops.transpose(logits, (1, 0, 2))
 
@@ -137,7 +142,7 @@ def _write_config(ours: dict) -> dict:
 
 
 def _recognizes(theirs: dict) -> bool:
-    """Both ChatGLMs have the same model_type."""
+    """Return whether a configuration is this family's: both ChatGLMs have the same model_type."""
     return "ffn_hidden_size" not in theirs
 
 

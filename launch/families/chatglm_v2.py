@@ -47,6 +47,8 @@ def _parameters(config: dict) -> Iterator[Parameter]:
 
 
 class ChatGLM2Forward(Model):
+    """ChatGLM2's forward pass."""
+
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         self.heads = attention_heads(job.config) // self.tensor_parallel
@@ -56,20 +58,23 @@ class ChatGLM2Forward(Model):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of the activations between two layers."""
         if self.job.sequence_parallel:
             return super().shape
         return (self.length, self.batch, self.hidden)
 
     def tables(self, layers: int) -> dict[str, int]:
-        """The frequencies of all positions, cosine and sine, once."""
+        """Return the bytes of the frequencies of all positions, cosine and sine, once."""
         return {}
 
     def embed(self) -> Tensor:
+        """Return the input of the first layer."""
         with self.memory.of("embedding"):
             x = self.word_embedding("chatglm_v2.embedding.word_embeddings")
             return x if self.job.sequence_parallel else self.ops.transpose(x, (1, 0, 2))
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of one layer."""
         name = f"chatglm_v2.encoder.layers.{index}"
         first_norm = self.rms_norm(f"{name}.input_layernorm", x, cast_first=False)
         with self.memory.of("attention"):
@@ -84,6 +89,7 @@ class ChatGLM2Forward(Model):
         return out
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of the attention block."""
         ops = self.ops
         mixed = self.column(f"{name}.query_key_value", x)
         widths = [self.heads, self.key_value_heads, self.key_value_heads]
@@ -110,7 +116,7 @@ class ChatGLM2Forward(Model):
         return (self.length * self.batch,) if self.job.sequence_parallel else (self.length, self.batch)
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Half of each head is turned, the other half passed on."""
+        """Return x with half of each head turned, the other half passed on."""
         ops = self.ops
         half = (*x.shape[:-1], x.shape[-1] // 2)
         passed = ops.slice(x, half)
@@ -129,6 +135,7 @@ class ChatGLM2Forward(Model):
         return ops.add(ops.multiply(first, angles), ops.multiply(second, angles))
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the attention of queries, keys and values."""
         ops = self.ops
         flat = (self.batch * self.heads, self.head_size)
         query, key = ops.reshape(query, (self.length, *flat)), ops.reshape(key, (self.keys_length, *flat))
@@ -150,6 +157,7 @@ class ChatGLM2Forward(Model):
         return out
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of the MLP."""
         ops = self.ops
         inner = self.column(f"{name}.dense_h_to_4h", x)
         half = (*inner.shape[:-1], inner.shape[-1] // 2)
@@ -160,14 +168,16 @@ class ChatGLM2Forward(Model):
         return out
 
     def norm(self, x: Tensor) -> Tensor:
+        """Return the output of the last norm."""
         return self.rms_norm("chatglm_v2.encoder.final_layernorm", x, cast_first=False)
 
     def logits(self, x: Tensor) -> Tensor:
+        """Return the logits."""
         logits = self.head(x, self.weights["chatglm_v2.output_layer.weight"], False)
         return self.ops.transpose(logits, (1, 0, 2))
 
     def for_loss(self, logits: Tensor) -> Tensor:
-        """The criterion flattens them, which copies what was transposed."""
+        """Return the logits flattened for the criterion, which copies transposed ones."""
         return self.ops.reshape(logits, (self.batch * self.length, logits.shape[-1]))
 
 
@@ -219,7 +229,7 @@ def _write_config(ours: dict) -> dict:
 
 
 def _recognizes(theirs: dict) -> bool:
-    """Both ChatGLMs have the same model_type."""
+    """Return whether a configuration is this family's: both ChatGLMs have the same model_type."""
     return "ffn_hidden_size" in theirs
 
 

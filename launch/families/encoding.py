@@ -36,15 +36,20 @@ NONE = "none"  # --chat_template none: the bare texts
 
 
 def template_names() -> list[str]:
+    """Return the names of the chat templates of families."""
     return sorted(path.stem for path in TEMPLATES.glob("*.json"))
 
 
 def find_template(named: str | None, directory: Path | None, config: dict) -> ChatTemplate | None:
-    """The template of --chat_template, else that of the tokenizer's directory, else that of the model's family.
+    """Return the template of --chat_template, else the one of the tokenizer's directory, else the model family's.
 
-    named: a name of template_names(), a file, a directory, "none", or None where no flag is given. directory: of the
-    tokenizer, where it is known. None: the bare texts. Raises UserError where there is none of that name, DataError
-    where one cannot be read.
+    Args:
+        named: A name of template_names(), a file, a directory, "none", or None where no flag is given.
+        directory: Of the tokenizer, where it is known.
+        config: Of the model. None: the bare texts.
+
+    Raises:
+        UserError: If there is none of that name, DataError where one cannot be read.
     """
     if named == NONE:
         return None
@@ -65,19 +70,26 @@ def find_template(named: str | None, directory: Path | None, config: dict) -> Ch
 
 
 def family_chat_template(directory: Path | None, config: dict) -> ChatTemplate:
-    """The template of the model's family. directory: the tokenizer's."""
+    """Return the template of the model's family.
+
+    Args:
+        directory: Of the tokenizer.
+        config: Of the model.
+    """
     tokens = special_tokens(directory) if directory else {}
     return _shipped(_family_template(directory, config), OF_FAMILY, tokens)
 
 
 def template_line(template: ChatTemplate | None) -> str:
-    """The line about it at the start of a run."""
+    """Return the line about the template at the start of a run."""
     return f"chat template: {template.origin if template else 'none, the bare texts'}"
 
 
 def template_lines(templates: list[ChatTemplate | None], tokenizer, trains: bool) -> list[str]:
-    """A line about each. trains: note the only one, or that texts are bare, with the tokenizer, which is saved with the
-    model."""
+    """Return a line about each template.
+
+    trains: note the only template, or that texts are bare, in the tokenizer, which is saved with the model.
+    """
     different = list(dict.fromkeys(templates))
     if trains:
         tokenizer.init_kwargs = without_mark(tokenizer.init_kwargs)
@@ -87,7 +99,7 @@ def template_lines(templates: list[ChatTemplate | None], tokenizer, trains: bool
 
 
 def check_vocabulary(datasets: Iterable, vocab_size: int) -> None:
-    """datasets: have largest_id, or are None. Raises UserError where a model of this vocabulary lacks a token."""
+    """Raise UserError where a model of this vocabulary lacks a token. datasets: with largest_id, or None."""
     for dataset in datasets:
         if dataset is not None and dataset.largest_id >= vocab_size:
             raise UserError(
@@ -114,13 +126,21 @@ def _family_template(directory: Path | None, config: dict) -> str:
 def encoding_of(
     data_args, tokenizer, config: dict, chat: bool, use: bool = False, family_template: bool = False
 ) -> Encoding:
-    """data_args: has chat_template, src_length, max_length. config: the model's. chat: whether the rows are chats. If
-    no flag names a template, chats take the tokenizer's own or that of the model's family, and other rows are bare
-    texts. use: the model answers, it is not trained: its directory's template serves all rows, unless it was trained
-    here with bare texts.
-    family_template: chats take that of the model's family, even where the tokenizer has its own.
+    """Return how texts become ids, by the flags, the tokenizer and the model.
 
-    Raises UserError or DataError where the template cannot be read, or the tokenizer lacks tokens of the family.
+    If no flag names a template, chats take the tokenizer's own or the family's, and other rows are bare texts.
+
+    Args:
+        data_args: Has chat_template, src_length, max_length.
+        tokenizer: Of the model.
+        config: The model's.
+        chat: Whether the rows are chats.
+        use: The model answers, it is not trained: its directory's template serves all rows, unless it was trained
+            here with bare texts.
+        family_template: Chats take the family's template, even where the tokenizer has its own.
+
+    Raises:
+        UserError, DataError: If the template cannot be read, or the tokenizer lacks tokens of the family.
     """
     family = family_of_config(config)
 
@@ -167,20 +187,30 @@ def _encoders(tokenizer, directory: Path | None) -> tuple[Callable[[str], list[i
 
 
 def end_id(tokenizer, family: Family) -> int:
-    """The id that ends an answer. Raises UserError where the tokenizer has no such token."""
+    """Return the id that ends an answer.
+
+    Raises:
+        UserError: If the tokenizer has no such token.
+    """
     return _id_of(tokenizer, family, family.answer_end) if family.answer_end else tokenizer.eos_token_id
 
 
 def end_ids(tokenizer, family: Family, stated: int | list[int] | None) -> tuple[int, ...]:
-    """Return the ids that end an answer, the one that training learns first. stated: eos_token_id of the model's
-    configuration; if the tokenizer's id is not among these, they are another tokenizer's."""
+    """Return the ids that end an answer, first the one that training uses.
+
+    Args:
+        stated: eos_token_id of the model's configuration; if the tokenizer's id is not among these, they belong to
+            another tokenizer.
+        tokenizer: Of the model.
+        family: Of the model.
+    """
     end = end_id(tokenizer, family)
     several = stated if isinstance(stated, list) else []
     return (end, *(other for other in several if other != end)) if end in several else (end,)
 
 
 def _marks(tokenizer, family: Family, config: dict) -> tuple[int, ...]:
-    """The ids of the family's answer_marks, of which the model's configuration must know the mask by the same id."""
+    """Return the ids of the family's answer_marks; the model's configuration must have the mask's id, too."""
     marks = tuple(_id_of(tokenizer, family, token) for token in family.answer_marks)
     stated = config.get("gmask_token_id")
     if marks and stated not in (None, marks[0]):
@@ -202,21 +232,23 @@ def _id_of(tokenizer, family: Family, token: str) -> int:
 
 
 def directory_of(tokenizer) -> Path | None:
-    """Where a tokenizer was loaded from (launch/upstream/chat_templates_compiled.py)."""
+    """Return the directory from which a tokenizer was loaded (launch/upstream/chat_templates_compiled.py)."""
     return getattr(tokenizer, "directory", None)
 
 
 def _begin(tokenizer, encode) -> tuple[int, ...]:
-    """The special tokens that the tokenizer puts before a text."""
+    """Return the special tokens that the tokenizer puts before a text."""
     plain, full = encode("a"), tokenizer.encode("a")["input_ids"]
     starts = (start for start in range(len(full)) if full[start : start + len(plain)] == plain)
     return tuple(full[: next(starts, 0)])
 
 
 def prefix_lm_mask(length: int, context_length: int) -> np.ndarray:
-    """bool [1, length, length]: may the token of a row see the token of a column?
+    """Return bool [1, length, length]: whether the token of a row sees the token of a column.
 
-    context_length: tokens before the one that begins the answer.
+    Args:
+        length: Tokens of the sample.
+        context_length: Tokens before the one that begins the answer.
     """
     mask = np.tril(np.ones((length, length), dtype=bool))
     mask[:, :context_length] = True
@@ -224,7 +256,7 @@ def prefix_lm_mask(length: int, context_length: int) -> np.ndarray:
 
 
 def prefix_lm_positions(length: int, context_length: int, mask_position: int) -> np.ndarray:
-    """int64 [2, length]. mask_position: where in the prompt [MASK] or [gMASK] stands, which the answer replaces."""
+    """Return int64 [2, length]. mask_position: place in the prompt of [MASK] or [gMASK], which the answer replaces."""
     positions = np.arange(length)
     blocks = np.maximum(positions - context_length + 1, 0)
     positions[context_length:] = mask_position
@@ -232,5 +264,5 @@ def prefix_lm_positions(length: int, context_length: int, mask_position: int) ->
 
 
 def mask_position(context_length: int, marks: tuple[str, ...]) -> int:
-    """Where the first of the marks stands; the last is the token behind the context."""
+    """Return the place of the first of the marks; the last is the token behind the context."""
     return max(context_length + 1 - len(marks), 0)

@@ -15,54 +15,95 @@ from launch.tape.quantized import Format
 
 
 class Run(Protocol):
-    """What a forward pass reads of a run: these attributes of a Job of launch/plan/job.py, which is frozen."""
+    """The values that a forward pass reads of a run: attributes of a Job of launch/plan/job.py, which is frozen."""
 
     @property
-    def config(self) -> dict: ...
+    def config(self) -> dict:
+        """The model's configuration."""
+
     @property
-    def layout(self) -> Any: ...
+    def layout(self) -> Any:
+        """The degrees of parallelism."""
+
     @property
-    def batch(self) -> int: ...
+    def batch(self) -> int:
+        """Rows of a micro batch on a rank."""
+
     @property
-    def sequence_length(self) -> int: ...
+    def sequence_length(self) -> int:
+        """Tokens of a row."""
+
     @property
-    def sequence_parallel(self) -> bool: ...
+    def sequence_parallel(self) -> bool:
+        """Whether activations between blocks are sharded over the tensor parallel ranks."""
+
     @property
-    def recompute(self) -> str: ...
+    def recompute(self) -> str:
+        """The granularity of recomputation; "" without."""
+
     @property
-    def offload(self) -> Any: ...
+    def offload(self) -> Any:
+        """The offload to the host."""
+
     @property
-    def flash_attention(self) -> bool: ...
+    def flash_attention(self) -> bool:
+        """Whether attention is FlashAttention."""
+
     @property
-    def masked(self) -> bool: ...
+    def masked(self) -> bool:
+        """Whether rows have a mask of their own, such as packed ones."""
+
     @property
-    def fused_rms_norm(self) -> bool: ...
+    def fused_rms_norm(self) -> bool:
+        """Whether RMSNorm is one kernel."""
+
     @property
-    def fused_rope(self) -> bool: ...
+    def fused_rope(self) -> bool:
+        """Whether rotary embedding is one kernel."""
+
     @property
-    def tensor_parallel_overlap(self) -> bool: ...
+    def tensor_parallel_overlap(self) -> bool:
+        """Whether tensor parallel communication overlaps with computing."""
+
     @property
-    def drops_out(self) -> bool: ...
+    def drops_out(self) -> bool:
+        """Whether dropout is active."""
+
     @property
-    def adapter(self) -> Any: ...
+    def adapter(self) -> Any:
+        """The adapter that is trained; None without."""
+
     @property
-    def base(self) -> Format | None: ...
+    def base(self) -> Format | None:
+        """The format of frozen quantized weights; None where they are not quantized."""
+
     @property
-    def on_gpu(self) -> bool: ...
+    def on_gpu(self) -> bool:
+        """Whether the device is a GPU."""
+
     @property
-    def float32_norms_and_head(self) -> bool: ...
+    def float32_norms_and_head(self) -> bool:
+        """Whether norms and head compute in float32."""
+
     @property
-    def item(self) -> int: ...
+    def item(self) -> int:
+        """Bytes of an element of activations."""
+
     @property
-    def weighed(self) -> bool: ...
-    def loss_chunk(self, vocabulary: int, trained: bool) -> int: ...
+    def weighed(self) -> bool:
+        """Whether target tokens have weights."""
+
+    def loss_chunk(self, vocabulary: int, trained: bool) -> int:
+        """Return the tokens whose logits exist at once; 0: all."""
 
 
 class Model(ABC):
     """One rank's part of a model.
 
-    weights: by name, this rank's part of each; see launch/plan/shards.py. prefix: of the names of the layers,
-    such as llama.layers. batch, length: of the samples of a micro batch.
+    Attributes:
+        weights: By name, this rank's part of each; see launch/plan/shards.py. prefix: of the names of the layers,
+            such as llama.layers.
+        batch, length: Of the samples of a micro batch.
     """
 
     def __init__(self, job: Run, memory: Memory, weights: dict[str, Tensor]):
@@ -78,78 +119,78 @@ class Model(ABC):
     # ---- lifetimes
 
     def alive(self, *tensors: Tensor | None) -> None:
-        """These are alive at this moment."""
+        """Mark these tensors as alive at this moment."""
         self.ops.alive(*tensors)
 
     def each(self, function: Callable[[Tensor], Tensor], *tensors: Tensor) -> list[Tensor]:
-        """function(x) of each x; all of them are alive until the last is done, as in upstream's a, b = f(a), f(b)."""
+        """Return function(x) of each x; all are alive until the last is done, as in upstream's a, b = f(a), f(b)."""
         outs = [function(x) for x in tensors]
         self.alive(*tensors)
         return outs
 
     def kept(self) -> list[Storage]:
-        """What the model keeps of the last forward pass until the next."""
+        """Return what the model keeps of the last forward pass until the next."""
         return [self.past.storage] if self.past and self.past.storage else []
 
     # ---- for the families
 
     def probability(self, key: str, default: float = 0.0) -> float:
-        """Of the dropout that the configuration has under this key."""
+        """Return the probability of the dropout at this key of the configuration."""
         return self.job.config.get(key, default) if self.job.drops_out else 0.0
 
     def prepare(self) -> Tensor | None:
-        """What all layers of a forward pass share: a mask to be added to the scores."""
+        """Return what all layers of a forward pass share: a mask to be added to the scores."""
         with self.memory.of("attention"):
             return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
 
     def tables(self, layers: int) -> dict[str, int]:
-        """Bytes by part of what so many layers keep beside their parameters."""
+        """Return the bytes, by part, of what `layers` layers keep beside their parameters."""
         return {}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the activations between two layers."""
+        """The shape of the activations between two layers."""
         if self.job.sequence_parallel:
             return (self.batch * self.length // self.tensor_parallel, self.hidden)
         return (self.batch, self.length, self.hidden)
 
     @abstractmethod
     def embed(self) -> Tensor:
-        """What the first layer gets."""
+        """Return the input of the first layer."""
 
     @abstractmethod
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
-        """What the layer of this number makes of x."""
+        """Return the output of one layer. index: its number."""
 
     @abstractmethod
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
-        """The attention block of this name, without the norm before it."""
+        """Return the output of the attention block of this name, without the norm before it."""
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Attention between its linear layers, in families that recompute it alone."""
+        """Return the attention between its linear layers, in families that recompute it alone."""
         raise NotImplementedError
 
     @abstractmethod
     def norm(self, x: Tensor) -> Tensor:
-        """The last norm."""
+        """Return the output of the last norm."""
 
     @abstractmethod
     def logits(self, x: Tensor) -> Tensor:
-        """Of the output head, from what the last norm gives."""
+        """Return the logits of the output head from the last norm's output."""
 
     def for_loss(self, logits: Tensor) -> Tensor:
-        """What the model's own criterion makes of them before the entropy."""
+        """Return the logits as the model's own criterion hands them to the entropy."""
         return logits
 
     # ---- prefix
 
     @property
     def keys_length(self) -> int:
-        """Positions of keys and values: those of a prefix come before the sample's own."""
+        """Positions of keys and values, with the prefix's before the sample's own."""
         return self.length + self.prefix_length
 
     def read_prefix(self) -> None:
-        """Keys and values of all layers, for each sample of the batch; kept until they are read again."""
+        """Read the prefix's keys and values of all layers for each sample; they are saved until the next reading."""
         self.alive(self.past)
         self.past = None
         table = self.weight("prefix_encoder.0.weight")
@@ -160,7 +201,7 @@ class Model(ABC):
                 self.past = self.ops.tile(rows, (self.batch, tokens, width // self.tensor_parallel))
 
     def with_prefix(self, x: Tensor, axis: int) -> Tensor:
-        """Keys or values with those of the prefix before them. axis: of positions."""
+        """Return keys or values with the prefix's before them. axis: of positions."""
         if self.past is None:
             return x
         shape = tuple(self.prefix_length if place == axis else size for place, size in enumerate(x.shape))
@@ -169,17 +210,22 @@ class Model(ABC):
     # ---- recomputation
 
     def layer_block(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
-        """The layer, recomputed where --recompute_granularity is full."""
+        """Return the output of a layer, recomputed where --recompute_granularity is full."""
         return self._block("full", lambda x, mask: self.layer(index, x, mask), x, mask)
 
     def attention_block(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of an attention block, recomputed where --recompute_granularity is full_attn."""
         return self._block("full_attn", lambda x, mask: self.attention(name, x, mask), x, mask)
 
     def core_block(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the attention, recomputed where --recompute_granularity is core_attn."""
         return self._block("core_attn", self.core, query, key, value, mask)
 
     def _block(self, granularity: str, function: Callable[..., Tensor], x: Tensor, *others: Tensor | None) -> Tensor:
-        """What has no gradient to hand on, such as the first layer over a frozen embedding, is not recomputed."""
+        """Return the function's output, recomputed at this granularity.
+
+        A block whose input has no gradient, such as the first layer over a frozen embedding, is not recomputed.
+        """
         if self.job.recompute == granularity and x.node is not None:
             out = recompute(self.memory, function, x, *others, offloaded=self.job.offload.activations)
         else:
@@ -190,7 +236,7 @@ class Model(ABC):
     # ---- layers
 
     def alibi_attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """Flash attention with ALiBi in columns of queries and keys (launch/models/alibi_columns.py)."""
+        """Return flash attention with ALiBi in columns of queries and keys (launch/models/alibi_columns.py)."""
         ops = self.ops
 
         def widened(x: Tensor) -> Tensor:
@@ -203,13 +249,15 @@ class Model(ABC):
         return cut
 
     def weight(self, name: str) -> Tensor | None:
+        """Return a weight by its name; None where the model has none."""
         return self.weights.get(name)
 
     def linear(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of a linear layer with its adapter."""
         return self.with_lora(name, self.product(name, x, self.weight(f"{name}.bias")), x)
 
     def product(self, name: str, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        """x W + b, W quantized or not. On a CPU the product is a tensor of its own beside the sum with the bias."""
+        """Return x W + b, W quantized or not. On a CPU the product is a tensor beside the sum with the bias."""
         weight, base = self.weights[f"{name}.weight"], self.job.base
         product = self.ops.quantized_matmul(x, weight, base) if base else self.ops.matmul(x, weight)
         out = product if bias is None else self.ops.add(product, bias)
@@ -217,7 +265,10 @@ class Model(ABC):
         return out
 
     def with_lora(self, name: str, out: Tensor, x: Tensor, divided: str = "") -> Tensor:
-        """out + scaling A B x, where there is an adapter. divided: "column" or "row" under tensor parallelism."""
+        """Return out + scaling A B x, where there is an adapter.
+
+        divided: "column" or "row" under tensor parallelism.
+        """
         first, second = self.weight(f"{name}.lora_A"), self.weight(f"{name}.lora_B")
         if first is None or second is None:
             return out
@@ -230,8 +281,10 @@ class Model(ABC):
         return out
 
     def column(self, name: str, x: Tensor) -> Tensor:
-        """A linear layer of which each rank has some columns: it reads a copy of its own, under sequence parallelism
-        gathered from all ranks."""
+        """Return the output of a linear layer that is sharded by columns.
+
+        Each rank reads a copy of the input, under sequence parallelism gathered from all ranks.
+        """
         if self.tensor_parallel == 1:
             return self.linear(name, x)
         whole = self._whole_input(x)
@@ -248,7 +301,7 @@ class Model(ABC):
         return x if self.job.tensor_parallel_overlap else self.identity(x)
 
     def row(self, name: str, x: Tensor) -> Tensor:
-        """A linear layer of which each rank has some rows; the outputs are summed over the ranks."""
+        """Return the output of a linear layer that is sharded by rows, summed over the ranks."""
         if self.tensor_parallel == 1:
             return self.linear(name, x)
         out = self.product(name, x)
@@ -262,34 +315,35 @@ class Model(ABC):
     # ---- collectives of tensor parallelism (paddle/distributed/fleet/layers/mpu, utils/sequence_parallel_utils.py)
 
     def identity(self, x: Tensor) -> Tensor:
-        """A copy, whose gradient is summed in place."""
+        """Return a copy whose gradient is summed in place."""
         return self.ops.record(self.ops.new(x.shape, x.item), [x], alias=0)
 
     def all_reduce(self, x: Tensor) -> Tensor:
-        """In place; the gradient is copied."""
+        """Return x summed over the ranks, in place; the gradient is copied."""
         return self.ops.record(Tensor(x.shape, x.item, x.storage), [x])
 
     def gather(self, x: Tensor, summed: bool = True) -> Tensor:
-        """All positions. summed: the gradients of the ranks are, else each takes its part."""
+        """Return all positions. summed: the gradients of the ranks are summed, else each takes its part."""
         out = self.ops.new((x.shape[0] * self.tensor_parallel, *x.shape[1:]), x.item)
         # Reduce-scatter on a CPU sums a copy (launch/rehearsal/process_group.py).
         return self.ops.record(out, [x], temporary=out.nbytes if summed and not self.job.on_gpu else 0)
 
     def reduce_scatter(self, x: Tensor) -> Tensor:
+        """Return this rank's positions of the sum over the ranks."""
         copy = None if self.job.on_gpu else self.ops.new(x.shape, x.item)
         out = self.ops.new((x.shape[0] // self.tensor_parallel, *x.shape[1:]), x.item)
         self.alive(copy)
         return self.ops.record(out, [x])
 
     def scatter(self, x: Tensor) -> Tensor:
-        """This rank's positions, as a view; the gradient is gathered."""
+        """Return this rank's positions, as a view; the gradient is gathered."""
         shape = (x.shape[0] // self.tensor_parallel, *x.shape[1:])
         return self.ops.record(Tensor(shape, x.item, x.storage), [x])
 
     # ---- embedding and head
 
     def word_embedding(self, name: str) -> Tensor:
-        """[batch, length, hidden], or under sequence parallelism this rank's rows of [batch length, hidden]."""
+        """Return [batch, length, hidden], or under sequence parallelism this rank's rows of [batch length, hidden]."""
         table = self.weights[f"{name}.weight"]
         x = self.ops.embedding(Tensor((self.batch, self.length), 8, None), table)
         if self.tensor_parallel > 1 and table.shape[0] < self.job.config["vocab_size"]:
@@ -299,7 +353,7 @@ class Model(ABC):
         return x
 
     def head(self, x: Tensor, weight: Tensor, transposed: bool) -> Tensor:
-        """This rank's part of the logits; where the loss is computed in chunks, the losses of the tokens."""
+        """Return this rank's part of the logits; where the loss is computed in chunks, the losses of the tokens."""
         with self.memory.of("logits and loss"):
             if self.job.float32_norms_and_head:
                 x, weight = self.ops.cast(x, FLOAT32), self.ops.cast(weight, FLOAT32)
@@ -314,7 +368,7 @@ class Model(ABC):
             return self.ops.matmul(x, weight, transpose_y=transposed)
 
     def score(self, x: Tensor) -> Tensor:
-        """Of the last tokens of all texts, in float32 (launch/models/reward_model.py)."""
+        """Return the scores of the last tokens of all texts, in float32 (launch/models/reward_model.py)."""
         ops, weight = self.ops, self.weights[SCORE]
         with self.memory.of("logits and loss"):
             whole = self.gather(x, summed=False) if self.job.sequence_parallel else x
@@ -323,14 +377,14 @@ class Model(ABC):
             return ops.matmul(ops.cast(last, FLOAT32), ops.cast(weight, FLOAT32))
 
     def entropy(self, logits: Tensor) -> Tensor:
-        """Of each token, by this rank's part of its logits in float32."""
+        """Return the entropy of each token, by this rank's part of its logits in float32."""
         labels = Tensor((*logits.shape[:-1], 1), 8, None)
         if logits.shape[-1] < self.job.config["vocab_size"]:
             return self.ops.parallel_cross_entropy(logits, labels, self.job.on_gpu)
         return self.ops.cross_entropy(logits, labels)
 
     def rms_norm(self, name: str, x: Tensor, cast_first: bool = True) -> Tensor:
-        """cast_first: back to the weight's dtype before it is multiplied, not after."""
+        """Return RMSNorm of x. cast_first: cast to the weight's dtype before multiplying by it, not after."""
 
         def norm(x: Tensor, weight: Tensor) -> Tensor:
             ops = self.ops
@@ -349,14 +403,16 @@ class Model(ABC):
         return self._norm(norm, x, f"{name}.weight")
 
     def residual(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the sum of the residual stream and a block's output."""
         with self.memory.of("residuals"):
             return self.ops.add(x, y)
 
     def layer_norm(self, name: str, x: Tensor) -> Tensor:
+        """Return LayerNorm of x."""
         return self._norm(self.ops.layer_norm, x, f"{name}.weight", f"{name}.bias")
 
     def _norm(self, function, x: Tensor, *names: str) -> Tensor:
-        """A norm with its weights, in float32 where it is asked for (launch/training/model.py)."""
+        """Return a norm with its weights, in float32 where the run computes it so (launch/training/model.py)."""
         weights = [self.weights[name] for name in names]
         with self.memory.of("norms"):
             if not self.job.float32_norms_and_head:

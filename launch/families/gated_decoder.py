@@ -31,7 +31,7 @@ CONFIG_KEYS = (
 
 
 def gated_mlp(config: dict, layer: str) -> Iterator[Parameter]:
-    """SwiGLU."""
+    """Yield the parameters of SwiGLU."""
     hidden, ffn = config["hidden_size"], config["intermediate_size"]
     yield from linear(f"{layer}.mlp.gate_proj", hidden, ffn, bias=False)
     yield from linear(f"{layer}.mlp.up_proj", hidden, ffn, bias=False)
@@ -45,7 +45,10 @@ def gated_parameters(
     head_norms: bool = False,
     mlp: Callable[[dict, str], Iterator[Parameter]] = gated_mlp,
 ) -> Iterator[Parameter]:
-    """RMSNorm, separate query, key and value. head_norms: of each head's query and key. mlp: of a layer's name."""
+    """Yield the parameters of a decoder with RMSNorm and separate query, key and value.
+
+    head_norms: norms of each head's query and key. mlp: the parameters of a layer's MLP, by its name.
+    """
     hidden, query = config["hidden_size"], query_width(config)
     key_value = head_size(config) * key_value_heads(config)
     yield Parameter(f"{prefix}.embed_tokens.weight", (config["vocab_size"], hidden), WORD)
@@ -66,14 +69,17 @@ def gated_parameters(
 
 
 def read_gated_config(theirs: Values, model_type: str) -> dict:
-    """Our configuration from a published one, whose heads divide the hidden size. Scaled positions are read apart."""
+    """Return our configuration of a published one whose heads divide the hidden size.
+
+    Scaled positions are read elsewhere.
+    """
     heads = theirs.take("num_attention_heads")["num_attention_heads"]
     theirs.only(head_dim=theirs.take("hidden_size")["hidden_size"] // heads)
     return read_gated_sizes(theirs, model_type)
 
 
 def read_gated_sizes(theirs: Values, model_type: str) -> dict:
-    """All but the size of heads."""
+    """Return our configuration of a published one, without the size of heads."""
     theirs.only(hidden_act="silu")
     sizes = theirs.take("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
     return {
@@ -89,7 +95,7 @@ def read_gated_sizes(theirs: Values, model_type: str) -> dict:
 
 
 def write_gated_config(ours: dict) -> dict:
-    """The published configuration from ours, without its model type, and with scaled positions."""
+    """Return the published configuration from ours, without its model type, and with scaled positions."""
     return {
         "hidden_act": "silu",
         **taken(ours, *CONFIG_KEYS),
@@ -100,12 +106,12 @@ def write_gated_config(ours: dict) -> dict:
 
 
 def rope_theta(theirs: Values) -> float:
-    """`rope_theta`, which transformers 5 writes within `rope_parameters`."""
+    """Return `rope_theta`, which transformers 5 writes within `rope_parameters`."""
     return float(theirs.get("rope_parameters", {}).get("rope_theta") or theirs.get("rope_theta", 10000.0))
 
 
 def read_scaling(theirs: Values) -> dict:
-    """Our keys of a published configuration whose positions are scaled; of one whose are not, none."""
+    """Return our keys of a published configuration with scaled positions; {} where they are not scaled."""
     scaling = scaling_of(theirs.values, theirs.path)
     if scaling is None:
         return {}
@@ -116,6 +122,8 @@ def read_scaling(theirs: Values) -> dict:
 
 
 class GatedDecoder(Model):
+    """The forward pass of decoders with RMSNorm, rotary positions or ALiBi, and SwiGLU."""
+
     tiles_for_flash_attention = False  # whether flash attention gets as many keys and values as queries
     mlp_name = "mlp"
 
@@ -130,10 +138,11 @@ class GatedDecoder(Model):
         self.head_size = head_size(config)
 
     def prepare(self) -> Tensor | None:
+        """Return the mask that all layers share."""
         return super().prepare() if self.job.masked or not self.job.flash_attention else None
 
     def tables(self, layers: int) -> dict[str, int]:
-        """Cosines and sines once, in float32, and frequencies of each layer; ALiBi needs none."""
+        """Return the bytes of cosines and sines once, in float32, and of each layer's frequencies; ALiBi needs none."""
         if self.has_alibi:
             return {}
         positions = max(self.job.config.get("max_position_embeddings", 0), self.length)
@@ -141,10 +150,12 @@ class GatedDecoder(Model):
         return {"attention": (2 * rows + 2 * layers) * self.head_size * FLOAT32}
 
     def embed(self) -> Tensor:
+        """Return the input of the first layer."""
         with self.memory.of("embedding"):
             return self.word_embedding(f"{self.name}.embed_tokens")
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of one layer."""
         name = f"{self.name}.layers.{index}"
         residual = x
         x = self.rms_norm(f"{name}.input_layernorm", x)
@@ -158,6 +169,7 @@ class GatedDecoder(Model):
         return self.residual(residual, x)
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of the attention block."""
         ops = self.ops
         query, key, value = (self.column(f"{name}.{part}_proj", x) for part in "qkv")
         query = ops.reshape(query, (self.batch, self.length, self.heads, self.head_size))
@@ -175,10 +187,11 @@ class GatedDecoder(Model):
         return out
 
     def norm_heads(self, name: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries and keys of the attention block of this name, as they are before positions turn them."""
+        """Return queries and keys of this attention block before positions turn them."""
         return query, key
 
     def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn queries and keys by their positions."""
         if self.job.fused_rope:
             return self.ops.fused_rope(query, key)
         cosine, sine = (self.ops.new((self.batch, self.length, 1, self.head_size), self.item) for _ in range(2))
@@ -197,6 +210,7 @@ class GatedDecoder(Model):
         return out
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the attention of queries, keys and values."""
         ops = self.ops
         if self.job.flash_attention:
             attend = self.alibi_attention if self.has_alibi else ops.flash_attention
@@ -214,19 +228,23 @@ class GatedDecoder(Model):
         return out
 
     def merge_heads(self, out: Tensor) -> Tensor:
+        """Return the heads as one dimension."""
         rows = (self.batch * self.length,) if self.job.sequence_parallel else (self.batch, self.length)
         return self.ops.reshape(out, (*rows, self.heads * self.head_size))
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of the MLP."""
         inner = self.ops.swiglu(self.column(f"{name}.gate_proj", x), self.column(f"{name}.up_proj", x))
         out = self.row(f"{name}.down_proj", inner)
         self.alive(x)
         return out
 
     def norm(self, x: Tensor) -> Tensor:
+        """Return the output of the last norm."""
         return self.rms_norm(f"{self.name}.norm", x)
 
     def logits(self, x: Tensor) -> Tensor:
+        """Return the logits."""
         tied = self.job.config.get("tie_word_embeddings")
         name = f"{self.name}.embed_tokens.weight" if tied else "lm_head.weight"
         return self.head(x, self.weights[name], bool(tied))

@@ -34,6 +34,7 @@ def _parameters(config: dict) -> Iterator[Parameter]:
 
 
 def glm_layer(layer: str, hidden: int, ffn: int) -> Iterator[Parameter]:
+    """Yield the parameters of one layer."""
     yield from norm(f"{layer}.input_layernorm", hidden)
     yield from linear(f"{layer}.attention.query_key_value", hidden, 3 * hidden)
     yield from linear(f"{layer}.attention.dense", hidden, hidden)
@@ -54,6 +55,7 @@ class GLMForward(Model):
         self.outputs: list[Tensor] = []
 
     def kept(self) -> list[Storage]:
+        """Return what the model keeps of the last forward pass until the next."""
         return [*super().kept(), *(x.storage for x in self.outputs if x.storage)]
 
     def _drop_outputs(self) -> None:
@@ -61,10 +63,12 @@ class GLMForward(Model):
         self.outputs = []
 
     def prepare(self) -> Tensor | None:
+        """Return the mask that all layers share."""
         self._drop_outputs()
         return super().prepare()
 
     def embed(self) -> Tensor:
+        """Return the input of the first layer."""
         ops = self.ops
         with self.memory.of("embedding"):
             x = self.word_embedding("glm.word_embeddings")
@@ -76,6 +80,7 @@ class GLMForward(Model):
             return x
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of one layer."""
         name = f"{self.prefix}.layers.{index}"
         first_norm = self.layer_norm(f"{name}.input_layernorm", x)
         with self.memory.of("attention"):
@@ -92,6 +97,7 @@ class GLMForward(Model):
         return out
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of the attention block."""
         ops, config = self.ops, self.job.config
         mixed = self.column(f"{name}.query_key_value", x)
         if self.tensor_parallel > 1:
@@ -117,6 +123,7 @@ class GLMForward(Model):
         return out
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of the MLP."""
         inner = self.ops.gelu(self.column(f"{name}.dense_h_to_4h", x))
         out = self.row(f"{name}.dense_4h_to_h", inner)
         out = self.ops.dropout(out, self.job.config.get("output_dropout_prob", 0.1))
@@ -124,15 +131,20 @@ class GLMForward(Model):
         return out
 
     def norm(self, x: Tensor) -> Tensor:
+        """Return the output of the last norm."""
         return self.layer_norm(f"{self.prefix}.final_layernorm", x)
 
     def logits(self, x: Tensor) -> Tensor:
+        """Return the logits."""
         self._drop_outputs()
         return self.head(x, self.weights["glm.word_embeddings.weight"], True)
 
 
 def _read_config(theirs: Values) -> dict:
-    """THUDM/glm-*. transformers' own "glm" is GLM-4, another model, which states an intermediate_size."""
+    """Return our configuration of THUDM/glm-*.
+
+    transformers' own "glm" is GLM-4, another model, which has an intermediate_size.
+    """
     theirs.only(intermediate_size=None, relative_encoding=False, block_position_encoding=True)
     return {
         "model_type": "glm",

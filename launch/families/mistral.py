@@ -22,15 +22,19 @@ class MistralForward(GatedDecoder):
     """Heads come before positions, norms keep their input in float32, recomputation is of whole layers."""
 
     def tables(self, layers: int) -> dict[str, int]:
-        """Cosines and sines once, in the dtype of the weights, and frequencies of each layer in float32."""
+        """Return the bytes of cosines and sines once, in the weights' dtype, and of each layer's frequencies.
+
+        Frequencies are in float32.
+        """
         rows = rotary_rows(self.keys_length, max(self.job.config["max_position_embeddings"], self.length))
         return {"attention": self.head_size * (2 * rows * self.item + layers * FLOAT32 // 2)}
 
     def layer_block(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Every --recompute_granularity recomputes the whole layer."""
+        """Return the output of a layer, recomputed whole at every --recompute_granularity."""
         return self._block(self.job.recompute or "full", lambda x, mask: self.layer(index, x, mask), x, mask)
 
     def attention_block(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of the attention block."""
         ops = self.ops
         query, key, value = (self.column(f"{name}.{part}_proj", x) for part in "qkv")
         query = self._heads_first(query, self.heads)
@@ -50,12 +54,14 @@ class MistralForward(GatedDecoder):
         return self.ops.transpose(self.ops.reshape(x, shape), (0, 2, 1, 3))
 
     def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn queries and keys by their positions."""
         cosine, sine = (self.ops.new((self.batch, 1, self.length, self.head_size), self.item) for _ in range(2))
         rotated = self._rotate(query, cosine, sine), self._rotate(key, cosine, sine)
         self.alive(query, key, cosine, sine)
         return rotated
 
     def core(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the attention of queries, keys and values."""
         ops = self.ops
         if self.job.flash_attention:
             query, key, value = (ops.transpose(x, (0, 2, 1, 3)) for x in (query, key, value))
@@ -71,6 +77,7 @@ class MistralForward(GatedDecoder):
         return ops.reshape(out, (self.batch, self.length, self.heads * self.head_size))
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of the MLP."""
         gate = self.ops.silu(self.column(f"{name}.gate_proj", x))
         inner = self.ops.multiply(gate, self.column(f"{name}.up_proj", x))
         out = self.row(f"{name}.down_proj", inner)
@@ -78,6 +85,8 @@ class MistralForward(GatedDecoder):
         return out
 
     def rms_norm(self, name: str, x: Tensor, cast_first: bool = True) -> Tensor:
+        """Return RMSNorm of x, as upstream computes it."""
+
         def norm(x: Tensor, weight: Tensor) -> Tensor:
             ops = self.ops
             wide = ops.cast(x, FLOAT32)
@@ -91,14 +100,20 @@ class MistralForward(GatedDecoder):
 
 
 def read_plain_config(theirs: Values, model_type: str) -> dict:
-    """Without tied embeddings and scaled positions, which paddlenlp's Mistral and Mixtral leave out."""
+    """Return our configuration without tied embeddings and scaled positions.
+
+    paddlenlp's Mistral and Mixtral leave these out.
+    """
     theirs.only(tie_word_embeddings=False)
     require_plain_positions(theirs.values, theirs.path)
     return read_gated_config(theirs, model_type)
 
 
 def _read_config(theirs: Values) -> dict:
-    """Positions end where attention would leave the window: longer sequences have other logits."""
+    """Return our configuration.
+
+    Positions end where attention would leave the window: longer sequences have other logits.
+    """
     config = read_plain_config(theirs, "mistral")
     length, window = config["max_position_embeddings"], theirs.get("sliding_window")
     if window is None:

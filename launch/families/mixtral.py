@@ -18,6 +18,8 @@ ROUTING = ("num_local_experts", "num_experts_per_tok", "output_router_logits", "
 
 
 class MixtralForward(SparseDecoder):
+    """Mixtral's forward pass."""
+
     tiles_for_flash_attention = True
     mlp_name = "block_sparse_moe"
     rms_norm = MistralForward.rms_norm  # written alike
@@ -27,12 +29,14 @@ class MixtralForward(SparseDecoder):
         self.experts, self.chosen = job.config["num_local_experts"], job.config["num_experts_per_tok"]
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of the MLP."""
         rows = self.ops.reshape(x, (self.batch * self.length, self.hidden))
         mixed = self.mix(f"{name}.experts", rows, self.route(f"{name}.gate", rows, normalized=True))
         self.alive(x)
         return self.ops.reshape(mixed, x.shape)
 
     def expert(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of one expert."""
         inner = self.ops.multiply(self.ops.silu(self.column(f"{name}.w1", x)), self.column(f"{name}.w3", x))
         out = self.row(f"{name}.w2", inner)
         self.alive(x)
@@ -49,7 +53,7 @@ def _experts(config: dict, layer: str) -> Iterator[Parameter]:
 
 
 def _read_config(theirs: Values) -> dict:
-    """router_jitter_noise multiplies what the router reads in training by random numbers."""
+    """Return our configuration. router_jitter_noise, random factors of the router's inputs in training, must be 0."""
     theirs.only(router_jitter_noise=0.0, sliding_window=None)
     return read_plain_config(theirs, "mixtral") | {
         "num_local_experts": theirs.get("num_local_experts", 8),

@@ -39,12 +39,15 @@ OUR_FOLDERS = ("models", "runs", "exported", "checkpoints", "build", "data")
 
 
 def config_names() -> list[str]:
+    """Return the names of the configurations here."""
     return sorted(path.stem for path in CONFIGS.glob("*.json"))
 
 
 def named_size(model_name_or_path: str) -> str:
-    """The configuration here with the sizes of a published model, Qwen/Qwen3-8B-Base in any case; any other name, and
-    a path into a folder that is here or ours, as it is."""
+    """Return the configuration here with the sizes of a published model, such as Qwen/Qwen3-8B-Base in any case.
+
+    Any other name, and a path into a folder that is here or ours, is returned unchanged.
+    """
     named = NAME.fullmatch(model_name_or_path)
     if not named or named["name"] in config_names() or Path(model_name_or_path).is_dir():
         return model_name_or_path
@@ -56,11 +59,13 @@ def named_size(model_name_or_path: str) -> str:
 
 
 def find_config(model_name_or_path: str) -> Path:
-    """The configuration file that a name or a path means.
+    """Return the configuration file of a name or a path.
 
-    Understood, in this order: a model directory with config.json, a path to a .json file, a name of a checked-in
-    configuration with or without its owner (`facebook/llama-7b` is `llama-7b`).
-    Raises UserError when it is none of these; a path into a folder that is here, or from `/`, `~` or `.`, is no name.
+    The order is: a model directory with config.json, a path to a .json file, a name of a checked-in configuration with
+    or without its owner (`facebook/llama-7b` is `llama-7b`).
+
+    Raises:
+        UserError: If it is none of these; a path into a folder that is here, or from `/`, `~` or `.`, is no name.
     """
     path = Path(model_name_or_path).expanduser()
     if (path / "config.json").is_file():
@@ -84,9 +89,9 @@ def find_config(model_name_or_path: str) -> Path:
 
 
 def how_to_get(repository: str) -> str:
-    """What to do with the name of a model at a hub: lines that begin with spaces are commands.
+    """Return how to get a model by its name at a hub: lines that begin with spaces are commands.
 
-    "" for what can be no such name: a path into a folder that is here, or from `/`, `~` or `.`.
+    Return "" for a text that is no such name: a path into a folder that is here, or from `/`, `~` or `.`.
     """
     named = NAME.fullmatch(repository)
     if not named or not named["owner"] or named["owner"] in OUR_FOLDERS or Path(named["owner"]).exists():
@@ -104,14 +109,15 @@ def how_to_get(repository: str) -> str:
 
 
 def _nearest(name: str) -> list[str]:
-    """The configuration with nearly this name, if there is one."""
+    """Return the configuration with nearly this name, if there is one."""
     return difflib.get_close_matches(name.lower(), config_names(), n=1)
 
 
 def load_config(model_name_or_path: str) -> dict:
-    """The configuration as a dictionary, its scaled positions as launch/models/rotary_scaling.py has them.
+    """Return the configuration as a dictionary, its scaled positions as launch/models/rotary_scaling.py has them.
 
-    Raises UserError when there is none, it is not a JSON object, or a value cannot be right (check_config).
+    Raises:
+        UserError: If there is none, it is not a JSON object, or a value cannot be right (check_config).
     """
     path = find_config(model_name_or_path)
     config = read_config(path, "a model")
@@ -125,7 +131,11 @@ def load_config(model_name_or_path: str) -> dict:
 
 
 def read_config(path: Path, place: str) -> dict:
-    """The JSON object of a configuration file. Raises UserError where there is none; place: what its directory is."""
+    """Return the JSON object of a configuration file. place: what its directory is.
+
+    Raises:
+        UserError: If there is none.
+    """
     require_file(path)
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
@@ -233,7 +243,7 @@ def _is_integer(value: Any, least: int, most: int = INT32_MAX) -> bool:
 
 
 def _is_token(value: Any) -> bool:
-    """An id, or several, as eos_token_id may be; -1 is LLaMA's way to have none."""
+    """Return whether a value is an id or a list of ids, as eos_token_id may be; -1 is LLaMA's way to have none."""
     ids = value if isinstance(value, list) else [value]
     return bool(ids) and all(_is_integer(token, -1) for token in ids)
 
@@ -260,7 +270,7 @@ _ALLOWED: dict[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 def check_values(values: dict, path: str) -> None:
-    """Each key alone. A key without a value (null) is not stated; unknown keys are left to who reads them."""
+    """Check each key alone. A null value counts as missing; unknown keys are left to their readers."""
     for key, value in values.items():
         if value is None or key not in _ALLOWED:
             continue
@@ -272,7 +282,7 @@ def check_values(values: dict, path: str) -> None:
 
 
 def check_config(config: dict, path: str) -> None:
-    """Each key alone, then heads against sizes and token ids against the vocabulary, as far as they are stated."""
+    """Check each key alone, then heads against sizes and token ids against the vocabulary, as far as they are there."""
     check_values(config, path)
     hidden_size = config.get("hidden_size")
     heads_key = next((name for name in HEADS if config.get(name)), HEADS[-1])

@@ -37,6 +37,8 @@ def _parameters(config: dict) -> Iterator[Parameter]:
 
 
 class OPTForward(Model):
+    """OPT's forward pass."""
+
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         self.heads = attention_heads(job.config) // self.tensor_parallel
@@ -44,6 +46,7 @@ class OPTForward(Model):
         self.hidden_dropout = self.probability("hidden_dropout_prob", 0.1)
 
     def embed(self) -> Tensor:
+        """Return the input of the first layer."""
         ops = self.ops
         with self.memory.of("embedding"):
             x = self.word_embedding("opt.embeddings.word_embeddings")
@@ -54,6 +57,7 @@ class OPTForward(Model):
             return out
 
     def layer(self, index: int, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of one layer."""
         name, ops = f"opt.decoder.layers.{index}", self.ops
         normed = self.layer_norm(f"{name}.norm1", x)
         with self.memory.of("attention"):
@@ -69,6 +73,7 @@ class OPTForward(Model):
         return self.residual(x, mlp)
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Return the output of the attention block."""
         ops = self.ops
         shape = (self.batch, self.length, self.heads, self.head_size)
         query, key, value = (
@@ -86,9 +91,11 @@ class OPTForward(Model):
         return out
 
     def norm(self, x: Tensor) -> Tensor:
+        """Return the output of the last norm."""
         return self.layer_norm("opt.decoder.final_layer_norm", x)
 
     def logits(self, x: Tensor) -> Tensor:
+        """Return the logits."""
         return self.head(x, self.weights["opt.embeddings.word_embeddings.weight"], True)
 
 

@@ -22,7 +22,11 @@ SCORE, SCORED = "score.weight", "ForSequenceClassification"
 
 @dataclass(frozen=True)
 class Parameter:
-    """One tensor. kind: one of the words above, what the tensor does."""
+    """One tensor.
+
+    Attributes:
+        kind: One of the words above, what the tensor does.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -35,7 +39,7 @@ class Parameter:
 
     @property
     def module(self) -> str:
-        """q_proj of llama.layers.0.self_attn.q_proj.weight"""
+        """The module of the tensor, such as q_proj of llama.layers.0.self_attn.q_proj.weight."""
         return self.name.split(".")[-2]
 
 
@@ -50,60 +54,60 @@ EXPERTS = ("num_local_experts", "num_experts")
 
 
 def stated(config: dict, names: tuple[str, ...]) -> int | None:
-    """The size under the first of these names that the configuration states; None where it states none."""
+    """Return the size under the first of these names that the configuration has; None where it has none."""
     return next((config[name] for name in names if config.get(name)), None)
 
 
 def layers(config: dict) -> int:
-    """Transformer layers, under the name that the family has for them."""
+    """Return the number of transformer layers, under the family's name for it."""
     return stated(config, LAYERS) or config[LAYERS[-1]]
 
 
 def with_layers(config: dict, count: int) -> dict:
-    """The same model with so many layers."""
+    """Return the configuration of the same model with `count` layers."""
     return config | {name: count for name in LAYERS if name in config}
 
 
 def attention_heads(config: dict) -> int:
-    """Heads of the queries."""
+    """Return the number of heads of the queries."""
     return stated(config, HEADS) or config[HEADS[-1]]
 
 
 def key_value_heads(config: dict) -> int:
-    """Heads of keys and values: fewer than of queries under grouped-query attention."""
+    """Return the number of heads of keys and values: fewer than of queries under grouped-query attention."""
     return stated(config, KEY_VALUE_HEADS) or attention_heads(config)
 
 
 def head_size(config: dict) -> int:
-    """Elements of an attention head, under the names that families have for it."""
+    """Return the elements of an attention head, under the names that families have for it."""
     return stated(config, HEAD_SIZE) or config["hidden_size"] // attention_heads(config)
 
 
 def gives_scores(config: dict) -> bool:
-    """Whether a configuration is that of a reward model, which gives a score of a text, not logits of its tokens."""
+    """Return whether a configuration belongs to a reward model, which gives a score of a text, not logits."""
     return str((config.get("architectures") or [""])[0]).endswith(SCORED)
 
 
 def query_width(config: dict) -> int:
-    """Elements of all heads of a token's query: the hidden size, unless heads have a size of their own."""
+    """Return the elements of all heads of a token's query: the hidden size, unless heads have their own size."""
     return attention_heads(config) * head_size(config)
 
 
 def share_of_tokens(parameter: Parameter, config: dict) -> float:
-    """The part of the tokens that a matrix multiplies on average: of an expert's those that choose it."""
+    """Return the share of the tokens that a matrix multiplies on average: an expert's only those that choose it."""
     experts = stated(config, EXPERTS)
     return config["num_experts_per_tok"] / experts if experts and ".experts." in parameter.name else 1.0
 
 
 def linear(name: str, inputs: int, outputs: int, bias: bool = True) -> Iterator[Parameter]:
-    """A linear layer, its weight as paddlenlp has it."""
+    """Yield the parameters of a linear layer, its weight as paddlenlp has it."""
     yield Parameter(f"{name}.weight", (inputs, outputs), LINEAR)
     if bias:
         yield Parameter(f"{name}.bias", (outputs,), BIAS)
 
 
 def norm(name: str, size: int, bias: bool = True) -> Iterator[Parameter]:
-    """A norm."""
+    """Yield the parameters of a norm."""
     yield Parameter(f"{name}.weight", (size,), NORM)
     if bias:
         yield Parameter(f"{name}.bias", (size,), NORM)

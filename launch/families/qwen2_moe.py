@@ -17,11 +17,14 @@ ROUTING = (*SIZES, "norm_topk_prob", "output_router_logits", "router_aux_loss_co
 
 
 class Qwen2MoeForward(SparseDecoder):
+    """The forward pass of Qwen2-MoE."""
+
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         self.experts, self.chosen = job.config["num_experts"], job.config["num_experts_per_tok"]
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of the MLP."""
         ops = self.ops
         rows = ops.reshape(x, (self.batch * self.length, self.hidden))
         weights = self.route(f"{name}.gate", rows, normalized=bool(self.job.config.get("norm_topk_prob")))
@@ -32,6 +35,7 @@ class Qwen2MoeForward(SparseDecoder):
         return ops.reshape(out, x.shape)
 
     def expert(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of one expert."""
         return super().mlp(name, x)
 
 

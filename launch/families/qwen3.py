@@ -22,11 +22,14 @@ PREFIX = (
 
 
 class Qwen3Forward(GatedDecoder):
+    """Qwen3's forward pass."""
+
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         self.name = PREFIX
 
     def norm_heads(self, name: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys, normed by head."""
         return self.rms_norm(f"{name}.q_norm", query), self.rms_norm(f"{name}.k_norm", key)
 
 

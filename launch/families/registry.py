@@ -33,7 +33,11 @@ FAMILIES = {
 
 
 def family_of(model_type: str) -> Family:
-    """The family of a config.json's `model_type`. Raises UserError for a family that is not in the registry."""
+    """Return the family of a config.json's `model_type`.
+
+    Raises:
+        UserError: For a family that is not in the registry.
+    """
     if model_type not in FAMILIES:
         raise UserError(
             f"model_type: found {model_type!r}, allowed: {', '.join(sorted(FAMILIES))}. "
@@ -44,7 +48,10 @@ def family_of(model_type: str) -> Family:
 
 @lru_cache(maxsize=16)
 def _parameters(name: str, config: str) -> tuple[Parameter, ...]:
-    """A fit asks for those of one model hundreds of times, and experts have thousands."""
+    """Return the parameters of a model.
+
+    Cached: a fit asks for one model hundreds of times, and experts have thousands.
+    """
     values = json.loads(config)
     found = tuple(islice(FAMILIES[name].parameters(values), MOST_PARAMETERS + 1))
     if len(found) > MOST_PARAMETERS:
@@ -56,24 +63,29 @@ def _parameters(name: str, config: str) -> tuple[Parameter, ...]:
 
 
 def family_of_config(config: dict) -> Family:
-    """The family of a configuration: a LLaMA with ALiBi is a Baichuan-13B. Raises UserError as family_of."""
+    """Return the family of a configuration: a LLaMA with ALiBi is a Baichuan-13B.
+
+    Raises:
+        UserError: As family_of.
+    """
     chosen = (family for family in FAMILIES.values() if family.chosen_by and config.get(family.chosen_by))
     return next(chosen, None) or family_of(config["model_type"])
 
 
 def as_reward_model(config: dict) -> dict:
-    """The configuration of the reward model that begins with a model's weights. Its one output is a "label"."""
+    """Return the configuration of the reward model that begins with a model's weights. Its one output is a "label"."""
     label = {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     return config | {"architectures": [family_of_config(config).reward_class]} | label
 
 
 def parameters(config: dict) -> list[Parameter]:
-    """Every parameter of a model by name and shape, from the word embedding to the head: no Paddle, no weights.
+    """Return every parameter of a model by name and shape, from the word embedding to the head: no Paddle, no weights.
 
         for parameter in parameters(load_config("llama-7b")):
             print(parameter.name, parameter.shape)
 
-    Raises UserError for an unknown family, and for a configuration without one of the sizes.
+    Raises:
+        UserError: For an unknown family, and for a configuration without one of the sizes.
     """
     family = family_of(config.get("model_type", ""))
     try:

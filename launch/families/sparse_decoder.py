@@ -15,7 +15,12 @@ EXPERT = re.compile(r".*\.experts\.\d+")
 
 
 class SparseDecoder(GatedDecoder):
-    """A decoder whose MLPs are experts. experts: of a layer. chosen: of a token."""
+    """A decoder whose MLPs are experts.
+
+    Attributes:
+        experts: Of a layer.
+        chosen: Of a token.
+    """
 
     experts: int
     chosen: int
@@ -26,11 +31,11 @@ class SparseDecoder(GatedDecoder):
         self.awaited = {found[0] for leaf in leaves if (found := EXPERT.match(leaf.name))}
 
     def expert(self, name: str, x: Tensor) -> Tensor:
-        """What the expert of this name makes of its rows."""
+        """Return the output of the expert of this name for its rows."""
         raise NotImplementedError
 
     def route(self, name: str, x: Tensor, normalized: bool) -> Tensor:
-        """[tokens, chosen]: the weights of each token's experts. x: [tokens, hidden]. name: of the router."""
+        """Return the weights of each token's experts, [tokens, chosen]. x: [tokens, hidden]. name: of the router."""
         ops = self.ops
         logits = self.product(name, x)
         shares = ops.softmax(ops.cast(logits, FLOAT32))
@@ -42,7 +47,7 @@ class SparseDecoder(GatedDecoder):
         return out
 
     def mix(self, name: str, x: Tensor, weights: Tensor) -> Tensor:
-        """x: [tokens, hidden]. name: before the number of an expert."""
+        """Return the mix of the experts' outputs. x: [tokens, hidden]. name: the prefix of an expert's number."""
         ops, (tokens, hidden) = self.ops, x.shape
         rows = tokens * self.chosen
         copies = ops.reshape(ops.tile(x, (tokens, self.chosen, hidden)), (rows, hidden))
@@ -61,10 +66,10 @@ class SparseDecoder(GatedDecoder):
         return ops.reshape(out, x.shape)
 
     def _replayed(self, name: str, sizes: list[int]) -> tuple[list[int], list[int]]:
-        """The numbers of the experts that are replayed, and how many each stands for. sizes: rows of each.
+        """Return the numbers of the replayed experts, and how many each stands for. sizes: rows of each.
 
         Of equal ones in a row the first, the second for all between, and the last (launch/tape/autograd.py). Under
-        stage 2 those are not equal whose gradients have their place in a buffer.
+        stage 2 experts whose gradients have their place in a buffer are not equal.
         """
         numbers: list[int] = []
         times: list[int] = []

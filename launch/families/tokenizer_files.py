@@ -14,17 +14,24 @@ SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "tokenizer.model", "spiece.mod
 
 @dataclass(frozen=True)
 class TokenizerIds:
-    """size: ids are below it. special: id of each role of ROLES that the tokenizer has."""
+    """The ids of a tokenizer.
+
+    Attributes:
+        size: Ids are below it.
+        special: Id of each role of ROLES that the tokenizer has.
+    """
 
     size: int
     special: dict[str, int]
 
 
 def read_tokenizer(directory: Path) -> TokenizerIds | None:
-    """The ids of a sentencepiece model, a tokenizer.json or a vocab.json, and of the tokens added to it; None where
-    the directory has no such file.
+    """Return the ids of a tokenizer's files; None where the directory has none.
 
-    Raises UserError where a file is damaged.
+    They are a sentencepiece model, a tokenizer.json or a vocab.json, with the tokens added to it.
+
+    Raises:
+        UserError: If a file is damaged.
     """
     try:
         found = _sentencepiece(directory) or _json_vocabulary(directory)
@@ -49,7 +56,7 @@ def read_tokenizer(directory: Path) -> TokenizerIds | None:
 
 
 def _sentencepiece(directory: Path) -> tuple[dict[str, int], dict[str, int]] | None:
-    """(vocabulary, ids of the roles that the model itself knows)"""
+    """Return (vocabulary, ids of the roles that the model itself knows)."""
     path = next((directory / name for name in SENTENCEPIECE_FILES if (directory / name).is_file()), None)
     if path is None:
         return None
@@ -62,7 +69,7 @@ def _sentencepiece(directory: Path) -> tuple[dict[str, int], dict[str, int]] | N
 
 
 def _json_vocabulary(directory: Path) -> tuple[dict[str, int], dict[str, int]] | None:
-    """(vocabulary, no roles: these files do not know any)"""
+    """Return (vocabulary, no roles: these files do not know any)."""
     if (directory / "tokenizer.json").is_file():
         tokenizer = read_object(directory / "tokenizer.json")
         entries = tokenizer["model"]["vocab"]
@@ -79,12 +86,15 @@ MULTIPLE = 8  # of ids: divides over the usual degrees of tensor parallel, and i
 
 
 def fresh_vocabulary(config: dict, values, so_far: int | None = None) -> int | None:
-    """The vocab_size that replaces the configuration's; None: it stays. values: the flags by their names, as
-    attributes.
+    """Return the vocab_size that replaces the configuration's; None: it stays.
 
     With random weights and a tokenizer in a directory it is the tokenizer's, rounded up to a multiple of 8 and of the
     tensor parallel degree; a published configuration that has it already stays as it is.
-    so_far: of the checkpoint that the run continues, which keeps its own: it may be of another degree.
+
+    Args:
+        config: Of the model.
+        values: The flags by their names, as attributes.
+        so_far: Of the checkpoint that the run continues, which keeps its own: it may be of another degree.
     """
     directory = Path(values.tokenizer_name_or_path or "").expanduser()
     if values.continue_training is not False or not values.tokenizer_name_or_path or not directory.is_dir():

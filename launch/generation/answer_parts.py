@@ -1,8 +1,8 @@
-"""What is in the text of an answer: reasoning, what is said, and calls of tools, found while the text is made.
+r"""What is in the text of an answer: reasoning, what is said, and calls of tools, found while the text is made.
 
     form = find_form(template.source)
     reader = Reader(Reading(form, {"tide_at": {}}, reasons=True))
-    parts = reader.put("<think>\\nhm</think>\\n\\n<tool_") + reader.put('call>{"name": ...') + reader.rest()
+    parts = reader.put("<think>\nhm</think>\n\n<tool_") + reader.put('call>{"name": ...') + reader.rest()
 
 Each model writes calls as its chat template does. Text that begins like a call and is none stays text. The parts
 together are the same wherever the text is cut.
@@ -22,18 +22,19 @@ NAME, QUOTED, ARGUMENTS = "NAME", "QUOTED", "ARGUMENTS"  # in Form.call
 
 @dataclass(frozen=True)
 class Form:
-    """How calls are written.
+    """The way a model writes calls.
 
-    known_by:  texts that a template with this form has
-    begin:     what stands before a call. An answer that is a call from its first character on, has one of `starts`
-               there; "NAME": the name of a tool
-    end:       what stands behind a call; "": the answer ends
-    around:    left out of what is said
-    within:    other special tokens of a call
-    read:      the calls from a text between begin and end. Raises ValueError or RowError where it has none
-    call:      a call whole, for a grammar. between, first, last: what stands between calls, before the first one and
-               behind the last one
-    several:   whether an answer can have more than one call
+    Attributes:
+        known_by: Texts that a template with this form has.
+        begin: What stands before a call. An answer that is a call from its first character on, has one of `starts`
+            there; "NAME": the name of a tool.
+        end: What stands behind a call; "": the answer ends.
+        around: Left out of what is said.
+        within: Other special tokens of a call.
+        read: The calls from a text between begin and end. Raises ValueError or RowError where it has none.
+        call: A call whole, for a grammar.
+        between, first, last: What stands between calls, before the first one and behind the last one.
+        several: Whether an answer can have more than one call.
     """
 
     known_by: tuple[str, ...]
@@ -51,6 +52,7 @@ class Form:
 
     @property
     def marks(self) -> tuple[str, ...]:
+        """All texts that mark a call."""
         return tuple(filter(None, (self.begin, self.end, *self.starts, *self.around, *self.within)))
 
 
@@ -59,7 +61,7 @@ def _object(text: str) -> list[ToolCall]:
 
 
 def _objects(text: str) -> list[ToolCall]:
-    """Objects with ";" between them, behind the token of a call."""
+    """Return the objects with ";" between them, behind the token of a call."""
     text, calls = text.strip().removeprefix(PYTHON).strip(), []
     while text:
         found, end = json.JSONDecoder().raw_decode(text)
@@ -137,9 +139,16 @@ def find_form(source: str) -> Form | None:
 
 @dataclass(frozen=True)
 class Reading:
-    """How answers to a request are read. form: None: without calls. schemas: of the arguments of each tool, by name.
-    forced: an answer is a call of one of them. several: or more than one. reasons: whether an answer may begin with
-    reasoning. opened: it does, behind a mark that the prompt ends with."""
+    """The way answers to a request are read.
+
+    Attributes:
+        form: None: without calls.
+        schemas: Of the arguments of each tool, by name.
+        forced: An answer is a call of one of the tools.
+        several: Or more than one.
+        reasons: Whether an answer may begin with reasoning.
+        opened: It does, behind a mark that the prompt ends with.
+    """
 
     form: Form | None = None
     schemas: Mapping[str, dict] = field(default_factory=dict)
@@ -176,7 +185,7 @@ def read_whole(reading: Reading, text: str) -> tuple[str, str, list[ToolCall]]:
 
 @dataclass
 class Reader:
-    """Of one answer."""
+    """A reader of one answer."""
 
     reading: Reading
     found: list[Said | ToolCall] = field(default_factory=list)
@@ -277,7 +286,7 @@ class Reader:
         return end
 
     def _add(self, said: Said) -> None:
-        """Without line ends at the borders of a part, which templates write there."""
+        """Add a text without line ends at the borders of a part, which templates write there."""
         text = self.lines + said.text
         text = text.lstrip("\n") if self.begins else text
         shown = text.rstrip("\n") if self.reading.marks else text

@@ -23,7 +23,10 @@ PAD = 0  # never seen: any id does
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the next token is chosen. temperature 0: the most likely one. top_k 0 and top_p 1: among all."""
+    """The rule by which the next token is chosen.
+
+    temperature 0: the most likely one. top_k 0 and top_p 1: among all.
+    """
 
     max_new_tokens: int
     temperature: float = 0.0
@@ -31,7 +34,7 @@ class Decoding:
     top_p: float = 1.0
 
     def config(self, ends: tuple[int, ...]) -> GenerationConfig:
-        """As paddlenlp has it, whole: nothing is taken from a model's generation_config.json."""
+        """Return paddlenlp's configuration, whole: nothing is taken from a model's generation_config.json."""
         limits = {"max_new_tokens": self.max_new_tokens, "eos_token_id": list(ends), "pad_token_id": ends[0]}
         if not self.temperature:  # paddlenlp warns about values that greedy search does not use
             return GenerationConfig(decode_strategy="greedy_search", top_k=0, **limits)
@@ -51,12 +54,14 @@ def generate(
     over: Callable[[list[int]], bool] | None = None,
     **more,
 ) -> list[list[int]]:
-    """The ids of each answer, its end and what follows it left out. All ranks of a model call it together.
+    """Return the ids of each answer, without its end. All ranks of a model call it together.
 
-    ends: the ids that end an answer. known_ids: only ids below it are taken, those of the tokenizer; None: all of the
-    model's. processors: of the logits, after that. over: whether an answer is at its end, by its ids so far; None: the
-    ends alone. more: for generate(), as `streamer`.
-    Raises UserError where the model's logits are no numbers.
+    ends: the ids that end an answer. known_ids: only ids below it are chosen, the ones of the tokenizer; None: all of
+    the model's. processors: of the logits, after that. over: whether an answer is at its end, by its ids so far; None:
+    the ends alone. more: for generate(), as `streamer`.
+
+    Raises:
+        UserError: If the model's logits are no numbers.
     """
     correct(["logits_processor_list"])
     more |= {"over": over, "processors": [KnownIds(known_ids), *processors]}
@@ -72,8 +77,11 @@ def generate(
 
 
 class KnownIds(LogitsProcessor):
-    """Masks the logits of all but the first `size` ids, those that a tokenizer can decode. Checks the logits of the
-    first token for NaN: a weight that is NaN makes all of them NaN, and any id could be chosen."""
+    """Masks the logits of ids that a tokenizer cannot decode, all but the first `size`.
+
+    It checks the logits of the first token for NaN: a weight that is NaN makes all of them NaN, and any id could be
+    chosen.
+    """
 
     def __init__(self, size: int | None):
         self.size = size
@@ -81,14 +89,14 @@ class KnownIds(LogitsProcessor):
         self.mask: paddle.Tensor | None = None
 
     def __call__(self, input_ids: paddle.Tensor | None, logits: paddle.Tensor) -> paddle.Tensor:
-        """logits: [rows, vocabulary]"""
+        """Return the masked logits, [rows, vocabulary]. The first ones are checked."""
         if not self.checked:
             require_numbers(not any(damaged(logits, self.size)))
         self.checked = True
         return self.masked(logits)
 
     def masked(self, logits: paddle.Tensor) -> paddle.Tensor:
-        """logits: [rows, vocabulary], which are not checked."""
+        """Return the masked logits, [rows, vocabulary], without a check."""
         if self.size is None or self.size >= logits.shape[-1]:
             return logits
         if self.mask is None:
@@ -98,13 +106,17 @@ class KnownIds(LogitsProcessor):
 
 
 class End(LogitsProcessor):
-    """Ends answers that are over: the end alone can follow. length: of the prompts, with their padding."""
+    """Ends answers that are over: the end alone can follow.
+
+    Attributes:
+        length: Of the prompts, with their padding.
+    """
 
     def __init__(self, over: Callable[[list[int]], bool], length: int, end: int):
         self.over, self.length, self.end = over, length, end
 
     def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
-        """logits: [rows, vocabulary]"""
+        """Return the logits, [rows, vocabulary], with only the end left for answers that are over."""
         answers: list[list[int]] = input_ids[:, self.length :].tolist()  # pyright: ignore[reportAssignmentType]
         over = [self.over(answer) for answer in answers]
         if not any(over):
@@ -115,13 +127,13 @@ class End(LogitsProcessor):
 
 
 def damaged(logits: paddle.Tensor, known_ids: int | None) -> list[bool]:
-    """Of each row, whether a logit of the first known_ids is NaN; None: of all. logits: [rows, vocabulary]"""
+    """Return for each row of logits, [rows, vocabulary], whether one of the first known_ids is NaN; None: of all."""
     found: list[bool] = paddle.isnan(logits[:, :known_ids]).any(axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
     return found
 
 
 def require_numbers(found: bool) -> None:
-    """Raises UserError where a model's logits are found to be none."""
+    """Raise UserError where a model's logits are found to be no numbers."""
     if not found:
         raise UserError(
             "the model's logits are no numbers: its weights are damaged, or too large for --dtype float16. Try "
@@ -130,8 +142,11 @@ def require_numbers(found: bool) -> None:
 
 
 def known_ids_of(tokenizer) -> int:
-    """One more than the largest id that a tokenizer can decode. Not its len(), which counts added tokens twice where
-    its vocabulary has them, too; a special token that it has no id for is None."""
+    """Return one more than the largest id that a tokenizer can decode.
+
+    Its len() counts added tokens twice where its vocabulary has them, too; a special token that it has no id for is
+    None.
+    """
     others = [*tokenizer.all_special_ids, *tokenizer.get_added_vocab().values()]
     return max([tokenizer.vocab_size, *(last_id + 1 for last_id in others if last_id is not None)])
 

@@ -31,7 +31,12 @@ GROUP = 16  # texts, at most: larger products are slower on a CPU, whose cache t
 
 @dataclass(frozen=True)
 class Layout:
-    """Of one rank's cache. heads: those of keys and values. size: elements of a head."""
+    """The layout of one rank's cache.
+
+    Attributes:
+        heads: Heads of keys and values.
+        size: Elements of a head.
+    """
 
     layers: int
     heads: int
@@ -48,10 +53,15 @@ class Layout:
 class Text:
     """A prompt and its answer so far.
 
-    most: tokens of prompt and answer, at most. owner: name of the model or adapter that reads it. prefix: trained keys
-    and values of prefix tuning before it, as tokens. scored: of its first tokens, so many have logits in the steps that
-    compute them. computed: tokens of `ids` whose keys and values are there. group, place: where they are. chain: what
-    the kept blocks of its beginning are known by. last_block: what the next one follows.
+    Attributes:
+        most: Tokens of prompt and answer, at most.
+        owner: Name of the model or adapter that reads it.
+        prefix: Trained keys and values of prefix tuning before it, as tokens.
+        scored: Number of its first tokens that have logits in the steps that compute them.
+        computed: Tokens of `ids` with stored keys and values.
+        group, place: Where they are stored.
+        chain: Keys of the stored blocks of its beginning.
+        last_block: The block that the next one follows.
     """
 
     ids: list[int]
@@ -79,13 +89,15 @@ class Text:
         return self.prefix + len(self.ids)
 
     def logits_of(self, count: int) -> int:
-        """Of its next `count` tokens, so many of the last have logits."""
+        """Return how many of the last of its next `count` tokens have logits."""
         return count if self.computed < self.scored else 1
 
     @property
     def next_block(self) -> tuple | None:
-        """What the next block of its beginning is known by; None where there is no whole one before the last token,
-        which is computed in any case."""
+        """The key of the next block of its beginning.
+
+        It is None where there is no whole block before the last token, which is computed in any case.
+        """
         start = len(self.chain) * BLOCK
         if start + BLOCK >= len(self.ids):
             return None
@@ -93,11 +105,16 @@ class Text:
 
 
 def whole_blocks(tokens: int) -> int:
+    """Return the tokens rounded up to whole blocks."""
     return -(-tokens // BLOCK) * BLOCK
 
 
 class Group:
-    """keys, values: for each layer [places x heads x capacity, size], a row for each head and token of a place."""
+    """Texts that share tensors.
+
+    Attributes:
+        keys, values: For each layer [places x heads x capacity, size], a row for each head and token of a place.
+    """
 
     def __init__(self, layout: Layout):
         self.layout = layout
@@ -108,6 +125,7 @@ class Group:
 
     @property
     def members(self) -> list[Text]:
+        """The texts of the group."""
         return [text for text in self.texts if text is not None]
 
     @property
@@ -116,12 +134,13 @@ class Group:
         return _power_of_two(self.members[0].need)
 
     def reserved(self, *more: Text) -> int:
-        """Tokens of memory, at most, with these texts, too."""
+        """Return the largest number of tokens of memory, with these texts, too."""
         members = [*self.members, *more]
         need = max((text.need for text in members), default=0)
         return max(len(self.texts), _power_of_two(len(members))) * max(self.capacity, need)
 
     def add(self, text: Text) -> None:
+        """Add a text at a free place."""
         text.group = self
         if None not in self.texts:
             self.texts += [None] * max(len(self.texts), 1)
@@ -175,31 +194,30 @@ class Group:
         return rows.reshape([-1, layout.size])
 
     def by_place(self, layer: int) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """A layer's keys and values, [places, heads, capacity, size]."""
+        """Return a layer's keys and values, [places, heads, capacity, size]."""
         shape = [self.places, self.layout.heads, self.capacity, self.layout.size]
         return self.keys[layer].reshape(shape), self.values[layer].reshape(shape)
 
     def rows(self, text: Text, start: int, end: int) -> np.ndarray:
-        """int64 [heads, tokens]: of the tensors, those of a text's tokens."""
+        """Return int64 [heads, tokens]: the rows of the tensors with a text's tokens."""
         heads = (text.place * self.layout.heads + np.arange(self.layout.heads)) * self.capacity
         return heads[:, None] + np.arange(start, end)
 
     def read(self, text: Text, start: int, end: int) -> list[paddle.Tensor]:
-        """For each layer keys and values of some tokens, [2 x heads x tokens, size]."""
+        """Return for each layer keys and values of some tokens, [2 x heads x tokens, size]."""
         rows = paddle.to_tensor(self.rows(text, start, end).reshape(-1))
         both = zip(self.keys, self.values, strict=True)
         return [paddle.concat([keys.index_select(rows), values.index_select(rows)]) for keys, values in both]
 
     def write(self, text: Text, start: int, end: int, layers: list[paddle.Tensor]) -> None:
-        """As read() gives them."""
+        """Write keys and values in the form of read()."""
         rows = paddle.to_tensor(self.rows(text, start, end).reshape(-1))
         for keys, values, both in zip(self.keys, self.values, layers, strict=True):
             for tensor, part in zip((keys, values), both.chunk(2), strict=True):
                 paddle.scatter_(tensor, rows, part)
 
     def clear(self, text: Text) -> None:
-        """Zero all that is in the text's place: even unseen, what is no number would make the next text's results
-        none."""
+        """Zero the text's place: even unseen, NaN would make the next text's results NaN."""
         rows = paddle.to_tensor(self.rows(text, 0, self.capacity).reshape(-1))
         zeros = paddle.zeros([rows.shape[0], self.layout.size], self.layout.dtype)
         for tensor in (*self.keys, *self.values):
@@ -225,7 +243,11 @@ class Block:
 
 
 class KeyValues:
-    """limit: tokens, of the texts and of the blocks that are kept."""
+    """The keys and values of all texts.
+
+    Attributes:
+        limit: Tokens of the texts and of the stored blocks.
+    """
 
     def __init__(self, layout: Layout, limit: int):
         self.layout = layout
@@ -240,7 +262,7 @@ class KeyValues:
         return sum(group.reserved() for group in self.groups)
 
     def has_room(self, text: Text) -> bool:
-        """Blocks that are kept make room where it is needed."""
+        """Return whether there is room for a text. Stored blocks make room where it is needed."""
         if self._with(text) > self.limit:
             for group in self.groups:
                 group.compact()
@@ -254,12 +276,15 @@ class KeyValues:
         return self.reserved + (group.reserved(text) - group.reserved() if group else text.need)
 
     def _forget(self, tokens: int) -> None:
-        """Of the blocks, keep no more than so many tokens."""
+        """Drop the oldest blocks until no more than `tokens` tokens are stored."""
         while len(self.kept) * BLOCK > tokens:
             self.kept.popitem(last=False)
 
     def _group_for(self, text: Text) -> Group | None:
-        """One whose texts need about the same room; None: a new one, where there is none or it would grow too large."""
+        """Return a group whose texts need about the same room.
+
+        Return None, for a new one, where there is none or it would grow too large.
+        """
         size = _power_of_two(text.need)
         free = [group for group in self.groups if len(group.members) < GROUP and group.size == size]
         if not free or self.reserved + free[0].reserved(text) - free[0].reserved() > self.limit:
@@ -267,6 +292,7 @@ class KeyValues:
         return free[0]
 
     def add(self, text: Text) -> None:
+        """Add a text to a group."""
         group = self._group_for(text)
         if group is None:
             group = Group(self.layout)
@@ -274,6 +300,7 @@ class KeyValues:
         group.add(text)
 
     def remove(self, text: Text) -> None:
+        """Remove a text, and its group if that is empty."""
         group = text.group
         assert group is not None, "in no group"
         group.texts[text.place] = None
@@ -290,6 +317,7 @@ class KeyValues:
         self.remove(text)
 
     def prepare(self) -> None:
+        """Make the tensors of all groups fit their texts."""
         for group in self.groups:
             group.fit()
 
@@ -304,8 +332,10 @@ class KeyValues:
         self._touch(text)
 
     def keep(self, text: Text) -> None:
-        """Keep the blocks of the text that are computed, as far as there is room beside what is reserved: its beginning
-        where there is none for all."""
+        """Store the computed blocks of a text, as far as there is room beside what is reserved.
+
+        Its beginning is stored where there is no room for all.
+        """
         assert text.group is not None, "in no group"
         room = (self.limit - self.reserved) // BLOCK
         self._cut(text)
@@ -320,19 +350,22 @@ class KeyValues:
         self._touch(text)
 
     def _cut(self, text: Text) -> None:
-        """Of the text's chain, drop what has been forgotten meanwhile: nothing could be found behind it."""
+        """Drop from the text's chain the blocks that have been forgotten: nothing could be found behind them."""
         found = next((place for place, key in enumerate(text.chain) if key not in self.kept), len(text.chain))
         del text.chain[found:]
         text.last_block = self.kept[text.chain[-1]].number if text.chain else text.owner
 
     def _touch(self, text: Text) -> None:
-        """The text's blocks are the most recently used, each after those that follow it and cannot be found without."""
+        """Mark the text's blocks as most recently used.
+
+        Each comes after the blocks that follow it and cannot be found without it.
+        """
         for key in reversed(text.chain):
             if key in self.kept:
                 self.kept.move_to_end(key)
 
 
 def _follow(text: Text, key: tuple, block: Block) -> None:
-    """The text's last block is this one."""
+    """Make a block the text's last one."""
     text.chain.append(key)
     text.last_block = block.number

@@ -30,17 +30,25 @@ from launch.models.rotary_scaling import scaled_by_length
 
 
 def packs(family: Family, config: dict) -> bool:
-    """Whether texts of this model can be computed in one row. config: of the model."""
+    """Return whether texts of this model can be computed in one row.
+
+    Args:
+        config: Of the model.
+        family: Of the model.
+    """
     in_the_row = config.get("use_long_sequence_strategies")  # layers of paddlenlp that know positions in the row alone
     return family.name in TAKE_OVER and not scaled_by_length(config) and not in_the_row
 
 
 @dataclass
 class Step:
-    """What layers need to know in one forward pass.
+    """The values that layers need in one forward pass.
 
-    length: positions, from 0 to the last. layer: the next one to attend. rotary: cosines and sines of the row's tokens,
-    once a layer has computed them. spread: these for each head, by the number of heads.
+    Attributes:
+        length: Positions, from 0 to the last.
+        layer: The next one to attend.
+        rotary: Cosines and sines of the row's tokens, once a layer has computed them.
+        spread: These for each head, by the number of heads.
     """
 
     positions: paddle.Tensor
@@ -52,7 +60,11 @@ class Step:
 
 
 class Packed:
-    """model: of a family that packs()."""
+    """A model that computes many texts in one row.
+
+    Attributes:
+        model: Of a family that packs().
+    """
 
     def __init__(self, model, family: Family):
         config = model.config.to_dict()
@@ -73,9 +85,11 @@ class Packed:
         TAKE_OVER[family.name](model, self)
 
     def compute_on_cpu(self, compiled: ModuleType | None = None) -> None:
-        """Compute float32 in ways that are quicker on a CPU than paddlenlp's: rotary embeddings from products of equal
-        shapes, to the last bit the same. Where the module with the compiled operators is given, both rotary embeddings
-        and attention use it."""
+        """Compute float32 in ways that are quicker on a CPU than paddlenlp's.
+
+        Rotary embeddings come from products of equal shapes, to the last bit the same. Where the module with the
+        compiled operators is given, both rotary embeddings and attention use it.
+        """
         if self.layout.dtype != "float32":
             return
         if compiled and self.layout.size % compiled.HEAD_SIZES == 0:
@@ -87,13 +101,16 @@ class Packed:
                 replace_rotary(layer, self.within(ours, stock_rotary(type(layer))))
 
     def within(self, ours: Callable, stock: Callable) -> Callable:
-        """Calls ours within a run, stock outside one."""
+        """Return a function that calls ours within a run, stock outside one."""
         return lambda *args, **kwargs: (stock if self.step is None else ours)(*args, **kwargs)
 
     @paddle.no_grad()
     def run(self, parts: Sequence[tuple[Text, int]]) -> paddle.Tensor:
-        """Compute the next tokens of texts. Returns logits [rows, vocabulary]: behind the last one of each text, and
-        behind all of them where the text's tokens are scored."""
+        """Compute the next tokens of texts.
+
+        Returns logits [rows, vocabulary]: behind the last one of each text, and behind all of them where the text's
+        tokens are scored.
+        """
         self.step, ids = self._plan(parts)
         ends = np.cumsum([count for _, count in parts])
         wanted = zip(parts, ends, strict=True)
@@ -115,7 +132,7 @@ class Packed:
         return logits.reshape([len(rows), -1])
 
     def _plan(self, parts: Sequence[tuple[Text, int]]) -> tuple[Step, np.ndarray]:
-        """The step, and the ids of its row."""
+        """Return the step, and the ids of its row."""
         ids, positions = [], []
         members: dict[Group, list[tuple[Text, int, int]]] = {}
         for text, count in parts:
@@ -143,8 +160,10 @@ class Packed:
         return self.step.length
 
     def attend(self, query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
-        """query [1, tokens, heads, size], key and value with their own heads or, repeated, with those of the query ->
-        [1, tokens, heads x size]."""
+        """Return the attention of the row's tokens, [1, tokens, heads x size].
+
+        query is [1, tokens, heads, size]; key and value have their own heads or, repeated, the query's.
+        """
         step = self.step
         assert step is not None, "called outside run()"
         step.layer += 1
@@ -152,11 +171,14 @@ class Packed:
         return step.attention(step.layer - 1, query, key, value)
 
     def _own_heads(self, tensor: paddle.Tensor) -> paddle.Tensor:
-        """[1, tokens, heads, size] of keys or values that paddlenlp may have repeated for each head of the queries."""
+        """Return keys or values, [1, tokens, heads, size], without paddlenlp's repetition for the queries' heads."""
         return tensor if tensor.shape[2] == self.heads.keys else tensor[:, :, :: self.heads.queries]
 
     def rotary(self, tables: Callable, x: paddle.Tensor, seq_len: int) -> list[paddle.Tensor]:
-        """Cosines and sines of the row's tokens, in the order of the row. tables: the layer's own forward pass."""
+        """Return cosines and sines of the row's tokens, in the order of the row.
+
+        tables: the layer's own forward pass.
+        """
         step = self.step
         assert step is not None, "called outside run()"
         if step.rotary is None:
@@ -165,7 +187,10 @@ class Packed:
         return step.rotary
 
     def _rotated(self, rotation: paddle.Tensor, query, key, cos, sin, _) -> tuple[paddle.Tensor, ...]:
-        """query and key [1, tokens, heads, size], cos and sin [1, tokens, 1, size]. rotation: see half_rotation()."""
+        """Return query and key [1, tokens, heads, size], rotated.
+
+        cos and sin: [1, tokens, 1, size]. rotation: see half_rotation().
+        """
         step = self.step
         assert step is not None, "called outside run()"
         if self.compiled:
@@ -180,7 +205,7 @@ class Packed:
 
 
 def _choose(rows: paddle.Tensor, _, arguments: tuple) -> tuple:
-    """Before the output layer: only tokens whose logits are wanted."""
+    """Choose the tokens whose logits are needed, before the output layer."""
     hidden, *others = arguments
     hidden = hidden.reshape([-1, hidden.shape[-1]]).index_select(rows)
     return (hidden.unsqueeze(0), *others)

@@ -18,10 +18,10 @@ from launch.upstream.module_view import ModuleView
 
 
 class Run(Protocol):
-    """What a forward pass over many texts gives its layers (launch/generation/packed.py)."""
+    """The functions that a forward pass over many texts gives its layers (launch/generation/packed.py)."""
 
     def within(self, ours: Callable, stock: Callable) -> Callable:
-        """Calls ours within a run, stock outside one."""
+        """Return a function that calls ours within a run, stock outside one."""
         ...
 
     @property
@@ -35,17 +35,24 @@ class Run(Protocol):
         ...
 
     def attend(self, query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
-        """query [1, tokens, heads, size], key and value with their own heads or, repeated, with those of the query ->
-        [1, tokens, heads x size]. Called once in each layer, in their order."""
+        """Return the attention of the row's tokens, [1, tokens, heads x size].
+
+        Called once in each layer, in their order.
+
+        query is [1, tokens, heads, size]; key and value have their own heads or, repeated, the query's.
+        """
         ...
 
     def rotary(self, tables: Callable, x: paddle.Tensor, seq_len: int) -> list[paddle.Tensor]:
-        """Cosines and sines of the row's tokens, in the order of the row. tables: the layer's own forward pass."""
+        """Return cosines and sines of the row's tokens, in the order of the row.
+
+        tables: the layer's own forward pass.
+        """
         ...
 
 
 def _llama(model, run: Run) -> None:
-    """And those that have its layers' attributes."""
+    """Replace the attention of LLaMA and of models whose layers have the same attributes."""
     for layer in model.sublayers():
         if hasattr(layer, "attn_func"):
             layer.attn_func = run.within(partial(_attend, run), layer.attn_func)
@@ -53,7 +60,7 @@ def _llama(model, run: Run) -> None:
 
 
 def _mistral(model, run: Run) -> None:
-    """No function of its code can be replaced but the one for flash attention."""
+    """Replace Mistral's attention: of its code only the function for flash attention can be replaced."""
 
     def attend(query, key, value, **_):
         return run.attend(query, key, value).reshape(query.shape)
@@ -64,18 +71,18 @@ def _mistral(model, run: Run) -> None:
 
 
 def _mixtral(model, run: Run) -> None:
-    """Its attention is no attribute of a layer."""
+    """Replace Mixtral's attention, which is no attribute of a layer."""
     mixtral.scaled_dot_product_attention = run.within(partial(_attend, run), mixtral.scaled_dot_product_attention)
     _tables(model, run)
 
 
 def _attend(run: Run, query, _config, key, value, *_, **__) -> paddle.Tensor:
-    """With the arguments of paddlenlp's scaled_dot_product_attention."""
+    """Attend with the arguments of paddlenlp's scaled_dot_product_attention."""
     return run.attend(query, key, value)
 
 
 def _tables(model, run: Run) -> None:
-    """Of rotary positions, as LLaMA's layers have them."""
+    """Replace the tables of rotary positions that LLaMA's layers have."""
     for layer in model.sublayers():
         if hasattr(layer, "rotary_emb"):
             tables = layer.rotary_emb.forward
@@ -83,7 +90,7 @@ def _tables(model, run: Run) -> None:
 
 
 def _bloom(model, run: Run) -> None:
-    """The run adds ALiBi to the scores, by the position in the text."""
+    """Replace Bloom's attention: the run adds ALiBi to the scores, by the position in the text."""
 
     def forward(layer, hidden_states, residual, *_, **__):
         query, key, value = layer._split_heads(layer.query_key_value(hidden_states))
@@ -93,7 +100,7 @@ def _bloom(model, run: Run) -> None:
 
 
 def _opt(model, run: Run) -> None:
-    """Positions have embeddings of their own; paddlenlp counts them from the mask."""
+    """Replace OPT's attention, and its positions, which have embeddings and are counted by paddlenlp from the mask."""
 
     def forward(layer, hidden_states, *_, **__):
         parts = (project(hidden_states) for project in (layer.q_proj, layer.k_proj, layer.v_proj))
@@ -108,8 +115,10 @@ def _opt(model, run: Run) -> None:
 
 
 def _chatglm_v2(model, run: Run) -> None:
-    """Hidden states are [tokens, 1, hidden]. paddlenlp divides scores by the layer's number, and multiplies them by it
-    in float32, which is left out here."""
+    """Replace ChatGLM2's attention, whose hidden states are [tokens, 1, hidden].
+
+    paddlenlp divides scores by the layer's number, and multiplies them by it in float32, which is left out here.
+    """
 
     def forward(layer, hidden_states, _, rotary, **__):
         size = layer.hidden_size_per_attention_head
@@ -121,7 +130,7 @@ def _chatglm_v2(model, run: Run) -> None:
         return layer.dense(run.attend(query, key, value).transpose([1, 0, 2])), None
 
     def tables(layer, *_, **__):
-        """[tokens, pairs, cosine and sine], of which the model takes those of the row from 0 on."""
+        """Return [tokens, pairs, cosine and sine]; the model takes the row's from 0 on."""
         return type(layer).forward(layer, run.length).index_select(run.positions)  # not all that the model has
 
     _replace(model, "SelfAttention", run, forward)
@@ -129,7 +138,10 @@ def _chatglm_v2(model, run: Run) -> None:
 
 
 def _replace(model, kind: str, run: Run, ours: Callable[..., Any]) -> None:
-    """The forward pass of the model's layers of a class, within a run. ours: gets the layer and what that gets."""
+    """Replace the forward pass of the model's layers of a class, within a run.
+
+    ours: gets the layer and its arguments.
+    """
     for layer in model.sublayers():
         if type(layer).__name__ == kind:
             layer.forward = run.within(partial(ours, layer), layer.forward)

@@ -1,6 +1,7 @@
-"""Attention of one step of many texts whose tokens lie in one row: composed of Paddle's operators, or one compiled
-operator for a CPU. Both write keys and values to their places first (launch/generation/key_values.py), and let a token
-see itself and those before it in its text.
+"""Attention of one step of many texts in one row: composed of Paddle's operators, or one compiled operator for a CPU.
+
+Both write keys and values to their places first (launch/generation/key_values.py), and let a token see itself and those
+before it in its text.
 
     attention = ComposedAttention(heads, members)       # heads: Heads; members: by group, (text, start, count)
     attention = CompiledAttention(heads, members, fused_ln.cpu)
@@ -25,8 +26,14 @@ Members = Mapping[Group, list[tuple[Text, int, int]]]
 
 @dataclass(frozen=True)
 class Heads:
-    """keys: heads of keys and values on this rank. queries: that share one of them. size: of a head. slopes: of ALiBi
-    [keys, queries, 1, 1]; None without."""
+    """The heads of attention on this rank.
+
+    Attributes:
+        keys: Heads of keys and values.
+        queries: Queries that share one of them.
+        size: Of a head.
+        slopes: Of ALiBi [keys, queries, 1, 1]; None without.
+    """
 
     keys: int
     queries: int
@@ -34,9 +41,14 @@ class Heads:
     slopes: paddle.Tensor | None
 
     def bias(self, seen: paddle.Tensor, columns: int) -> paddle.Tensor:
-        """What is added to scores [texts, keys, queries, rows, columns], made on the device from `seen`, how many
-        columns a row sees: int64 [texts, 1, 1, rows, 1]. On cards heads share it where they have no slopes; a CPU is
-        slow where shapes differ."""
+        """Return the bias of scores [texts, keys, queries, rows, columns], made on the device.
+
+        On cards heads share the bias where they have no slopes; a CPU is slow where shapes differ.
+
+        Args:
+            seen: How many columns a row sees, int64 [texts, 1, 1, rows, 1].
+            columns: Of the scores.
+        """
         places = paddle.arange(columns)
         bias = (places >= seen).astype("float32") * UNSEEN
         if self.slopes is not None:
@@ -48,8 +60,12 @@ class Heads:
 
 @dataclass(frozen=True)
 class Written:
-    """Where a step's keys and values go. tokens: of the row, all that belong to the group. rows: of its tensors, for
-    each token and head."""
+    """The places of a step's keys and values.
+
+    Attributes:
+        tokens: Of the row, all that belong to the group.
+        rows: Of its tensors, for each token and head.
+    """
 
     group: Group
     tokens: paddle.Tensor
@@ -58,8 +74,12 @@ class Written:
 
 @dataclass(frozen=True)
 class Newest:
-    """Texts of a group of which one token is computed. tokens: that of each place, any where there is none. bias: see
-    Heads.bias()."""
+    """Texts of a group of which one token is computed.
+
+    Attributes:
+        tokens: The token of each place, any where there is none.
+        bias: See Heads.bias().
+    """
 
     group: Group
     tokens: paddle.Tensor
@@ -68,8 +88,13 @@ class Newest:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Several tokens of a text: those of the row from start to end, which see `seen` tokens of the text's place at
-    most. bias: see Heads.bias()."""
+    """Several tokens of a text, from start to end in the row.
+
+    They see at most `seen` tokens of the text's place.
+
+    Attributes:
+        bias: See Heads.bias().
+    """
 
     group: Group
     place: int
@@ -80,7 +105,7 @@ class Chunk:
 
 
 class ComposedAttention:
-    """Of Paddle's operators: on every device, in every dtype."""
+    """Attention of Paddle's operators, on every device and in every dtype."""
 
     def __init__(self, heads: Heads, members: Members):
         self.heads = heads
@@ -106,6 +131,7 @@ class ComposedAttention:
         self.order = paddle.to_tensor(order)
 
     def __call__(self, layer: int, query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
+        """Return the attention of a layer. query, key, value: [1, tokens, heads, size]; the result merges heads."""
         heads, size, queries = self.heads.keys, self.heads.size, self.heads.queries
         key, value = key[0], value[0]
         for part in self.written:
@@ -143,7 +169,11 @@ class ComposedAttention:
 
 
 class CompiledAttention:
-    """One operator, for float32 on a CPU. compiled: the module that `make custom-ops` builds."""
+    """One operator, for float32 on a CPU.
+
+    Attributes:
+        compiled: The module that `make custom-ops` builds.
+    """
 
     def __init__(self, heads: Heads, members: Members, compiled: ModuleType):
         self.heads, self.compiled, self.groups = heads, compiled, list(members)
@@ -156,6 +186,7 @@ class CompiledAttention:
         self.slopes = paddle.zeros([heads.keys * heads.queries]) if heads.slopes is None else heads.slopes.flatten()
 
     def __call__(self, layer: int, query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor) -> paddle.Tensor:
+        """Return the attention of a layer. query, key, value: [1, tokens, heads, size]; the result merges heads."""
         keys, values = [group.keys[layer] for group in self.groups], [group.values[layer] for group in self.groups]
         scale = 1 / math.sqrt(self.heads.size)
         out = self.compiled.packed_attention(query, key, value, keys, values, self.texts, self.slopes, scale)
@@ -169,7 +200,7 @@ def _written(group: Group, members: list[tuple[Text, int, int]]) -> Written:
 
 
 def _weighted(query, keys, values, bias) -> paddle.Tensor:
-    """Values weighted by how well their keys fit: softmax(query x keys + bias) x values, the softmax in float32."""
+    """Return softmax(query x keys + bias) x values, the softmax in float32."""
     scores = paddle.matmul(query, keys, transpose_y=True).astype("float32")
     biased = scores.reshape([bias.shape[0], keys.shape[-3], -1, bias.shape[3], bias.shape[4]]) + bias
     weights = paddle.nn.functional.softmax(biased, axis=-1).reshape(scores.shape)

@@ -20,7 +20,11 @@ class TextStream:
         self.shown = 0  # characters
 
     def put(self, ids) -> None:
-        """ids: int64 [1, 1] or [1]"""
+        """Print the text of new ids.
+
+        Args:
+            ids: int64 [1, 1] or [1].
+        """
         token = int(ids.reshape([-1])[0])
         if token in self.ends:
             return
@@ -30,6 +34,7 @@ class TextStream:
             self._show(text)
 
     def end(self) -> None:
+        """Print the rest of the text."""
         self._show(decode(self.tokenizer, self.ids))
         if self.ids:
             print(flush=True)
@@ -41,7 +46,7 @@ class TextStream:
 
 
 def decode(tokenizer, ids: list[int], kept: Mapping[int, str] = NOTHING) -> str:
-    """The text of an answer, as it was learnt: "a . b" is not made "a. b". kept: of kept_marks()."""
+    """Return the text of an answer as it was trained: "a . b" does not become "a. b". kept: of kept_marks()."""
     texts, start = [], 0
     for place, token in enumerate(ids) if kept else ():
         if token in kept:
@@ -52,7 +57,7 @@ def decode(tokenizer, ids: list[int], kept: Mapping[int, str] = NOTHING) -> str:
 
 
 def kept_marks(tokenizer, marks: Iterable[str]) -> dict[int, str]:
-    """Return the ids of those texts that are a special token, whose text decode() would leave out."""
+    """Return the ids of the marks that are special tokens, whose text decode() would leave out."""
     found = {tokenizer.convert_tokens_to_ids(mark): mark for mark in marks}
     return {
         token: mark
@@ -62,7 +67,7 @@ def kept_marks(tokenizer, marks: Iterable[str]) -> dict[int, str]:
 
 
 def before_first(text: str, ends: tuple[str, ...]) -> str:
-    """The text before the first of the ends that is in it."""
+    """Return the text before the first of the ends in it."""
     return text[: min((place for end in ends if (place := text.find(end)) >= 0), default=len(text))]
 
 
@@ -81,25 +86,34 @@ class Words:
     """rouge-score's own words, letters and digits in lower case, of all alphabets; each Han character by itself."""
 
     def tokenize(self, text: str) -> list[str]:
+        """Return the words of a text, in lower case."""
         return WORDS.findall(text.lower())
 
 
 def rouge_scorer(names: Iterable[str]):
+    """Return rouge-score's scorer with our words."""
     from rouge_score.rouge_scorer import RougeScorer  # half a second of imports, only where answers are scored
 
     return RougeScorer(names, tokenizer=Words())
 
 
 def bleu_scorer(chinese: bool, of_one: bool = False):
-    """sacrebleu's BLEU. chinese: of characters. of_one: for the counts of single answers; it warns otherwise."""
+    """Return sacrebleu's BLEU.
+
+    Args:
+        chinese: Of characters.
+        of_one: For the counts of single answers; it warns otherwise.
+    """
     from sacrebleu.metrics import BLEU
 
     return BLEU(tokenize="zh" if chinese else "13a", effective_order=of_one)
 
 
 def scores(answers: list[str], references: list[str]) -> dict[str, float]:
-    """{"bleu", "rouge1", "rouge2", "rougel"} of answers and what they should be, one for one, in per cent: BLEU of the
-    whole corpus by sacrebleu, ROUGE the mean F1 of the answers by rouge-score. 100 for equal texts."""
+    """Return {"bleu", "rouge1", "rouge2", "rougel"} of answers against references, in per cent.
+
+    BLEU is of the whole corpus by sacrebleu, ROUGE the mean F1 of the answers by rouge-score. 100 for equal texts.
+    """
     bleu = bleu_scorer(are_chinese(references)).corpus_score(answers, [references])
     scorer = rouge_scorer(ROUGE)
     found = [scorer.score(reference, answer) for answer, reference in zip(answers, references, strict=True)]

@@ -25,7 +25,13 @@ POSITIONS = 65504  # float16 holds no larger number
 
 
 def slopes_of(heads: int, degree: int = 1, rank: int = 0) -> tuple[float, ...]:
-    """Those of a rank's heads, of a model with so many heads on so many tensor parallel ranks."""
+    """Return the slopes of a rank's heads.
+
+    Args:
+        heads: Of the model.
+        degree: Of tensor parallelism.
+        rank: Of tensor parallelism.
+    """
     share = heads // max(degree, 1)
     return tuple(llama._get_interleave(heads)[rank * share : (rank + 1) * share])
 
@@ -33,7 +39,7 @@ def slopes_of(heads: int, degree: int = 1, rank: int = 0) -> tuple[float, ...]:
 def widened(
     query: paddle.Tensor, key: paddle.Tensor, value: paddle.Tensor, slopes: tuple[float, ...]
 ) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
-    """With the columns; of the values they are 0, and so are those of the result, to be cut off.
+    """Return query, key and value with the columns; the values' are 0, and so are the result's, to be cut off.
 
     query [batch, queries, heads, size], key and value [batch, keys, heads, size]; slopes: one a head.
     """
@@ -56,7 +62,7 @@ def _beside(x: paddle.Tensor, columns: paddle.Tensor) -> paddle.Tensor:
 @lru_cache(maxsize=2)
 @paddle.no_grad()
 def _slope_columns(slopes: tuple[float, ...], size: int, dtype: paddle.dtype) -> paddle.Tensor:
-    """[1, 1, heads, columns]"""
+    """Return the slopes in columns, [1, 1, heads, columns]."""
     rest = paddle.to_tensor(slopes, dtype="float32") * math.sqrt(size + ALIBI_COLUMNS)
     parts = []
     for _ in range(PARTS):
@@ -68,7 +74,7 @@ def _slope_columns(slopes: tuple[float, ...], size: int, dtype: paddle.dtype) ->
 @lru_cache(maxsize=4)
 @paddle.no_grad()
 def _position_columns(length: int, dtype: paddle.dtype) -> paddle.Tensor:
-    """[1, length, 1, columns]"""
+    """Return the positions in columns, [1, length, 1, columns]."""
     position = paddle.arange(length, dtype="int64")
     rest = position % STEP
     parts = [rest] * PARTS + [position - rest] * PARTS

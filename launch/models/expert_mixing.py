@@ -8,19 +8,24 @@ from paddle import nn
 
 
 def routed(logits: paddle.Tensor, k: int, normalized: bool) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """(weights in float32, numbers of the experts) of each token, [tokens, k] both. logits: of the router, [tokens,
-    experts]. normalized: the weights of a token sum to 1, else they are its shares among all experts."""
+    """Return (weights in float32, numbers of the experts) of each token, both [tokens, k].
+
+    Args:
+        logits: Of the router, [tokens, experts].
+        k: Experts of a token.
+        normalized: The weights of a token sum to 1, else they are its shares among all experts.
+    """
     with paddle.amp.auto_cast(False):
         weights, chosen = paddle.topk(nn.functional.softmax(logits.astype("float32"), axis=-1), k, axis=-1)
         return (weights / weights.sum(axis=-1, keepdim=True) if normalized else weights), chosen
 
 
 def mixed(rows: paddle.Tensor, weights: paddle.Tensor, chosen: paddle.Tensor, experts: nn.LayerList):
-    """The sum over k of weights[t, k] * experts[chosen[t, k]](rows[t]), as rows: [tokens, hidden].
+    """Return the sum over k of weights[t, k] * experts[chosen[t, k]](rows[t]), as rows: [tokens, hidden].
 
     weights, chosen: [tokens, k], in the dtype of rows and int64. Tokens are sorted by their experts, so each expert
-    computes its own in one go. An expert that no token chose computes the first token, and nothing reads what comes of
-    it: its weights have gradients, zeros, on every rank, for which sharding and data parallelism wait. No two rows are
+    computes its own in one go. An expert that no token chose computes the first token, and nothing reads its output:
+    its weights have gradients, zeros, on every rank, for which sharding and data parallelism wait. No two rows are
     added into one place, whose order a card does not keep: gradients are the same from run to run.
     """
     (tokens, k), hidden = chosen.shape, rows.shape[-1]
@@ -36,8 +41,10 @@ def mixed(rows: paddle.Tensor, weights: paddle.Tensor, chosen: paddle.Tensor, ex
 
 
 def _sorted_by_expert(chosen: paddle.Tensor, experts: int) -> tuple[paddle.Tensor, list[int]]:
-    """(places in `chosen` in the order of the experts, how many each expert has), with a place behind the last for each
-    expert that has none. The numbers come to the host: the one wait of a layer."""
+    """Return (places in `chosen` in the order of the experts, how many each expert has).
+
+    An expert without a token gets a place behind the last. The numbers come to the host: the one wait of a layer.
+    """
     counts = paddle.bincount(chosen, minlength=experts).numpy()
     idle = [expert for expert, count in enumerate(counts) if count == 0]
     if idle:

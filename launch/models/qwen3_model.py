@@ -33,7 +33,11 @@ from launch.models.scaled_rotary import put_scaled_positions
 
 
 class Qwen3Config(Qwen2Config):
-    """head_dim: elements of a head; None: hidden_size / num_attention_heads."""
+    """Qwen3's configuration.
+
+    Attributes:
+        head_dim: Elements of a head; None: hidden_size / num_attention_heads.
+    """
 
     model_type = "qwen3"
 
@@ -43,10 +47,10 @@ class Qwen3Config(Qwen2Config):
 
 
 class Qwen3RMSNorm(Qwen2RMSNorm):
-    """Qwen2's forward pass over the `size` elements of a head: [..., size] in and out.
+    """Qwen2's RMSNorm over the `size` elements of a head: [..., size] in and out.
 
-    A rank of tensor parallelism has some of the heads, whose gradients are those of a part of the model. They are
-    summed as they come, so that all ranks keep the same weight.
+    A rank of tensor parallelism has some of the heads, whose gradients belong to a part of the model. They are summed
+    as they come, so that all ranks keep the same weight.
     """
 
     def __init__(self, config: Qwen3Config, size: int):
@@ -100,8 +104,11 @@ class Qwen3Attention(Qwen2Attention):
         attn_mask_startend_row_indices=None,
         **kwargs,
     ):
-        """hidden_states [batch, length, hidden], under sequence parallelism [batch x length / ranks, hidden]; the
-        result as these, or (result, attention weights if asked for, keys and values if use_cache)."""
+        """Return the attention's output, in the shape of hidden_states.
+
+        hidden_states: [batch, length, hidden], under sequence parallelism [batch x length / ranks, hidden]. With
+        output_attentions or use_cache, return (output, attention weights, keys and values), each where requested.
+        """
         query, key, value = self.q_proj(hidden_states), self.k_proj(hidden_states), self.v_proj(hidden_states)
         rows = [-1, self.seq_length] if self.sequence_parallel else [0, 0]
         query = query.reshape([*rows, self.num_heads, self.head_dim])
@@ -139,7 +146,10 @@ class Qwen3Attention(Qwen2Attention):
 
 
 def _part(config: Qwen3Config, heads: str) -> int:
-    """This rank's heads of a kind. Raises AssertionError where the ranks do not divide them, as Qwen2 does."""
+    """Return the number of this rank's heads of a kind.
+
+    Raises AssertionError where the ranks do not divide them, as Qwen2 does.
+    """
     count, degree = getattr(config, heads), max(config.tensor_parallel_degree, 1)
     assert count % degree == 0, f"{heads}: {count}, tensor_parallel_degree: {degree}"
     return count // degree
@@ -160,12 +170,14 @@ def _row(config: Qwen3Config, inputs: int, outputs: int) -> nn.Layer:
 
 
 def _put_attention(layers: Iterable[nn.Layer]) -> None:
-    """In place of the attention that the constructor of a Qwen2DecoderLayer makes."""
+    """Replace the attention that the constructor of a Qwen2DecoderLayer makes."""
     for layer in layers:
         layer.self_attn = Qwen3Attention(layer.config, layer.layerwise_recompute)
 
 
 class Qwen3Model(Qwen2Model):
+    """Qwen3's decoder: Qwen2's with its own attention."""
+
     config_class = Qwen3Config
 
     def __init__(self, config: Qwen3Config):
@@ -174,6 +186,8 @@ class Qwen3Model(Qwen2Model):
 
 
 class Qwen3ForCausalLM(Qwen2ForCausalLM):
+    """Qwen3 with an output head."""
+
     config_class = Qwen3Config
 
     def __init__(self, config: Qwen3Config):
@@ -190,9 +204,12 @@ class Qwen2DecoderLayerPipeOfQwen3(Qwen2DecoderLayerPipe):
 
 
 class Qwen3ForCausalLMPipe(Qwen2ForCausalLMPipe):
+    """Qwen3 in pipeline stages."""
+
     config_class = Qwen3Config
 
     def add_sequential_layer(self, layer_desc, name_prefix=""):
+        """Add a layer, a decoder layer as Qwen3's."""
         if layer_desc.layer_func is Qwen2DecoderLayerPipe:
             layer_desc.layer_func = Qwen2DecoderLayerPipeOfQwen3
         super().add_sequential_layer(layer_desc, name_prefix)

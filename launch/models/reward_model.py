@@ -16,8 +16,12 @@ from paddlenlp.transformers import PretrainedModel
 
 
 class Score(nn.Layer):
-    """weight: [hidden size, 1]. It is 0 before training: all texts begin with the same score, and the first loss of
-    pairs is ln 2."""
+    """The head of a reward model.
+
+    Attributes:
+        weight: [hidden size, 1]. It is 0 before training: all texts begin with the same score, and the first loss
+            of pairs is ln 2.
+    """
 
     def __init__(self, config):
         super().__init__()
@@ -29,11 +33,14 @@ class Score(nn.Layer):
         )
 
     def forward(self, hidden_states, ends):
-        """float32 [texts], in every precision: the difference of two scores is what is learnt from, and bfloat16 has
-        three digits.
+        """Return the score of each text, float32 [texts], in every precision.
 
-        hidden_states: [batch, length, hidden], under sequence parallelism [batch x length / ranks, hidden]. ends: int64
-        [texts], the last token of each text in the batch, counted row by row."""
+        Training uses the difference of two scores, and bfloat16 has three digits.
+
+        Args:
+            hidden_states: [batch, length, hidden], under sequence parallelism [batch x length / ranks, hidden].
+            ends: int64 [texts], the last token of each text in the batch, counted row by row.
+        """
         if self.config.sequence_parallel:
             hidden_states = GatherOp.apply(hidden_states)  # each rank has the gradient of all rows, and takes its own
         last = paddle.gather(hidden_states.reshape([-1, self.config.hidden_size]), ends)
@@ -42,9 +49,13 @@ class Score(nn.Layer):
 
 
 class RewardModel:
-    """Mixed into the base of a family's classes. decoder_class: without an output layer.
+    """Mixed into the base of a family's classes.
 
-    replaced: what a directory may hold in place of a parameter, which then keeps its first values."""
+    replaced: what a directory may hold in place of a parameter, which then keeps its first values.
+
+    Attributes:
+        decoder_class: Without an output layer.
+    """
 
     decoder_class: type
     base_model_prefix: str
@@ -57,20 +68,22 @@ class RewardModel:
 
     @property
     def decoder(self):
+        """The model without its head."""
         return getattr(self, self.base_model_prefix)
 
     def get_input_embeddings(self):
+        """Return the word embedding."""
         return self.decoder.get_input_embeddings()
 
     def forward(self, input_ids, ends, **given):
-        """Scores of the texts that end there; see Score. given: positions and masks of packed rows."""
+        """Return the scores of the texts with these ends; see Score. given: positions and masks of packed rows."""
         outputs = self.decoder(input_ids, **given)
         return self.score(outputs[0] if isinstance(outputs, tuple) else outputs, ends)
 
 
 @cache
 def reward_model_class(name: str, decoder_name: str) -> type:
-    """The class of this name, such as LlamaForSequenceClassification. decoder_name: LlamaModel."""
+    """Return the class of this name, such as LlamaForSequenceClassification. decoder_name: such as LlamaModel."""
     decoder = getattr(transformers, decoder_name)
     base = next(kind for kind in decoder.__mro__ if PretrainedModel in kind.__bases__)
     return type(name, (RewardModel, base), {"decoder_class": decoder, "config_class": decoder.config_class})

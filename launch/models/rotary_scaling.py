@@ -25,10 +25,12 @@ LARGEST_FACTOR = 10_000  # beyond any in use, and lengths stay numbers
 
 
 def scaling_of(config: dict, path: str) -> dict | None:
-    """The block of a configuration, ours or a published one; None where positions are not scaled.
+    """Return the scaling of a configuration, ours or a published one; None where positions are not scaled.
 
-    Keys: rope_type, those of KINDS as far as they are stated, and ORIGINAL, the positions before scaling. Raises
-    UserError for a rope_type that is not known and for a block that lacks something.
+    Keys: rope_type, the keys of KINDS that it has, and ORIGINAL, the positions before scaling.
+
+    Raises:
+        UserError: For an unknown rope_type and for an incomplete block.
     """
     stated = config.get("rope_parameters") or config.get("rope_scaling") or {}
     kind = stated.get("rope_type") or stated.get("type")
@@ -61,8 +63,10 @@ def scaling_of(config: dict, path: str) -> dict | None:
 
 
 def require_plain_positions(config: dict, path: str) -> None:
-    """Raises UserError where a configuration, ours or a published one, scales positions: its model's code has no way
-    to."""
+    """Raise UserError where a configuration, ours or a published one, scales positions.
+
+    The model's code cannot do it.
+    """
     if scaling := scaling_of(config, path):
         raise UserError(
             f"{path}: rope_scaling: found {scaling['rope_type']!r}, and PaddleNLP's model of this family scales no "
@@ -71,18 +75,26 @@ def require_plain_positions(config: dict, path: str) -> None:
 
 
 def reach(scaling: dict, positions: int) -> int:
-    """How many positions scaling makes of the original ones. positions: of the configuration, which with llama3 states
-    them."""
+    """Return how many positions scaling makes of the original ones.
+
+    Args:
+        positions: Of the configuration, which with llama3 has the scaled number already.
+        scaling: As scaling_of() gives it.
+    """
     return positions if scaling["rope_type"] == "llama3" else max(positions, scaled_length(scaling))
 
 
 def scaled_length(scaling: dict) -> int:
+    """Return the number of scaled positions."""
     return round(scaling["factor"] * scaling[ORIGINAL])
 
 
 def with_scaling(config: dict, path: str) -> dict:
-    """Our configuration with its block as scaling_of() gives it, and with max_position_embeddings as far as the scaled
-    positions reach. Raises UserError as scaling_of() does."""
+    """Return our configuration with its scaling as scaling_of() gives it, and the scaled max_position_embeddings.
+
+    Raises:
+        UserError: As scaling_of() does.
+    """
     scaling = scaling_of(config, path)
     plain = {key: value for key, value in config.items() if key not in ("rope_scaling", "rope_scaling_type")}
     if scaling is None:
@@ -92,9 +104,12 @@ def with_scaling(config: dict, path: str) -> dict:
 
 
 def published_scaling(ours: dict) -> dict:
-    """Keys of a published config.json. max_position_embeddings counts the original positions with linear and dynamic,
-    the scaled ones with yarn: then transformers 4, which takes the quotient of both lengths for YaRN's factor, agrees
-    with transformers 5, which takes the factor (huggingface/transformers, issue 38224)."""
+    """Return the keys of a published config.json.
+
+    max_position_embeddings counts the original positions with linear and dynamic, the scaled ones with yarn: then
+    transformers 4, which takes the quotient of both lengths for YaRN's factor, agrees with transformers 5, which takes
+    the factor (huggingface/transformers, issue 38224).
+    """
     scaling = ours.get("rope_scaling")
     if not scaling:
         return {}
@@ -106,15 +121,23 @@ def published_scaling(ours: dict) -> dict:
 
 
 def rotary_rows(length: int, positions: int) -> int:
-    """Rows of the tables of cosines and sines that are kept for a sequence of this length, of a model with so many
-    positions."""
+    """Return the rows of the cosine and sine tables for a sequence of this length.
+
+    Args:
+        length: Tokens.
+        positions: Of the model.
+    """
     return min(-(-length // ROWS) * ROWS, positions)
 
 
 def inverse_frequencies(size: int, theta: float, scaling: dict, length: int) -> list[float]:
-    """Radians a position, for each of size / 2 pairs of elements.
+    """Return the radians a position for each of size / 2 pairs of elements.
 
-    size: elements of a head. theta: rope_theta. length: tokens of the sequence, which dynamic scaling follows.
+    Args:
+        size: Elements of a head.
+        theta: rope_theta.
+        scaling: As scaling_of() gives it.
+        length: Tokens of the sequence, which dynamic scaling follows.
     """
     kind, factor = scaling["rope_type"], scaling["factor"]
     if kind == "dynamic":
@@ -131,19 +154,28 @@ def inverse_frequencies(size: int, theta: float, scaling: dict, length: int) -> 
 
 
 def scaled_by_length(config: dict) -> bool:
-    """Whether the length of a sequence decides how its positions are scaled. config: as with_scaling() gives it."""
+    """Return whether the length of a sequence decides how its positions are scaled.
+
+    Args:
+        config: As with_scaling() gives it.
+    """
     return (config.get("rope_scaling") or {}).get("rope_type") == "dynamic"
 
 
 def frequency_length(scaling: dict, length: int) -> int:
-    """The length that decides the frequencies of a sequence, which is its own with dynamic scaling beyond the original
-    length."""
+    """Return the length that decides the frequencies of a sequence.
+
+    It is the sequence's own with dynamic scaling beyond the original length, else the original one.
+    """
     return max(length, scaling[ORIGINAL]) if scaling["rope_type"] == "dynamic" else scaling[ORIGINAL]
 
 
 def _llama3(frequency: float, scaling: dict) -> float:
-    """Divided by the factor where it turns less than low_freq_factor times over the original length, whole above
-    high_freq_factor, a mean of both between."""
+    """Return a frequency scaled as in Llama 3.
+
+    It is divided by the factor where it turns less than low_freq_factor times over the original length, whole above
+    high_freq_factor, a mean of both between.
+    """
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     turns = scaling[ORIGINAL] * frequency / (2 * math.pi)
     whole = min(max((turns - low) / (high - low), 0.0), 1.0)
@@ -151,8 +183,11 @@ def _llama3(frequency: float, scaling: dict) -> float:
 
 
 def _yarn(plain: list[float], size: int, theta: float, scaling: dict) -> list[float]:
-    """Whole for pairs that turn more than beta_fast times over the original length, divided by the factor below
-    beta_slow, a mean of both between."""
+    """Return the frequencies scaled by YaRN.
+
+    They are whole for pairs that turn more than beta_fast times over the original length, divided by the factor below
+    beta_slow, a mean of both between.
+    """
     turns = scaling.get("beta_fast") or 32.0, scaling.get("beta_slow") or 1.0
     low, high = (size * math.log(scaling[ORIGINAL] / (2 * math.pi * one)) / (2 * math.log(theta)) for one in turns)
     if scaling.get("truncate", True):
@@ -167,7 +202,10 @@ def _yarn(plain: list[float], size: int, theta: float, scaling: dict) -> list[fl
 
 
 def attention_factor(scaling: dict) -> float:
-    """Of cosines and sines. YaRN's: 0.1 ln(factor) + 1, unless the block states one or the weights of a quotient."""
+    """Return the factor of cosines and sines.
+
+    YaRN's is 0.1 ln(factor) + 1, unless the block has one or the weights of a quotient.
+    """
     if scaling["rope_type"] != "yarn":
         return 1.0
     if scaling.get("attention_factor") is not None:

@@ -15,8 +15,10 @@ from launch.models.rotary_scaling import attention_factor, frequency_length, inv
 
 
 class Tables:
-    """Cosines and sines [1, rows, 1, size] in float32. No layer has them for a buffer: a cast of one model would round
-    them for all."""
+    """Cosines and sines [1, rows, 1, size] in float32.
+
+    No layer has them for a buffer: a cast of one model would round them for all.
+    """
 
     def __init__(self, size: int, theta: float, scaling: dict, positions: int):
         self.size, self.theta, self.scaling, self.positions = size, theta, scaling, positions
@@ -24,7 +26,7 @@ class Tables:
         self.cosine = self.sine = None
 
     def first(self, length: int) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """Those of positions 0 to length - 1, in a sequence of this length."""
+        """Return the tables of positions 0 to length - 1, in a sequence of this length."""
         made_for = frequency_length(self.scaling, length)
         if length > self.rows or made_for != self.made_for:
             self.made_for, self.rows = made_for, rotary_rows(length, max(self.positions, length))
@@ -46,8 +48,14 @@ _shared: WeakValueDictionary[tuple, Tables] = WeakValueDictionary()  # as long a
 
 
 class ScaledRotaryEmbedding(paddle.nn.Layer):
-    """size: elements of a head. theta: rope_theta. scaling: as scaling_of() gives it. positions: those that the model
-    can take."""
+    """Rotary positions that are scaled.
+
+    Attributes:
+        size: Elements of a head.
+        theta: rope_theta.
+        scaling: As scaling_of() gives it.
+        positions: The number that the model can take.
+    """
 
     def __init__(self, size: int, theta: float, scaling: dict, positions: int):
         super().__init__()
@@ -55,7 +63,7 @@ class ScaledRotaryEmbedding(paddle.nn.Layer):
         self.tables: Tables | None = None
 
     def forward(self, x: paddle.Tensor, seq_len: int) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """Cosines and sines [1, seq_len, 1, size] on the device and in the dtype of x."""
+        """Return cosines and sines [1, seq_len, 1, size] on the device and in the dtype of x."""
         if self.tables is None:
             size, theta, scaling, positions = self.numbers
             key = size, theta, tuple(sorted(scaling.items())), positions, str(x.place)
@@ -65,7 +73,7 @@ class ScaledRotaryEmbedding(paddle.nn.Layer):
 
 
 def put_scaled_positions(attention: paddle.nn.Layer, config, size: int) -> None:
-    """In place of the layer's rotary_emb, where its configuration scales positions. size: elements of a head."""
+    """Replace the layer's rotary_emb where its configuration scales positions. size: elements of a head."""
     if scaling := getattr(config, "rope_scaling", None):
         numbers = size, config.rope_theta, scaling, config.max_position_embeddings
         attention.rotary_emb = ScaledRotaryEmbedding(*numbers)
