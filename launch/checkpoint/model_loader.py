@@ -21,7 +21,7 @@ from paddlenlp.generation import GenerationConfig
 from paddlenlp.transformers.model_utils import no_init_weights
 
 from launch.checkpoint.ranks import gather
-from launch.checkpoint.stored_tensor import FLOATS, all_finite, convert, numpy_dtype
+from launch.checkpoint.stored_tensor import FLOATS, convert, not_finite, numpy_dtype
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed, listed
 from launch.errors import UserError
 from launch.families.parameters import layers
@@ -141,7 +141,7 @@ class Fill:
         """Read the values and set them. Raises OverflowError for values beyond float16, FloatingPointError for values
         that are NaN or infinite."""
         values = convert(self.part(self.stored.open()), self.stored.dtype, self.dtype)
-        if self.dtype in FLOATS and not all_finite(values, self.dtype):
+        if self.dtype in FLOATS and not_finite(values, self.dtype):
             raise FloatingPointError(self.name)
         place = paddle.framework._current_expected_place()
         self.parameter.get_tensor().set(np.asarray(values, order="C"), place)

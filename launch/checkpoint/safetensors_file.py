@@ -8,6 +8,7 @@ The format (https://huggingface.co/docs/safetensors): uint64 size of the header,
 """
 
 import json
+import math
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from data_tools.formats.json_files import shown
-from launch.checkpoint.stored_tensor import StoredTensor, bytes_of
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, bytes_of, not_finite
 from launch.errors import UserError
 
 METADATA = "__metadata__"
@@ -138,6 +139,7 @@ def write_safetensors(
     """Write all tensors, in files of at most `shard_bytes` (a larger tensor has a file to itself).
 
     advance: called with the number of bytes just written. layout: NUMPY or TORCH.
+    Raises UserError at the first tensor with values that are NaN or infinite: nothing can be computed with them.
     """
     shards = _shards(tensors, shard_bytes)
     if len(shards) == 1:
@@ -166,6 +168,14 @@ def _write(path: Path, tensors: list[NewTensor], advance: Callable[[int], None],
     with open(path, "wb") as file:
         file.write(header_bytes({"format": layout}, [(tensor.name, tensor.dtype, tensor.shape) for tensor in tensors]))
         for tensor in tensors:
+            broken = 0
             for piece in tensor.pieces():
+                broken += not_finite(piece, tensor.dtype) if tensor.dtype in FLOATS else 0
                 file.write(np.ascontiguousarray(piece).data)
                 advance(piece.nbytes)
+            if broken:
+                raise UserError(
+                    f"{tensor.name}: {broken:,} of {math.prod(tensor.shape):,} values are NaN or infinite. The "
+                    "training that wrote them had diverged, or the file is damaged: take an earlier checkpoint, or "
+                    "copy it again."
+                )

@@ -97,12 +97,12 @@ def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(array), 0x7FC0, rounded).astype(np.uint16)
 
 
-def all_finite(array: np.ndarray, dtype: str) -> bool:
-    """Whether no value is NaN or infinite; dtype: one of FLOATS. Memory: some megabytes."""
+def not_finite(array: np.ndarray, dtype: str) -> int:
+    """Return how many values are NaN or infinite; dtype: one of FLOATS. Memory: some megabytes."""
     rows = np.atleast_1d(array)
     step = max(1, PIECE_ELEMENTS // max(1, rows[:1].size))
-    pieces = (rows[start : start + step] for start in range(0, len(rows), step))
+    pieces = [rows[start : start + step] for start in range(0, len(rows), step)]
     if dtype in EXPONENTS:  # by the bits: NumPy looks at float16 ten times slower
         bits = EXPONENTS[dtype]
-        return all(bool(((piece.view(np.uint16) & bits) != bits).all()) for piece in pieces)
-    return all(bool(np.isfinite(piece).all()) for piece in pieces)
+        return sum(np.count_nonzero((piece.view(np.uint16) & bits) == bits) for piece in pieces)
+    return sum(piece.size - np.count_nonzero(np.isfinite(piece)) for piece in pieces)

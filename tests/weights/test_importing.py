@@ -85,6 +85,16 @@ def test_values_too_large_for_float16_are_an_error_and_leave_nothing(tmp_path, t
     assert left(target) == []
 
 
+@pytest.mark.parametrize("dtype", [None, "float16"])
+def test_values_that_are_no_numbers_are_counted_and_leave_nothing(tmp_path, target, dtype):
+    config, tensors = models.llama()
+    tensors["lm_head.weight"][3, [3, 5, 7]] = [np.nan, np.inf, -np.inf]
+    found = rf"lm_head.weight: 3 of {tensors['lm_head.weight'].size:,} values are NaN or infinite. The training"
+    with pytest.raises(UserError, match=found):
+        import_directory(models.save(tmp_path / "theirs", config, tensors), target, dtype, SHARD)
+    assert left(target) == []
+
+
 def test_missing_extra_and_misshaped_tensors_are_all_named_and_nothing_is_written(tmp_path, target):
     config, tensors = models.llama()
     del tensors["model.layers.1.mlp.up_proj.weight"]
