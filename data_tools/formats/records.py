@@ -1,10 +1,14 @@
 """Rows of foreign files: JSON lines, a JSON list (both also packed by gzip or zstd), CSV with a header, Parquet."""
 
 import csv
+import gzip
 import io
 import json
 import re
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,7 +18,10 @@ from data_tools.formats.json_files import BOM, ROWS, NotJson, RepeatedKey, not_j
 A_TEXT = "a JSON text, expected an object"
 PARQUET_ROWS = 1000  # that are in memory at a time
 REPEATED_BYTES = 1 << 29  # of values that are stored once, with all their repetitions in memory
-PACKED = {".gz": "gzip", ".zst": "zstd"}
+PACKED = (".gz", ".zst")
+DAMAGED = (OSError, EOFError, zlib.error)  # what reading a damaged packed file raises
+LONGEST_LINE_BYTES = 1 << 28
+LONGEST_LIST_BYTES = 1 << 31  # of a packed JSON list, which is read whole: a small file may hold any amount
 BETWEEN = re.compile(r"[\s,]*")  # values of a list
 
 
@@ -26,28 +33,45 @@ def records(file: Path) -> Iterator[tuple[int, dict | str]]:
         return
     try:
         with _opened(file) as lines:
-            begin = len(BOM) if lines.read(len(BOM)) == BOM else 0
-            lines.seek(begin)
-            start = lines.read(64).lstrip()
-            lines.seek(begin)
-            yield from _of_list(lines.read(), file) if start.startswith(b"[") else _of_lines(lines, file)
+            start = lines.read(len(BOM) + 64).removeprefix(BOM).lstrip()
+        with _opened(file) as lines:
+            yield from _of_list(_whole_list(lines, file), file) if start.startswith(b"[") else _of_lines(lines, file)
     except IsADirectoryError:
         raise DataError(f"{file}: a folder. Name the files in it, such as {file}/*.json.") from None
     except OSError as error:
         raise DataError(f"{file}: {error.strerror}.") from None
 
 
-def _opened(file: Path) -> BinaryIO:
-    """Return the bytes of a file, unpacked where its name ends in .gz or .zst."""
-    if file.suffix not in PACKED:
-        return open(file, "rb")
+@contextmanager
+def _opened(file: Path) -> Iterator[BinaryIO]:
+    """Open a file, unpacked where its name ends in .gz or .zst. Raise DataError where it is damaged."""
+    with open(file, "rb") as stored:
+        if file.suffix not in PACKED:
+            yield stored
+            return
+        try:
+            yield unpacked(stored, file.suffix)
+        except DAMAGED as error:
+            raise DataError(f"{file} cannot be unpacked: {error}. Copy or make it again.") from None
+
+
+def unpacked(stored: BinaryIO, suffix: str) -> BinaryIO:
+    """Return the content of a packed file whose name ends so; reading it may raise one of DAMAGED."""
+    if suffix == ".gz":
+        return gzip.GzipFile(fileobj=stored)  # pyarrow refuses zeros behind the end, with which tapes are filled
     import pyarrow  # takes a tenth of a second
 
-    try:
-        with pyarrow.input_stream(str(file), compression=PACKED[file.suffix]) as packed:
-            return io.BytesIO(packed.read())
-    except pyarrow.ArrowException as error:
-        raise DataError(f"{file} cannot be unpacked: {error}. Copy or make it again.") from None
+    return io.BufferedReader(pyarrow.CompressedInputStream(stored, "zstd"))
+
+
+def _whole_list(lines: BinaryIO, file: Path) -> bytes:
+    content = lines.read(LONGEST_LIST_BYTES + 1 if file.suffix in PACKED else -1)
+    if file.suffix in PACKED and len(content) > LONGEST_LIST_BYTES:
+        raise DataError(
+            f"{file}: a JSON list of more than {LONGEST_LIST_BYTES >> 20:,} MiB, which is read whole. Give JSON lines, "
+            "one object a line, or unpack it."
+        )
+    return content.removeprefix(BOM)
 
 
 def csv_rows(file: Path, longest: int = 1 << 17) -> Iterator[tuple[int, list[str]]]:
@@ -90,8 +114,14 @@ def _of_csv(file: Path) -> Iterator[tuple[int, dict | str]]:
 
 
 def _of_lines(lines, file: Path) -> Iterator[tuple[int, dict | str]]:
-    for number, line in enumerate(lines, start=1):
-        if not line.isspace():
+    for number, line in enumerate(iter(partial(lines.readline, LONGEST_LINE_BYTES + 1), b""), start=1):
+        if len(line) > LONGEST_LINE_BYTES:
+            raise DataError(
+                f"{file}:{number}: more than {LONGEST_LINE_BYTES >> 20} MiB without an end, too long for one row. Give "
+                "JSON lines, one object a line."
+            )
+        line = line.removeprefix(BOM) if number == 1 else line
+        if line.strip():
             yield number, _object(_parsed(line.rstrip(), file))
 
 

@@ -14,17 +14,15 @@ from pathlib import Path
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import BOM, shown
-from data_tools.formats.records import most_rows
+from data_tools.formats.records import DAMAGED, LONGEST_LINE_BYTES, PACKED, most_rows, unpacked
 
 STDIN = "-"
 LINES, TEXT, PARQUET = "lines", "text", "parquet"
 KINDS = {".jsonl": LINES, ".json": LINES, ".txt": TEXT, ".parquet": PARQUET}
-PACKED = {".gz": "gzip", ".zst": "zstd"}
 SUFFIXES = (*KINDS, *PACKED)
 
 BLOCK_BYTES = 1 << 20
 BLOCK_ROWS = 10_000
-LONGEST_LINE_BYTES = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -212,15 +210,13 @@ class _Stream:
 
     def __init__(self, file: str):
         self.file = file
-        codec = PACKED.get(Path(file).suffix)
-        self.packed = codec is not None
+        suffix = Path(file).suffix
+        self.packed = suffix in PACKED
         if self.packed:
-            import pyarrow
-
             if not os.path.getsize(file):
                 raise DataError(f"{file} has 0 bytes, which no packed file has: a copy that failed. Copy it again.")
-            self._stored = pyarrow.OSFile(file)
-            self._content = pyarrow.CompressedInputStream(self._stored, codec)
+            self._stored = open(file, "rb", buffering=0)
+            self._content = unpacked(self._stored, suffix)
         else:
             self._stored = self._content = sys.stdin.buffer if file == STDIN else open(file, "rb", buffering=0)
         self._read = 0
@@ -237,7 +233,7 @@ class _Stream:
     def _read_piece(self, size: int) -> bytes:
         try:
             return self._content.read(size)
-        except OSError as error:
+        except DAMAGED as error:
             raise DataError(f"{self.file} cannot be read: {error}. Copy or make it again.") from None
 
     def stored(self) -> int:
@@ -260,6 +256,7 @@ def _opened(file: str) -> Iterator[_Stream]:
     finally:
         if file != STDIN:
             stream._content.close()
+            stream._stored.close()
 
 
 def _skip(stream: _Stream, place: Place) -> None:

@@ -1,12 +1,16 @@
 """Files that are none, or hold more than their size says."""
 
+import gzip
 import os
+import tracemalloc
+from collections.abc import Iterator
 
 import pyarrow
 import pytest
 from pyarrow import parquet
 
 from data_tools.dialogues.chat_template import _read
+from data_tools.formats import records as formats
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import quoted
 from data_tools.formats.records import csv_rows, records
@@ -47,3 +51,38 @@ def test_a_text_that_many_rows_have_is_read_with_few_of_them(tmp_path):
     usual = pyarrow.table({"text": [f"{number} " * 100 for number in range(10_000)]})
     parquet.write_table(usual, tmp_path / "y.parquet")
     assert min(len(block.content) for block in read_blocks([str(tmp_path / "y.parquet")])) > 100
+
+
+@pytest.mark.parametrize("name", ["x.jsonl.gz", "x.jsonl.zst"])
+def test_packed_rows_pass_through_memory_one_by_one(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(formats, "LONGEST_LINE_BYTES", 1 << 20)
+    monkeypatch.setattr(formats, "LONGEST_LIST_BYTES", 1 << 20)
+    path = tmp_path / name
+
+    def pack(content: bytes, more: bytes = b"") -> Iterator[tuple[int, dict | str]]:
+        packed = pyarrow.compress(content, "gzip" if name.endswith("gz") else "zstd", asbytes=True)
+        path.write_bytes(packed + more)
+        del content
+        tracemalloc.reset_peak()
+        return records(path)
+
+    row = b'{"a": "' + b"b" * 1000 + b'"}\n'
+    tracemalloc.start()
+    assert sum(1 for _ in pack(row * (16 << 10))) == 16 << 10
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    with pytest.raises(DataError, match=rf"{name}:2: more than 1 MiB without an end, too long for one row. Give JSON"):
+        list(pack(row + b"b" * (16 << 20)))
+    with pytest.raises(DataError, match=rf"{name}: a JSON list of more than 1 MiB, which is read whole. Give JSON lin"):
+        list(pack(b"[" + row * (16 << 10)))
+    assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    tracemalloc.stop()
+    assert [number for number, _ in pack(b"\xef\xbb\xbf\n" + row)] == [2]
+    with pytest.raises(DataError, match=f"{name} cannot be unpacked: .*. Copy or make it again"):
+        list(pack(row, b"nonsense"))
+
+
+def test_the_zeros_that_fill_a_tape_are_no_content(tmp_path):
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"a": 1}\n') * 2 + bytes(512))
+    assert list(records(path)) == [(1, {"a": 1}), (2, {"a": 1})]
+    assert [block.content for block in read_blocks([str(path)])] == [b'{"a": 1}\n' * 2]
