@@ -20,9 +20,11 @@ UNCERTAIN = 3  # signs for bytes that lack those behind them, at most
 
 
 class Decoder:
-    """Decodes ids as they come. Each id costs the same however long the answer is: only the ids since the last piece
-    but one are decoded again, and the text of the last piece is left out. Many ids without a whole character, as bytes
-    that are none, and many without any text, as special tokens, are not decoded again, either.
+    """Decodes ids as they come.
+
+    Each id costs the same however long the answer is: only the ids since the last piece but one are decoded again, and
+    the text of the last piece is left out. Many ids without a whole character, as bytes that are none, and many without
+    any text, as special tokens, are not decoded again, either.
     """
 
     def __init__(self, decode: Callable[[list[int]], str]):
@@ -34,23 +36,23 @@ class Decoder:
         self.characters = 0  # that have been returned
 
     def copy(self) -> "Decoder":
-        """One that goes on from here by itself."""
+        """Return a decoder that continues from here by itself."""
         other = Decoder(self.decode)
         other.ids, other.end = self.ids[self.start :], self.end - self.start
         other.held, other.characters = self.held, self.characters
         return other
 
     def put(self, token: int) -> str:
-        """The text that this id completes; empty where a character lacks its last bytes."""
+        """Return the text that this id completes; empty where a character lacks its last bytes."""
         self.ids.append(token)
         return self._more(whole=True)
 
     def take(self, token: int) -> None:
-        """An id whose text will be returned by rest()."""
+        """Take an id whose text will be returned by rest()."""
         self.ids.append(token)
 
     def rest(self) -> str:
-        """What has not been returned, with what no further id will complete."""
+        """Return the text that has not been returned, with what no further id will complete."""
         return self._more(whole=False)
 
     def _more(self, whole: bool) -> str:
@@ -71,13 +73,18 @@ class Decoder:
 
 
 def _unfinished(text: str) -> int:
-    """How many signs for a part of a character the text ends with."""
+    """Return how many signs for a part of a character the text ends with."""
     return len(text) - len(text.rstrip(UNFINISHED))
 
 
 class Echo:
-    """A prompt as it stands before its answer. text: as it was given, or that of its ids. offsets: of its ids in the
-    text, in characters. decoder: what goes on with an answer is a copy of it."""
+    """A prompt as it stands before its answer.
+
+    Attributes:
+        text: As it was given, or decoded from its ids.
+        offsets: Of its ids in the text, in characters.
+        decoder: An answer continues with a copy of it.
+    """
 
     def __init__(self, decode: Callable[[list[int]], str], given: str | list[int], ids: list[int]):
         self.decoder = Decoder(decode)
@@ -98,7 +105,7 @@ class StopWords:
         self.found = False
 
     def put(self, text: str) -> str:
-        """The text that can be shown now."""
+        """Return the text that can be shown now."""
         text = self.kept + text
         places = [place for word in self.words if (place := text.find(word)) >= 0]
         if places:
@@ -109,7 +116,7 @@ class StopWords:
         return text[:shown]
 
     def rest(self) -> str:
-        """What was kept back, at the end of an answer."""
+        """Return the text that was held back, at the end of an answer."""
         kept, self.kept = self.kept, ""
         return kept
 
@@ -122,7 +129,7 @@ FAULTS = {
 
 @dataclass(frozen=True)
 class Told:
-    """A token's likelihood, and where its text begins: so many characters behind the beginning of the reply's text."""
+    """A token's likelihood, and the offset of its text behind the beginning of the reply's text, in characters."""
 
     likelihood: Likelihood
     offset: int
@@ -130,8 +137,13 @@ class Told:
 
 @dataclass(frozen=True)
 class Piece:
-    """Some text of the answer with this number among those of a request; finish: at its end. told: where likelihoods
-    are wanted, those of the answer's tokens since the last piece. prompt: those of the prompt, in the first piece."""
+    """Some text of the answer with this number among the answers to a request.
+
+    Attributes:
+        finish: At its end.
+        told: Where likelihoods are requested, the likelihoods of the answer's tokens since the last piece.
+        prompt: The likelihoods of the prompt, in the first piece.
+    """
 
     number: int
     text: str
@@ -141,15 +153,20 @@ class Piece:
 
 
 def joined(pieces: list[Piece]) -> Piece:
-    """All pieces of an answer in one."""
+    """Return all pieces of an answer in one."""
     told = tuple(one for piece in pieces for one in piece.told)
     prompt = tuple(one for piece in pieces for one in piece.prompt)
     return Piece(pieces[-1].number, "".join(piece.text for piece in pieces), pieces[-1].finish, told, prompt)
 
 
 class Answer:
-    """Made within a running event loop. Use it up by pieces(), or cancel() it. echoes: of the prompts, where they are
-    wanted; the first text of each answer. grammars: of answers in JSON. reading: of answers that have parts."""
+    """Made within a running event loop. Use it up by pieces(), or cancel() it.
+
+    Attributes:
+        echoes: Of the prompts, where they are wanted; the first text of each answer.
+        grammars: Of answers in JSON.
+        reading: Of answers that have parts.
+    """
 
     def __init__(
         self,
@@ -192,7 +209,11 @@ class Answer:
         ]
 
     async def pieces(self) -> AsyncIterator[Piece]:
-        """Raises Refusal where the engine fails or time runs out."""
+        """Yield the pieces of all answers.
+
+        Raises:
+            Refusal: If the engine fails or time runs out.
+        """
         ended = 0
         outcome = "cancelled"
         try:
@@ -219,7 +240,7 @@ class Answer:
             row.cancel()
 
     def _take(self, number: int, event: Event) -> None:
-        """Called by the engine's thread, from which decoding and the event loop would take time."""
+        """Take an event in the engine's thread, from which decoding and the event loop would take time."""
         if isinstance(event, int) and not self.options.reads_each_token:
             self.completion_tokens += 1
             self.decoders[number].take(event)
@@ -259,10 +280,13 @@ class Answer:
 
 
 async def before(deadline: float, wanted: Awaitable[T]) -> T:
-    """What is awaited. Raises Refusal when time runs out. deadline: as time.monotonic().
+    """Return the awaited result. deadline: as time.monotonic().
 
-    Without asyncio.wait_for, which up to Python 3.11 loses a cancellation that arrives together with an event: the
-    answer to a client that has left would be generated to its end.
+    It does without asyncio.wait_for, which up to Python 3.11 loses a cancellation that arrives together with an event:
+    the answer to a client that has left would be generated to its end.
+
+    Raises:
+        Refusal: If time runs out.
     """
     future = asyncio.ensure_future(wanted)
     try:

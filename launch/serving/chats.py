@@ -8,8 +8,13 @@ from launch.serving.request import Reason, Refusal
 
 @dataclass(frozen=True)
 class Chat:
-    """schemas: of the arguments of each tool that may be called, by its name. forced: an answer is a call. several: or
-    more than one."""
+    """A chat to answer.
+
+    Attributes:
+        schemas: Of the arguments of each tool that may be called, by its name.
+        forced: An answer is a call.
+        several: Or more than one.
+    """
 
     dialogue: Dialogue
     schemas: dict[str, dict] = field(default_factory=dict)
@@ -25,8 +30,10 @@ def read_chat(
     several: bool = True,
     switches: dict | None = None,
 ) -> Chat:
-    """Return the chat of a request in the OpenAI API's form. named: the tool that is to be called. switches: variables
-    of the chat template. Raises Refusal."""
+    """Return the chat of a request in the OpenAI API's form.
+
+    named: the tool that is to be called. switches: variables of the chat template. Raises Refusal.
+    """
     try:
         dialogue = read_dialogue(messages, tools, switches, asks=True)
     except (RowError, RecursionError) as error:

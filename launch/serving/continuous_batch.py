@@ -1,5 +1,7 @@
-"""Rows that come and go one by one: a place is refilled at once, prompts are computed in chunks between the tokens of
-others, and a base and its adapters answer together.
+"""Batches whose rows come and go one by one.
+
+A place is refilled at once, prompts are computed in chunks between the tokens of others, and a base and its adapters
+answer together.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,7 +21,12 @@ from launch.serving.whole_batches import Batch, WholeBatches
 
 
 class ContinuousBatch:
-    """models: by name (launch/serving/models.py: Served), the base first. largest: rows in work."""
+    """A batch whose rows come and go one by one.
+
+    Attributes:
+        models: By name (launch/serving/models.py: Served), the base first.
+        largest: The largest number of rows.
+    """
 
     gathers = 0.0
 
@@ -36,6 +43,7 @@ class ContinuousBatch:
         self.refused: Row | None = None  # has no room until another row leaves
 
     def clear(self) -> None:
+        """Drop all rows."""
         self.texts.clear()
         self.working.clear()
         self.scores.clear()
@@ -43,15 +51,19 @@ class ContinuousBatch:
 
     @property
     def rows(self) -> list[Row]:
+        """The rows being generated now."""
         return list(self.working.values())
 
     def room(self, model: str) -> float:
+        """Return the tokens of a prompt and its answer that there is memory for."""
         return self.texts.tokens - self.texts.prefix_tokens(model)
 
     def longest_scored(self, model: str) -> float:
+        """Return the longest prompt whose likelihoods can be computed."""
         return self.room(model)  # a prompt is scored in chunks, as it is computed
 
     def take(self, waiting: Iterable[Row]) -> list[Row]:
+        """Take waiting rows, in their order, while there is room, and return them."""
         taken = []
         for row in waiting:
             if len(self.working) == self.largest or row is self.refused or not self._add(row):
@@ -72,6 +84,7 @@ class ContinuousBatch:
 
     @paddle.no_grad()
     def step(self) -> None:
+        """Compute the next tokens of all rows."""
         self._leave([number for number, row in self.working.items() if row.done])
         if not self.working:
             return
@@ -112,7 +125,7 @@ class ContinuousBatch:
                 row.finish(Finish.LENGTH)
 
     def _choose(self, parts: list[Part], logits: paddle.Tensor) -> None:
-        """The next token of each text that is computed to its end."""
+        """Choose the next token of each text that is computed to its end."""
         appended = []
         for name, served in self.models.items():
             own = [part for part in parts if self.working[part.number].group[0] == name]
@@ -132,12 +145,12 @@ class ContinuousBatch:
 
 
 def batch_for(models: Mapping, largest: int, texts: Texts | ShardedTexts | None) -> Batch:
-    """What a base and its adapters are served with. largest: rows in work. texts: of texts_for()."""
+    """Return the batch for a base and its adapters. largest: rows being generated. texts: of texts_for()."""
     return ContinuousBatch(models, texts, largest) if texts else WholeBatches(models, largest)
 
 
 def texts_for(models: Mapping, memory_bytes: int) -> Texts | None:
-    """None where texts of these models cannot be computed in one row. memory_bytes: see Texts."""
+    """Return the texts of these models; None where they cannot be computed in one row. memory_bytes: see Texts."""
     base = next(iter(models.values())).predictor
     loras = [served.predictor.model for served in models.values() if isinstance(served.predictor.model, LoRAModel)]
     if packs(base.family, base.config.to_dict()) and not any(map(reads_sorted, loras)):

@@ -20,8 +20,14 @@ class QueueFull(Exception):
 
 
 class Engine:
-    """places: of rows in the queue. on_step: is told how many rows a step is for. on_start: is called in the thread,
-    before all else. on_failure: is called where the thread ends although nobody has stopped it."""
+    """A thread that generates.
+
+    Attributes:
+        places: Of rows in the queue.
+        on_step: Called with the number of rows of each step.
+        on_start: Called in the thread, before everything else.
+        on_failure: Called where the thread ends although nobody has stopped it.
+    """
 
     def __init__(self, batch: Batch, places: int, on_step: Callable[[int], object] = lambda rows: None):
         self.batch = batch
@@ -37,6 +43,7 @@ class Engine:
         self.thread = threading.Thread(target=self._work, name="engine", daemon=True)
 
     def start(self) -> None:
+        """Start the thread."""
         self.thread.start()
 
     @property
@@ -45,12 +52,16 @@ class Engine:
         return self.thread.ident is not None and not self.thread.is_alive()
 
     def step_seconds(self) -> float:
-        """How long the step in work has lasted; 0 where there is none."""
+        """Return how long the current step has lasted, in seconds; 0 where there is none."""
         began = self.began
         return 0.0 if began is None else time.monotonic() - began
 
     def submit(self, rows: list[Row]) -> None:
-        """Put all rows of a request into the queue. Raises QueueFull where there is no room for all of them."""
+        """Put all rows of a request into the queue.
+
+        Raises:
+            QueueFull: If there is no room for all of them.
+        """
         with self.changed:
             self._remove_done()
             if self.failed:
@@ -61,13 +72,13 @@ class Engine:
             self.changed.notify_all()
 
     def depth(self) -> int:
-        """The number of waiting rows."""
+        """Return the number of waiting rows."""
         with self.changed:
             self._remove_done()
             return len(self.waiting)
 
     def stop(self, seconds: float) -> None:
-        """End the thread. Rows that are not done are cancelled; those in work end with their next token."""
+        """End the thread. Rows that are not done are cancelled; rows in a batch end with their next token."""
         with self.changed:
             self.stopping = True
             for row in (*self.waiting, *self.batch.rows):
@@ -105,7 +116,10 @@ class Engine:
             return False
 
     def _give_back(self) -> None:
-        """The row that could not be taken fails. Those in work are taken anew, with the tokens that they have."""
+        """Let the row fail that could not be taken.
+
+        Rows of the batch are taken again, with the tokens that they have.
+        """
         traceback.print_exc(file=sys.stderr)
         working = self.batch.rows
         waiting = [row for row in self.waiting if row not in working]
@@ -154,6 +168,6 @@ class Engine:
 
 
 def _fail(rows: list[Row]) -> None:
-    """Those that are not done."""
+    """Let the rows fail that are not done."""
     for row in rows:
         row.finish(Finish.FAILED)

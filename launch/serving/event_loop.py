@@ -31,7 +31,11 @@ ACCEPTED = 8  # of them at once: asyncio takes so many before it handles one, an
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the servers listen. port, grpc_port: 0 takes any free port."""
+    """The addresses of the servers.
+
+    Attributes:
+        port, grpc_port: 0 takes any free port.
+    """
 
     host: str
     port: int
@@ -39,13 +43,15 @@ class Addresses:
 
     @property
     def is_local(self) -> bool:
+        """Whether only this machine reaches the servers."""
         return self.host in LOOPBACK
 
 
 def bind(addresses: Addresses) -> socket.socket:
-    """The socket of REST, bound but not listening: connections are refused until the models are loaded.
+    """Return the socket of REST, bound but not listening: connections are refused until the models are loaded.
 
-    Raises UserError where the address cannot be taken.
+    Raises:
+        UserError: If the address cannot be taken.
     """
     server = socket.socket(socket.AF_INET6 if ":" in addresses.host else socket.AF_INET)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -56,7 +62,7 @@ def bind(addresses: Addresses) -> socket.socket:
 
 @contextmanager
 def _address_errors(addresses: Addresses) -> Iterator[None]:
-    """Turns an OSError about REST's address into a UserError."""
+    """Turn an OSError about REST's address into a UserError."""
     try:
         yield
     except OSError as error:
@@ -69,8 +75,10 @@ def _address_errors(addresses: Addresses) -> Iterator[None]:
 def run(service: Service, rest: socket.socket, addresses: Addresses, key: str | None, ready: Callable) -> None:
     """Serve until SIGTERM or Ctrl-C. ready(port, grpc_port) is called once both answer.
 
-    Raises UserError where the port of gRPC cannot be taken, or another process has begun to listen on the port of REST,
-    which binding alone does not prevent. Raises EngineEnded where nothing can be answered any more.
+    Raises:
+        UserError: If the port of gRPC cannot be taken, or another process has begun to listen on the port of REST,
+            which binding alone does not prevent.
+        EngineEnded: If nothing can be answered any more.
     """
     with _address_errors(addresses):
         rest.listen(BACKLOG)
@@ -82,8 +90,10 @@ def run(service: Service, rest: socket.socket, addresses: Addresses, key: str | 
 
 
 def end_within(seconds: float) -> None:
-    """End this process after so many seconds where it has not ended by then: no thread can be told to leave a step of a
-    model, or a text that is encoded."""
+    """End this process after `seconds` where it has not ended by then.
+
+    No thread can be made to leave a step of a model, or a text that is encoded.
+    """
 
     def end() -> None:
         print(f"error: a computation has not ended within {seconds:g} s: it is cut off", file=sys.stderr, flush=True)

@@ -38,13 +38,14 @@ class Followers:
         self.steps = 0
 
     def send(self, call: str, *arguments) -> None:
+        """Send a call to all followers."""
         self.steps += call == "compute"
         line = json.dumps([call, *arguments]).encode() + b"\n"
         for connection in self.connections:
             connection.sendall(line)
 
     def failed_too(self) -> bool:
-        """Whether each of them says that this step has failed."""
+        """Return whether all followers report that this step has failed."""
         try:
             for connection, answers in zip(self.connections, self.answers, strict=True):
                 connection.settimeout(SECONDS)
@@ -59,7 +60,7 @@ class Followers:
 
 
 class ShardedTexts:
-    """What Texts has, on rank 0 of several."""
+    """The texts on rank 0 of several, with the methods of Texts."""
 
     def __init__(self, texts: Texts, followers: Followers):
         self.texts = texts
@@ -68,22 +69,27 @@ class ShardedTexts:
         self.compiled = texts.compiled
 
     def clear(self) -> None:
+        """Drop all texts."""
         self.followers.send("clear")
         self.texts.clear()
 
     def add(self, number: int, ids: list[int], most: int, owner: str, scored: int) -> bool:
+        """Add a text, unless it has no room now."""
         self.followers.send("add", number, ids, most, owner, scored)
         return self.texts.add(number, ids, most, owner, scored)
 
     def append(self, tokens: list[tuple[int, int]]) -> None:
+        """Append a token to texts."""
         self.followers.send("append", tokens)
         self.texts.append(tokens)
 
     def remove(self, numbers: list[int]) -> None:
+        """Remove texts."""
         self.followers.send("remove", numbers)
         self.texts.remove(numbers)
 
     def compute(self) -> tuple[list[Part], paddle.Tensor]:
+        """Compute the next tokens on all ranks."""
         self.followers.send("compute")
         try:
             return self.texts.compute()
@@ -96,18 +102,22 @@ class ShardedTexts:
             raise
 
     def settle(self, failed: list[int]) -> None:
+        """Forget texts whose logits were no numbers."""
         self.followers.send("settle", failed)
         self.texts.settle(failed)
 
 
 def lead(texts: Texts) -> ShardedTexts:
-    """For rank 0, while the others follow(). Its end ends them."""
+    """Return the texts of rank 0, while the other ranks follow(). Its end ends them."""
     return ShardedTexts(texts, Followers(_connect()))
 
 
 def follow(texts: Texts) -> None:
-    """Make the calls of rank 0 until it ends, whatever signal asks this rank to end before. Raises RuntimeError where
-    this rank alone has failed."""
+    """Make the calls of rank 0 until it ends, whatever signal asks this rank to end before.
+
+    Raises:
+        RuntimeError: If this rank alone has failed.
+    """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     [leader] = _connect()
@@ -132,15 +142,20 @@ def follow(texts: Texts) -> None:
 
 
 def _synchronize() -> None:
-    """Wait for this rank's card: NCCL's collectives return at once, and one that the other ranks do not join never
-    ends. So a rank that has begun more of them than others in a step that fails does not say that it is in step."""
+    """Wait for this rank's card.
+
+    NCCL's collectives return at once, and one that the other ranks do not join never ends. So a rank that has begun
+    more of them than others in a step that fails does not report that it is in step.
+    """
     if paddle.get_device() != "cpu":
         paddle.device.synchronize()
 
 
 def _connect() -> list[socket.socket]:
-    """The sockets of this rank: on rank 0 one to each other rank, on the others one to rank 0. All ranks of a node call
-    it together."""
+    """Return the sockets of this rank: on rank 0 one to each other rank, on the others one to rank 0.
+
+    All ranks of a node call it together.
+    """
     if rank() > 0:
         leader = socket.socket(socket.AF_UNIX)
         leader.connect(broadcast(None))

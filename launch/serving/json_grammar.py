@@ -30,7 +30,7 @@ WRITTEN: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separ
 
 
 class Vocabulary:
-    """What llguidance asks of a tokenizer."""
+    """The attributes that llguidance reads of a tokenizer."""
 
     bos_token_id = None
 
@@ -41,11 +41,18 @@ class Vocabulary:
         self.encode = encode
 
     def __call__(self, text: str | bytes) -> list[int]:
+        """Return the ids of a text."""
         return self.encode(text if isinstance(text, str) else text.decode())
 
 
 class Grammars:
-    """Of one tokenizer. name: of an id. ids: so many can be chosen. encode: a text's ids, without special tokens."""
+    """The grammars of one tokenizer.
+
+    Attributes:
+        name: Of an id.
+        ids: Number of ids that can be chosen.
+        encode: A text's ids, without special tokens.
+    """
 
     def __init__(self, name: Callable[[int], TokenName], ids: int, eos: int, encode: Callable[[str], list[int]]):
         vocabulary = Vocabulary([name(token) for token in range(ids)], eos, encode)
@@ -53,16 +60,22 @@ class Grammars:
         self.tokenizer = LLTokenizer(TokenizerWrapper(vocabulary), n_vocab=ids)
 
     def of_schema(self, schema: str, reading: Reading = PLAIN) -> "Grammar":
-        """Raises Refusal for a schema that is wrong, or has what llguidance does not know. reading: of an answer that
-        may begin with reasoning."""
+        """Return the grammar of an answer in JSON. reading: of an answer that may begin with reasoning.
+
+        Raises:
+            Refusal: For a schema that is wrong, or has a part that llguidance does not know.
+        """
         plain = self._of_json(json.loads(schema), "response_format")
         if not reading.reasons:
             return plain
         return self._of_lark(reading, "json", [_rule("json", json.loads(schema))], "response_format")
 
     def of_calls(self, reading: Reading) -> "Grammar":
-        """Return the grammar of an answer that calls tools, after reasoning if it is to have some. Raises Refusal as
-        of_schema."""
+        """Return the grammar of an answer that calls tools, after reasoning if it is to have some.
+
+        Raises:
+            Refusal: As of_schema.
+        """
         form = reading.form
         assert form
         rules = []
@@ -87,7 +100,7 @@ class Grammars:
             raise _refusal(str(error), parameter) from None
 
     def _require_few_states(self, pattern: str, parameter: str) -> None:
-        """Raises Refusal for a pattern that llguidance gives up once a text begins: one of repeated repetitions."""
+        """Raise Refusal for a pattern that llguidance gives up once a text begins: one of repeated repetitions."""
         form = json.dumps({"type": "string", "pattern": pattern})
         matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_json_schema(form, overrides=WRITTEN), log_level=0)
         if not matcher.is_error():  # a wrong pattern is told with its schema
@@ -185,18 +198,22 @@ def _first_line(matcher: LLMatcher) -> str:
 
 
 class Grammar:
-    """Of one answer."""
+    """The grammar of one answer."""
 
     def __init__(self, matcher: LLMatcher):
         self.matcher = matcher
 
     def copy(self) -> "Grammar":
+        """Return a copy that continues by itself."""
         return Grammar(self.matcher.deep_copy())
 
     def exclude(self, logits: np.ndarray) -> bool:
-        """Make those infinitely small that cannot come next; the end can where the JSON is complete. logits: [ids]
+        """Make the logits of ids that cannot come next infinitely small; the end can come where the JSON is complete.
 
         Returns False, and prints why, where llguidance fails.
+
+        Args:
+            logits: [ids].
         """
         mask = self.matcher.compute_bitmask()
         if self.matcher.is_error():
@@ -207,4 +224,5 @@ class Grammar:
         return True
 
     def take(self, token: int) -> None:
+        """Take the chosen id."""
         self.matcher.consume_token(token)

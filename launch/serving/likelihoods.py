@@ -25,8 +25,17 @@ LEAST = -9999.0  # the OpenAI API's logarithm of 0; JSON has no infinity
 
 
 def likelihoods(logits: paddle.Tensor, tokens: list[int], top: int, known_ids: int | None) -> list[Likelihood]:
-    """Of each row's token. logits: [rows, vocabulary] as the model gives them. top: so many most likely tokens, among
-    the first known_ids, those of the tokenizer; None: among all. Raises UserError where logits are no numbers."""
+    """Return the likelihood of each row's token.
+
+    Args:
+        logits: [rows, vocabulary] as the model gives them.
+        tokens: One a row.
+        top: Number of most likely tokens to return.
+        known_ids: They are among the first known_ids, which the tokenizer has; None: among all.
+
+    Raises:
+        UserError: If logits are no numbers.
+    """
     logits = logits.astype("float64")  # a sum over a vocabulary in float32 is off by 5e-5 to 3e-4
     total = paddle.logsumexp(logits, axis=-1, keepdim=True)
     chosen = paddle.take_along_axis(logits, paddle.to_tensor(tokens)[:, None], axis=-1)
@@ -48,7 +57,7 @@ def _finite(value: float) -> float:
 
 
 def longest_prompt(config: dict, memory_bytes: float) -> float:
-    """Tokens. config: of the model."""
+    """Return the tokens of the longest prompt whose likelihoods fit the memory. config: of the model."""
     if memory_bytes == math.inf:
         return math.inf
     return math.isqrt(int(memory_bytes) // (WEIGHTS * attention_heads(config)))
@@ -57,9 +66,13 @@ def longest_prompt(config: dict, memory_bytes: float) -> float:
 def prompt_likelihoods(
     predictor: Predictor, prompts: list[list[int]], top: int, longest: float = math.inf
 ) -> Iterator[tuple[list[Likelihood], paddle.Tensor]]:
-    """For each prompt of a causal model the likelihoods of its tokens, the first without a value, and the logits of
-    what comes behind it, float32 [1, vocabulary]. Prompts of a model with a prefix must have one length. longest: of
-    longest_prompt(); prompts that are read together take no more memory than one of so many tokens."""
+    """Yield for each prompt of a causal model the likelihoods of its tokens and the logits behind it.
+
+    Logits are float32 [1, vocabulary].
+
+    The first token has no value. Prompts of a model with a prefix must have one length. longest: of longest_prompt();
+    prompts that are read together take no more memory than one of this length.
+    """
     batch: list[list[int]] = []
     for prompt in prompts:
         rows, length = len(batch) + 1, max(map(len, [*batch, prompt]))

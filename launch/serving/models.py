@@ -41,8 +41,10 @@ from launch.serving.token_names import TokenNames
 
 
 def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf) -> None:
-    """Answer rows together until all are done; a row that has tokens already continues after them. Rows of a model with
-    a prefix must have one length. longest: see prompt_likelihoods()."""
+    """Answer rows together until all are done; a row that has tokens already continues after them.
+
+    Rows of a model with a prefix must have one length. longest: see prompt_likelihoods().
+    """
     choose = Chooser(predictor.ends, predictor.known_ids)
     _score_prompts(predictor, choose, [row for row in rows if row.wants_scores], longest)
     rows = [row for row in rows if not row.done]
@@ -55,8 +57,10 @@ def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf
 
 
 def _score_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], longest: float) -> None:
-    """Tell rows the likelihoods of their prompts, and choose the first tokens of their answers. Rows of a model with a
-    prefix must have one length. longest: see prompt_likelihoods()."""
+    """Tell rows the likelihoods of their prompts, and choose the first tokens of their answers.
+
+    Rows of a model with a prefix must have one length. longest: see prompt_likelihoods().
+    """
     if not rows:
         return
     top = max(row.options.scores_prompt or 0 for row in rows)
@@ -70,14 +74,21 @@ def _score_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], lon
 
 
 class Chooser:
-    """Chooses the next tokens of rows of a model and reports them to the rows. known_ids: see KnownIds."""
+    """Chooses the next tokens of rows of a model and reports them to the rows.
+
+    Attributes:
+        known_ids: See KnownIds.
+    """
 
     def __init__(self, ends: tuple[int, ...], known_ids: int | None):
         self.ends = ends
         self.known = KnownIds(known_ids)
 
     def __call__(self, rows: list[Row], logits: paddle.Tensor) -> list[int]:
-        """A token for each row; a row that is done gets an end. logits: [rows, vocabulary], as the model gives them"""
+        """Return a token for each row; a row that is done gets an end.
+
+        logits: [rows, vocabulary], as the model gives them.
+        """
         allowed = self.known.masked(logits)
         most_likely: list[int] = paddle.argmax(allowed, axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
         both = enumerate(zip(rows, most_likely, strict=True))
@@ -95,7 +106,7 @@ class Chooser:
         return most_likely if plain else row.choose(logits[number].astype("float32").numpy())
 
     def _tell_likelihoods(self, rows: list[Row], tokens: list[int], logits: paddle.Tensor) -> None:
-        """To the rows that want them, before their tokens."""
+        """Emit likelihoods to the rows that request them, before their tokens."""
         wanted = {number: row.options.logprobs for number, row in enumerate(rows) if not row.done}
         wanted = {number: top for number, top in wanted.items() if top is not None}
         if wanted:
@@ -107,8 +118,10 @@ class Chooser:
 
 
 def fail_damaged(rows: list[Row], logits: paddle.Tensor, known_ids: int | None) -> list[Row]:
-    """End the rows whose logits are no numbers, and return them. Others of the batch go on. logits: [rows, vocabulary].
-    known_ids: see KnownIds."""
+    """End the rows whose logits are no numbers, and return them.
+
+    Others of the batch go on. logits: [rows, vocabulary]. known_ids: see KnownIds.
+    """
     found = [row for row, bad in zip(rows, damaged(logits, known_ids), strict=True) if bad]
     for row in found:
         if not row.done:
@@ -125,25 +138,29 @@ class Choice(LogitsProcessor):
         self.choose = choose
 
     def __call__(self, input_ids: paddle.Tensor, logits: paddle.Tensor) -> paddle.Tensor:
-        """logits: [rows, vocabulary]"""
+        """Return logits that leave only the chosen tokens. logits: [rows, vocabulary]."""
         fail_damaged(self.rows, logits, self.choose.known.size)
         return paddle.nn.functional.one_hot(paddle.to_tensor(self.choose(self.rows, logits)), logits.shape[-1])
 
 
 @dataclass
 class Prompts:
-    """chat_template: a name or file; None: that of the model's family."""
+    """The ids of prompts.
+
+    Attributes:
+        chat_template: A name or file; None: the template of the model's family.
+    """
 
     predictor: Predictor
     chat_template: str | None
 
     def of_text(self, text: str) -> list[int]:
-        """The bare text, after what the tokenizer puts before every text."""
+        """Return the ids of the bare text, after the tokens that the tokenizer puts before every text."""
         self._require_size(len(text), "prompt")
         return self._encode(text_question(text).dialogue, self._for_texts, "prompt")
 
     def of_chat(self, chat: Chat) -> tuple[list[int], Reading]:
-        """The ids of a chat, and how its answers are read."""
+        """Return the ids of a chat, and how its answers are read."""
         self._require_size(chat.dialogue.size, "messages")
         ids = self._encode(chat.dialogue, self._for_chats, "messages")
         reading = self.predictor.reading(self._for_chats.template, ids, chat.schemas)
@@ -153,11 +170,12 @@ class Prompts:
         return ids, replace(reading, forced=chat.forced, several=chat.several)
 
     def of_ids(self, ids: list[int]) -> list[int]:
+        """Return the ids of a prompt, checked."""
         self.require_known(ids, "prompt")
         return ids
 
     def require_known(self, ids: Iterable[int], parameter: str) -> None:
-        """Raises Refusal for an id that the model or its tokenizer does not have."""
+        """Raise Refusal for an id that the model or its tokenizer does not have."""
         size = min(self.predictor.config.vocab_size, self.predictor.known_ids)
         wrong = next((token for token in ids if not 0 <= token < size), None)
         if wrong is not None:
@@ -166,15 +184,16 @@ class Prompts:
 
     @property
     def template(self) -> ChatTemplate | None:
+        """The template of chats; None without."""
         return self._for_chats.template
 
     def prepare(self) -> None:
-        """Raises UserError or DataError where texts or chats cannot become ids at all: at start, before any request."""
+        """Raise UserError or DataError where texts or chats cannot become ids at all: at start, before any request."""
         _ = self._for_texts, self._longest_token
         self._for_chats.prompt(text_question("?").dialogue)  # a template fails only when it renders
 
     def _require_size(self, characters: int, parameter: str) -> None:
-        """Raises Refusal before encoding a text that is too long however it is encoded."""
+        """Raise Refusal before encoding a text that is too long however it is encoded."""
         most = self.predictor.positions * self._longest_token
         if characters > most:
             room = f"{self.predictor.positions} positions for tokens of {self._longest_token} characters at most"
@@ -209,9 +228,14 @@ class Prompts:
 
 @dataclass(frozen=True)
 class Served:
-    """A model under its name. description: for people. backend: what answers in JSON are made by, if anything.
-    weights_bytes: memory for the weights of attention where likelihoods of prompts are wanted. sampling: options of
-    requests that name none (read_sampling)."""
+    """A model under its name.
+
+    Attributes:
+        description: For people.
+        backend: What answers in JSON are made by, if anything.
+        weights_bytes: Memory for the weights of attention where likelihoods of prompts are wanted.
+        sampling: Options of requests that name none (read_sampling).
+    """
 
     name: str
     predictor: Predictor
@@ -222,18 +246,21 @@ class Served:
     sampling: dict[str, float] = field(default_factory=dict)
 
     def group(self, prompt: list[int]) -> tuple:
-        """What rows must share to be in one batch; with a prefix, which admits no padding, the length, too."""
+        """Return what rows must share to be in one batch: the model and, with a prefix, the length.
+
+        A prefix admits no padding.
+        """
         behind_prefix = hasattr(self.predictor.model, "prefix_config")
         return (self.name, len(prompt)) if behind_prefix else (self.name,)
 
     @property
     def positions(self) -> float:
-        """For a prompt and its answer together."""
+        """The positions for a prompt and its answer together."""
         return self.predictor.positions
 
     @property
     def chats(self) -> bool:
-        """Return True if it was made for chats: its chat template is not just that of its family."""
+        """Return True if the model was made for chats: its chat template is not just its family's."""
         template = self.prompts.template
         return template is not None and template.origin != OF_FAMILY
 
@@ -248,14 +275,17 @@ class Served:
         return longest_prompt(self.predictor.config.to_dict(), self.weights_bytes)
 
     def answer(self, rows: list[Row]) -> None:
+        """Generate the answers of rows."""
         answer_rows(self.predictor, rows, self.longest_scored)
 
     @cached_property
     def choose(self) -> Chooser:
+        """The function that chooses tokens."""
         return Chooser(self.predictor.ends, self.predictor.known_ids)
 
     @cached_property
     def token_name(self) -> TokenNames:
+        """The names of tokens."""
         return TokenNames(self.predictor.tokenizer)
 
     @cached_property
@@ -267,8 +297,11 @@ class Served:
         return Grammars(self.token_name, ids, self.predictor.ends[0], encode)
 
     def grammars(self, options: Options, reading: Reading, answers: int) -> list:
-        """A grammar for each answer, if one is wanted. Raises Refusal for a schema that is wrong, or where the server
-        has none."""
+        """Return a grammar for each answer, if one is requested.
+
+        Raises:
+            Refusal: For a schema that is wrong, or where the server has no grammars.
+        """
         forced = reading.forced
         if not forced and options.json_schema is None:
             return []
@@ -285,6 +318,7 @@ class Served:
         return [grammar.copy() for _ in range(answers)]
 
     def decode(self, ids: list[int]) -> str:
+        """Return the text of ids."""
         return self._decode_one(ids[0]) if len(ids) == 1 else decode(self.predictor.tokenizer, ids)
 
     @cached_property
@@ -308,11 +342,13 @@ def load_models(
     grammar_backend: str | None = None,
     weights_bytes: float = math.inf,
 ) -> dict[str, Served]:
-    """The base under `name` and each adapter under its own. format: of the base's linear layers; None: as they are.
-    grammar_backend: "llguidance", whose tables of the tokenizer are then made; None: no answers in JSON.
-    weights_bytes: see Served.
+    """Return the base under `name` and each adapter under its own.
 
-    Raises UserError where an adapter does not fit, or there is no tokenizer.
+    format: of the base's linear layers; None: as they are. grammar_backend: "llguidance", whose tables of the tokenizer
+    are then made; None: no answers in JSON. weights_bytes: see Served.
+
+    Raises:
+        UserError: If an adapter does not fit, or there is no tokenizer.
     """
     base = load_predictor(directory, None, dtype, format)
     predictors = {name: base} | {adapter: _adapted(base, path, directory) for adapter, path in adapters.items()}
@@ -338,7 +374,7 @@ def _adapted(base: Predictor, adapter: Path, directory: str) -> Predictor:
 
 
 def _twin(model):
-    """Another model that shares the parameters, for an adapter of its own."""
+    """Return another model that shares the parameters, for an adapter of its own."""
     twin = without_values(type(model), copy.deepcopy(model.config), str(model.config.dtype))
     layers = zip(twin.sublayers(include_self=True), model.sublayers(include_self=True), strict=True)
     for mine, theirs in layers:

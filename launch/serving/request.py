@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Reason(Enum):
-    """(HTTP status, name of the gRPC status, type in the OpenAI API)"""
+    """The reason of a refusal: (HTTP status, name of the gRPC status, type in the OpenAI API)."""
 
     INVALID = (400, "INVALID_ARGUMENT", "invalid_request_error")
     NO_KEY = (401, "UNAUTHENTICATED", "authentication_error")
@@ -35,16 +35,22 @@ class Reason(Enum):
 
     @property
     def http(self) -> int:
+        """The HTTP status."""
         return self.value[0]
 
     @property
     def grpc(self) -> str:
+        """The name of the gRPC status."""
         return self.value[1]
 
 
 @dataclass
 class Refusal(Exception):
-    """Why a request is not answered. parameter: the one that is wrong."""
+    """Why a request is not answered.
+
+    Attributes:
+        parameter: The one that is wrong.
+    """
 
     reason: Reason
     message: str
@@ -54,7 +60,7 @@ class Refusal(Exception):
         self.message = shown(self.message, LONGEST_MESSAGE)  # it has texts of the client
 
     def body(self) -> dict:
-        """As the OpenAI API has errors."""
+        """Return the error in the OpenAI API's form."""
         return {
             "error": {
                 "message": self.message,
@@ -82,16 +88,24 @@ class Finish(str, Enum):
 
 @dataclass(frozen=True)
 class Options:
-    """How answers are made. Raises Refusal for values that cannot be.
+    """The options by which answers are made. Raises Refusal for impossible values.
 
-    max_tokens: None: as many as there is room for. temperature 0: always the most likely token. top_k 0 or -1 and top_p
-    1: among all. frequency_penalty, presence_penalty: taken from the logits of the answer's tokens so far, for each
-    time that one was there, and once. logit_bias: ids, and what is added to their logits. seed: the same seed gives the
-    same answer, in whatever batch; None: another one each time. stop: texts that end an answer and are no part of it.
-    json_schema: of the answer, as JSON; None: it is text. n: answers to each prompt. logprobs: log-probabilities of the
-    answer's tokens are wanted, and of so many of the most likely ones in their places; None: are not. prompt_logprobs:
-    the same of the prompt's tokens. echo: the prompt stands before its answer, with its log-probabilities where those
-    of the answer are wanted. stream: text is wanted as soon as there is some.
+    Attributes:
+        max_tokens: None: as many as there is room for.
+        temperature: 0: always the most likely token.
+        top_k, top_p: 0 or -1, and 1: among all.
+        frequency_penalty, presence_penalty: Subtracted from the logits of the answer's tokens so far, for each
+            occurrence, and once.
+        logit_bias: Ids, and the numbers added to their logits.
+        seed: The same seed gives the same answer, in whatever batch; None: another one each time.
+        stop: Texts that end an answer and are no part of it.
+        json_schema: Of the answer, as JSON; None: it is text.
+        n: Answers to each prompt.
+        logprobs: The number of most likely tokens whose log-probabilities are returned in each place, beside the
+            answer's own; None: no log-probabilities.
+        prompt_logprobs: The same for the prompt's tokens.
+        echo: The prompt stands before its answer, with its log-probabilities where the answer's are requested.
+        stream: Text is sent as soon as there is some.
     """
 
     max_tokens: int | None = None
@@ -142,7 +156,7 @@ class Options:
 
     @property
     def scores_prompt(self) -> int | None:
-        """Of how many most likely tokens the prompt needs the log-probabilities; None: it needs none at all."""
+        """The number of most likely tokens whose log-probabilities the prompt needs; None: it needs none at all."""
         wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
         return max((most for most in wanted if most is not None), default=None)
 
@@ -150,7 +164,8 @@ class Options:
 def read_sampling(directory: Path) -> dict[str, float]:
     """Return the options of sampling that a model's generation_config.json states, for requests that name none.
 
-    Raises UserError for values that no request could have.
+    Raises:
+        UserError: For values that no request could have.
     """
     path = directory / "generation_config.json"
     stated = read_object(path)
@@ -171,10 +186,12 @@ def _require(name: str, found: object, fine: bool, allowed: str) -> None:
 
 @dataclass(frozen=True)
 class Likelihood:
-    """How likely a token was in its place: by the model's logits in float32, before temperature and all else.
+    """The likelihood of a token in its place, by the model's logits in float32, before temperature and other options.
 
-    value: natural logarithm of its probability; None for the first token of a prompt. rank: 1 for the most likely one.
-    top: ids and values of the most likely tokens, in their order; at least as many as the options ask for.
+    Attributes:
+        value: Natural logarithm of its probability; None for the first token of a prompt.
+        rank: 1 for the most likely one.
+        top: Ids and values of the most likely tokens, in their order; at least as many as the options request.
     """
 
     token: int
@@ -185,7 +202,11 @@ class Likelihood:
 
 @dataclass(frozen=True)
 class TokenName:
-    """A token by itself (launch/serving/token_names.py). bytes: of its text; None: it has none, or none is known."""
+    """A token by itself (launch/serving/token_names.py).
+
+    Attributes:
+        bytes: Of its text; None: it has none, or none is known.
+    """
 
     text: str
     bytes: bytes | None
@@ -196,13 +217,19 @@ Event = int | Finish | Likelihood | list[Likelihood]
 
 @dataclass(eq=False)
 class Row:
-    """One prompt on its way through the engine, which calls emit(id) for each token and emit(Finish) once. As far as
-    the options want them, emit(list) comes before the first token, with the likelihoods of the prompt's tokens, and
-    emit(Likelihood) before each token, also before the end that makes a Finish.
+    """One prompt on its way through the engine, which calls emit(id) for each token and emit(Finish) once.
 
-    group: rows of the same group can be in one batch. number: index among the answers to its request. deadline: as
-    time.monotonic(). positions: the model's, for prompt and answer. grammar: of an answer in JSON. tokens: the
-    answer so far. scored: the likelihoods of the prompt's tokens are told.
+    As far as the options request them, emit(list) comes before the first token, with the likelihoods of the prompt's
+    tokens, and emit(Likelihood) before each token, also before the end that makes a Finish.
+
+    Attributes:
+        group: Rows of the same group can be in one batch.
+        number: Index among the answers to its request.
+        deadline: As time.monotonic().
+        positions: The model's, for prompt and answer.
+        grammar: Of an answer in JSON.
+        tokens: The answer so far.
+        scored: Whether the likelihoods of the prompt's tokens are emitted.
     """
 
     group: tuple
@@ -220,11 +247,11 @@ class Row:
 
     @property
     def wants_scores(self) -> bool:
-        """Whether the likelihoods of the prompt's tokens are still to be told."""
+        """Whether the likelihoods of the prompt's tokens are still to be emitted."""
         return self.options.scores_prompt is not None and not self.scored
 
     def tell_scores(self, likelihoods: list[Likelihood]) -> None:
-        """Of all tokens of the prompt, before the first token of the answer."""
+        """Emit the likelihoods of all tokens of the prompt, before the first token of the answer."""
         self.scored = True
         self.emit(likelihoods)
 
@@ -242,9 +269,12 @@ class Row:
             self.finish(Finish.LATE)
 
     def choose(self, logits: np.ndarray) -> int:
-        """The next token, by the row's own random numbers where it is drawn. logits: [vocabulary]
+        """Return the next token, by the row's own random numbers where it is drawn.
 
-        Where the row's grammar fails the row is ended, it alone, and the token means nothing.
+        Where the row's grammar fails, this row alone is ended, and the token means nothing.
+
+        Args:
+            logits: [vocabulary].
         """
         logits = adjusted(logits, self.options, self.tokens)
         if self.grammar and not self.grammar.exclude(logits):
@@ -254,6 +284,7 @@ class Row:
         return draw(logits, self.options, random_of(self.options, self.number, len(self.tokens)))
 
     def finish(self, reason: Finish) -> None:
+        """End the row."""
         if not self.done:
             self.done = True
             self.emit(reason)
@@ -264,15 +295,25 @@ class Row:
 
 
 def random_of(options: Options, number: int, place: int) -> np.random.Generator:
-    """The random numbers of one token, which are the same where a step that failed is made again. number: index of the
-    answer among those to its request. place: of the token in the answer."""
+    """Return the random numbers of one token, the same where a failed step is repeated.
+
+    Args:
+        number: Index of the answer among the answers to its request.
+        place: Of the token in the answer.
+        options: With the seed.
+    """
     return np.random.default_rng(None if options.seed is None else [options.seed, number, place])
 
 
 def adjusted(logits: np.ndarray, options: Options, tokens: list[int]) -> np.ndarray:
-    """Logits with biases and penalties. logits: [vocabulary]. tokens: the answer so far; a prompt's do not count.
+    """Return logits with biases and penalties.
 
     Source of the formula: "Frequency and presence penalties" in the OpenAI API's documentation.
+
+    Args:
+        logits: [vocabulary].
+        tokens: The answer so far, without the prompt.
+        options: With the biases.
     """
     logits = logits.astype(np.float64)
     for token, bias in options.logit_bias:
@@ -284,8 +325,11 @@ def adjusted(logits: np.ndarray, options: Options, tokens: list[int]) -> np.ndar
 
 
 def draw(logits: np.ndarray, options: Options, random: np.random.Generator) -> int:
-    """A token id. logits: [vocabulary]. Applies temperature, then keeps the top_k most likely tokens, then the fewest
-    of these whose probabilities add up to top_p."""
+    """Return a drawn token id. logits: [vocabulary].
+
+    It applies temperature, then keeps the top_k most likely tokens, then the fewest of these whose probabilities add up
+    to top_p.
+    """
     below = logits.astype(np.float64) - logits.max()
     with np.errstate(over="ignore"):  # a temperature near 0 leaves only the most likely token
         probabilities = np.exp(below / options.temperature)

@@ -1,5 +1,4 @@
-"""The REST server: /v1/completions, /v1/chat/completions, /tokenize, /v1/models, /health, /metrics, and a page to try
-it.
+"""The REST server: /v1/completions, /v1/chat/completions, /tokenize, /v1/models, /health, /metrics, and a page to try.
 
 Answers have the form of the OpenAI API: whole, or as server-sent events.
 """
@@ -37,7 +36,11 @@ from launch.serving.service import Service
 
 
 class Reply:
-    """One reply. kind: "chat.completion" or "text_completion"."""
+    """One reply.
+
+    Attributes:
+        kind: "chat.completion" or "text_completion".
+    """
 
     def __init__(self, kind: str, model: str, answer: Answer):
         self.kind = kind
@@ -48,10 +51,15 @@ class Reply:
 
     @property
     def is_chat(self) -> bool:
+        """Whether the reply is a chat's."""
         return self.kind == "chat.completion"
 
     async def whole(self) -> dict:
-        """Raises Refusal where the answer fails."""
+        """Return the whole reply.
+
+        Raises:
+            Refusal: If the answer fails.
+        """
         pieces: list[list[Piece]] = [[] for _ in self.answer.rows]
         async for piece in self.answer.pieces():
             pieces[piece.number].append(piece)
@@ -59,7 +67,11 @@ class Reply:
         return {**self.head, "object": self.kind, "choices": choices, "usage": self._usage()}
 
     async def events(self, with_usage: bool) -> AsyncIterator[str]:
-        """with_usage: one more event, of token counts alone."""
+        """Yield the events of a stream.
+
+        Args:
+            with_usage: One more event, with token counts alone.
+        """
         kind = "chat.completion.chunk" if self.is_chat else self.kind
         head = {**self.head, "object": kind}
         try:
@@ -77,7 +89,7 @@ class Reply:
         yield "data: [DONE]\n\n"
 
     def _whole_choice(self, piece: Piece) -> dict:
-        """All of an answer."""
+        """Return all of an answer as one choice."""
         if not self.is_chat:
             return self._choice(piece, {"text": piece.text})
         said, reasoning, calls = read_whole(self.answer.reading, piece.text)
@@ -88,7 +100,7 @@ class Reply:
         return choice | ({"finish_reason": "tool_calls"} if calls and piece.finish is Finish.STOP else {})
 
     def _choices(self, piece: Piece) -> list[dict]:
-        """A part of an answer's stream: log-probabilities are in the first one, the end in the last one."""
+        """Yield a part of an answer's stream: log-probabilities are in the first choice, the end in the last one."""
         if not self.is_chat:
             return [self._choice(piece, {"text": piece.text})]
         deltas, parts = [], self._parts(piece)
@@ -119,7 +131,7 @@ class Reply:
         return "tool_calls" if called else piece.finish
 
     def _choice(self, piece: Piece, content: dict) -> dict:
-        """Names of tokens that are new take their time: where there are many, not in the event loop."""
+        """Return a choice of a stream. Many new names of tokens take their time: not in the event loop."""
         choice = {"index": piece.number, **content, "logprobs": self._logprobs(piece)}
         choice["finish_reason"] = self._finish(piece)
         if self.answer.options.prompt_logprobs is not None and piece.prompt:
@@ -141,7 +153,7 @@ class Reply:
 
 
 def _call(call: ToolCall) -> dict:
-    """With an id of 9 letters and digits, which Mistral's templates want."""
+    """Return a call with an id of 9 letters and digits, which Mistral's templates require."""
     function = {"name": call.name, "arguments": call.arguments}
     return {"id": uuid.uuid4().hex[:9], "type": "function", "function": function}
 
@@ -154,8 +166,14 @@ PAGE = Path(__file__).parent / "page.html"
 
 
 def make_app(service: Service, key: str | None = None, local: bool = True) -> FastAPI:
-    """key: the API key that clients must send; None: no key is needed. local: only requests for this machine's own
-    names are answered, so that no web page reaches the server by a name of its own that leads here (DNS rebinding)."""
+    """Return the REST application.
+
+    Args:
+        key: The API key that clients must send; None: no key is needed.
+        service: The models.
+        local: Only requests for this machine's own names are answered, so that no web page reaches the server by a
+            name of its own that leads here (DNS rebinding).
+    """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(BodyLimit, largest=LARGEST_BODY)
     if local:
@@ -245,12 +263,12 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
-    """The framework's errors: no such path, wrong method, a body that is too large."""
+    """Return the framework's errors: no such path, wrong method, a body that is too large."""
     assert isinstance(error, HTTPException)
     body = {"error": {"message": str(error.detail), "type": "invalid_request_error", "param": None, "code": None}}
     return JSONResponse(body, error.status_code, error.headers)
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    """Our own errors: the traceback goes to the server's terminal, not to the client."""
+    """Return an internal error: the traceback goes to the server's terminal, not to the client."""
     return await _refused(request, Refusal(Reason.FAILED, "a fault of the server; its terminal says more"))

@@ -12,8 +12,15 @@ Names = Callable[[int], TokenName]
 
 
 def of_completion(told: Sequence[Told], most: int, names: Names) -> dict:
-    """Lists with an entry for each token. A place shows its most likely tokens and its own; the first of a prompt has
-    nothing before it."""
+    """Return lists with an entry for each token.
+
+    A place shows its most likely tokens and its own; the first of a prompt has nothing before it.
+
+    Args:
+        told: The likelihoods.
+        most: Tokens of a place, at most.
+        names: Of tokens.
+    """
     return {
         "tokens": [names(one.likelihood.token).text for one in told],
         "token_logprobs": [one.likelihood.value for one in told],
@@ -26,6 +33,8 @@ def of_completion(told: Sequence[Told], most: int, names: Names) -> dict:
 
 
 def of_chat(told: Sequence[Told], most: int, names: Names) -> dict:
+    """Return the log-probabilities of a chat in the API's form."""
+
     def entry(token: int, value: float | None) -> dict:
         name = names(token)
         return {"token": name.text, "logprob": value, "bytes": None if name.bytes is None else list(name.bytes)}
@@ -39,7 +48,7 @@ def of_chat(told: Sequence[Told], most: int, names: Names) -> dict:
 
 
 def by_ids(told: Sequence[Told], most: int, names: Names) -> list[dict | None]:
-    """For each token of a prompt {id: its logprob, rank and text}, of the most likely ones and its own."""
+    """Return for each token of a prompt {id: its logprob, rank and text}, of the most likely ones and its own."""
     return [None if one.likelihood.value is None else _by_id(one, most, names) for one in told]
 
 
@@ -53,7 +62,7 @@ def _by_id(one: Told, most: int, names: Names) -> dict:
 
 
 def _shown(one: Told, most: int) -> list[tuple[int, float | None]]:
-    """The most likely tokens, and the one that is there."""
+    """Return the most likely tokens, and the actual one."""
     own = (one.likelihood.token, one.likelihood.value)
     top = one.likelihood.top[:most]
     return [*top] if own[0] in dict(top) else [*top, own]

@@ -42,14 +42,17 @@ BODY_SECONDS = 60.0  # from there to the end of its body
 
 
 class TimedHead(H11Protocol):
-    """uvicorn's HTTP, which waits for a header that never ends as long as its client likes: its own limit is for
-    connections on which nothing comes at all (timeout_keep_alive). And of more connections than half of the files that
-    this process may open, the one that has waited longest for a header is closed: those that ask find room.
+    """uvicorn's HTTP with a limit for headers.
+
+    Its own limit is for connections on which nothing comes at all (timeout_keep_alive); for a header that never ends it
+    waits as long as its client likes. And of more connections than half of the files that this process may open, the
+    one that has waited longest for a header is closed: requests find room.
     """
 
     timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport) -> None:
+        """Watch a new connection, and close the oldest waiting one of too many."""
         super().connection_made(transport)
         self._watch()
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)  # -1: as many as it likes
@@ -60,10 +63,12 @@ class TimedHead(H11Protocol):
             oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
+        """Pass data on and watch again."""
         super().data_received(data)
         self._watch()
 
     def connection_lost(self, error) -> None:
+        """Stop to watch."""
         super().connection_lost(error)
         self._end_watch()
 
@@ -80,14 +85,18 @@ class TimedHead(H11Protocol):
 
 
 class BodyLimit:
-    """Middleware: a body of more than `largest` bytes is refused when so many have come, whatever its header says, and
-    one that has not come to its end after BODY_SECONDS."""
+    """Middleware that refuses large and slow bodies.
+
+    A body of more than `largest` bytes is refused when this many have come, whatever its header says, and one that has
+    not come to its end after BODY_SECONDS.
+    """
 
     def __init__(self, app, largest: int):
         self.app = app
         self.largest = largest
 
     async def __call__(self, scope, receive, send) -> None:
+        """Handle a request with the limit."""
         seen, coming = 0, True
         deadline = time.monotonic() + BODY_SECONDS
 
@@ -108,7 +117,7 @@ class BodyLimit:
 
 
 async def unless_gone(request: Request, wanted: Coroutine[Any, Any, T]) -> T | None:
-    """What is awaited. Where the client closes the connection before, it is cancelled: None."""
+    """Return the awaited result; None where the client closes the connection before: then the work is cancelled."""
     found, gone = asyncio.ensure_future(wanted), asyncio.ensure_future(_gone(request))
     try:
         await asyncio.wait({found, gone}, return_when=asyncio.FIRST_COMPLETED)
@@ -119,13 +128,13 @@ async def unless_gone(request: Request, wanted: Coroutine[Any, Any, T]) -> T | N
 
 
 async def _gone(request: Request) -> None:
-    """Returns when the client has closed the connection."""
+    """Wait until the client has closed the connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
 def require_key(key: str | None):
-    """A dependency of paths that need the key."""
+    """Return a dependency of paths that need the key."""
 
     def check(request: Request) -> None:
         if key and not right_key(request.headers.get("authorization", ""), key):
@@ -135,6 +144,7 @@ def require_key(key: str | None):
 
 
 def right_key(authorization: str, key: str) -> bool:
+    """Return whether the header has the key."""
     return hmac.compare_digest(authorization.encode(), f"Bearer {key}".encode())
 
 
@@ -176,7 +186,7 @@ NEUTRAL_IN_MESSAGES = {"annotations": ([],), "audio": (), "function_call": (), "
 
 
 def _require_nothing(extra: dict | None, neutral: dict[str, tuple]) -> None:
-    """Raises ValueError for keys that request what the server does not have."""
+    """Raise ValueError for keys of features that the server does not have."""
     requested = [
         key
         for key, value in (extra or {}).items()
@@ -187,7 +197,7 @@ def _require_nothing(extra: dict | None, neutral: dict[str, tuple]) -> None:
 
 
 def _is_same(value: object, known: object) -> bool:
-    """Whether they are equal, where a number is no truth value: 0 is not False."""
+    """Return whether two values are equal, where a number is no truth value: 0 is not False."""
     return value == known and isinstance(value, bool) == isinstance(known, bool)
 
 
@@ -196,7 +206,7 @@ def _as_list(stop: object) -> object:
 
 
 def _whole_characters(text: str) -> str:
-    """Raises ValueError for half a surrogate pair, which JSON can hold."""
+    """Raise ValueError for half a surrogate pair, which JSON can hold."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
@@ -242,7 +252,11 @@ def first_error(error: RequestValidationError) -> tuple[str, str]:
 
 
 class StreamOptions(Fields):
-    """include_obfuscation: of the stream's size, which changes no text."""
+    """Options of a stream.
+
+    Attributes:
+        include_obfuscation: Of the stream's size, which changes no text.
+    """
 
     model_config = ConfigDict(strict=True, extra="forbid")
     include_usage: bool | None = False
@@ -251,6 +265,8 @@ class StreamOptions(Fields):
 
 
 class JsonSchema(Fields):
+    """A JSON schema of an answer."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
     name: str
     description: str | None = None
@@ -259,6 +275,8 @@ class JsonSchema(Fields):
 
 
 class ResponseFormat(Fields):
+    """The form of an answer."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchema | None = None
@@ -270,13 +288,14 @@ class ResponseFormat(Fields):
         return self
 
     def schema_text(self) -> str | None:
+        """Return the JSON schema as text; None for answers in text."""
         if self.type == "text":
             return None
         return json.dumps(self.json_schema.json_schema if self.json_schema else {"type": "object"})
 
 
 class GenerationRequest(Fields):
-    """What completions and chats have in common."""
+    """The common fields of completions and chats."""
 
     model_config = ConfigDict(strict=True, extra="allow")
     model: str
@@ -304,11 +323,19 @@ class GenerationRequest(Fields):
 
     @property
     def with_usage(self) -> bool:
+        """Whether the stream ends with token counts."""
         return bool(self.stream_options and self.stream_options.include_usage)
 
     def options(self, sampling: dict, **more) -> Options:
-        """Raises Refusal for values that cannot be. null: the default of the model (read_sampling), else of the API.
-        more: of one of the two alone."""
+        """Return the options. null: the default of the model (read_sampling), else of the API.
+
+        Args:
+            more: Fields of completions or chats alone.
+            sampling: The model's defaults.
+
+        Raises:
+            Refusal: For impossible values.
+        """
         penalties = ("frequency_penalty", "presence_penalty")
         names = ("max_tokens", "temperature", "top_p", "top_k", *penalties, "seed", "n")
         given = {name: value for name in names if (value := getattr(self, name)) is not None}
@@ -325,7 +352,12 @@ Prompt = Annotated[
 
 
 class CompletionRequest(GenerationRequest):
-    """prompt: a text, a list of them, the ids of one, or a list of these. prompt_logprobs: as vLLM has it."""
+    """A request of a completion.
+
+    Attributes:
+        prompt: A text, a list of texts, the ids of one, or a list of these.
+        prompt_logprobs: As in vLLM.
+    """
 
     prompt: Prompt
     max_tokens: int | None = 16  # as the API has it
@@ -336,27 +368,31 @@ class CompletionRequest(GenerationRequest):
     @field_validator("max_tokens")
     @classmethod
     def _default(cls, max_tokens: int | None) -> int:
-        """null is the default, not as many as there is room for."""
+        """Return the API's default for null, not the largest length."""
         return 16 if max_tokens is None else max_tokens
 
     def options(self, sampling: dict, **more) -> Options:
+        """Return the options, with likelihoods of the prompt."""
         likelihoods = {"logprobs": self.logprobs, "prompt_logprobs": self.prompt_logprobs}
         return super().options(sampling, **likelihoods, echo=bool(self.echo), **more)
 
     def prompts(self) -> list:
+        """Return the prompts as a list."""
         if isinstance(self.prompt, str) or (self.prompt and isinstance(self.prompt[0], int)):
             return [self.prompt]
         return self.prompt
 
 
 class TextPart(Fields):
+    """A text as a part of a message."""
+
     model_config = ConfigDict(strict=True, extra="forbid")
     type: Literal["text"]
     text: Text
 
 
 class Message(Fields):
-    """As far as its form goes: data_tools/dialogues/messages.py reads it."""
+    """The form of a message; data_tools/dialogues/messages.py reads it."""
 
     model_config = ConfigDict(strict=True, extra="allow")
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -371,6 +407,8 @@ class Message(Fields):
 
 
 class Known(Fields):
+    """A field without unknown keys."""
+
     model_config = ConfigDict(strict=True, extra="allow")
 
     @model_validator(mode="after")
@@ -380,6 +418,8 @@ class Known(Fields):
 
 
 class Function(Known):
+    """A function that a tool offers."""
+
     name: Text
     description: Text | None = None
     parameters: Annotated[dict[Text, Any] | None, FewKeys] = None
@@ -387,6 +427,8 @@ class Function(Known):
 
 
 class Tool(Known):
+    """A tool."""
+
     type: Literal["function"]
     function: Function
 
@@ -396,6 +438,8 @@ Checked = WrapValidator(lambda found, check: check(found) and found)
 
 
 class ChatRequest(GenerationRequest):
+    """A request of a chat."""
+
     messages: Annotated[list[Annotated[Message, Checked]], Items, Field(min_length=1)]
     tools: Annotated[list[Annotated[Tool, Checked]], Items] | None = None
     tool_choice: Literal["none", "auto", "required"] | Tool | None = None
@@ -406,10 +450,15 @@ class ChatRequest(GenerationRequest):
     top_logprobs: Annotated[int, Field(ge=0, le=MOST_LIKELY)] | None = None
 
     def options(self, sampling: dict, **more) -> Options:
+        """Return the options, with likelihoods of the answer."""
         return super().options(sampling, logprobs=(self.top_logprobs or 0) if self.logprobs else None, **more)
 
     def chat(self) -> Chat:
-        """Raises Refusal where the messages are no dialogue, or the tools none."""
+        """Return the chat.
+
+        Raises:
+            Refusal: If the messages are no dialogue, or the tools no tools.
+        """
         choice = self.tool_choice.function.name if isinstance(self.tool_choice, Tool) else None
         forced = choice is not None or self.tool_choice == "required"
         tools = None if self.tool_choice == "none" else self.tools
@@ -424,7 +473,7 @@ class ChatRequest(GenerationRequest):
 
     @model_validator(mode="after")
     def _one_name(self):
-        """The API's newer name for max_tokens."""
+        """Accept the API's newer name for max_tokens."""
         newer, older = self.max_completion_tokens, self.max_tokens
         if newer is not None and newer < 1:
             raise ValueError(f"max_completion_tokens: found {newer}, expected above 0")

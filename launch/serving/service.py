@@ -41,9 +41,11 @@ class Metrics:
         engine.on_step = self.batch.observe
 
     def refused(self, refusal: Refusal) -> None:
+        """Count a refusal."""
         self.requests.labels("", refusal.reason.name.lower()).inc()
 
     def started(self, model: str, answer: Answer) -> None:
+        """Count an answer when it ends."""
         began = time.monotonic()
 
         def ended(answer: Answer, outcome: str) -> None:
@@ -55,12 +57,19 @@ class Metrics:
         answer.on_end = ended
 
     def text(self) -> bytes:
+        """Return the metrics in Prometheus' form."""
         return generate_latest(self.registry)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """answer: tokens, at most. places: rows that may wait. seconds: for a request."""
+    """The limits of requests.
+
+    Attributes:
+        answer: Tokens, at most.
+        places: Rows that may wait.
+        seconds: For a request.
+    """
 
     answer: int
     places: int
@@ -68,7 +77,11 @@ class Limits:
 
 
 class Service:
-    """Models by name (launch/serving/models.py: Served), which share one engine. batch: what it answers them with."""
+    """Models by name (launch/serving/models.py: Served), which share one engine.
+
+    Attributes:
+        batch: What it answers them with.
+    """
 
     def __init__(self, models: dict, batch: Batch, limits: Limits):
         self.models = models
@@ -80,7 +93,11 @@ class Service:
         self.stopping = False
 
     async def complete(self, model: str, prompts: list[str] | list[list[int]], options: Options) -> Answer:
-        """Queue answers to texts or lists of ids. Raises Refusal where there cannot be any, or not now."""
+        """Queue answers to texts or lists of ids.
+
+        Raises:
+            Refusal: If there cannot be any, or not now.
+        """
 
         def encode(served, prompt: str | list[int]) -> tuple[list[int], Reading]:
             of = served.prompts.of_text if isinstance(prompt, str) else served.prompts.of_ids
@@ -89,16 +106,28 @@ class Service:
         return await self._start(model, encode, prompts, options)
 
     async def chat(self, model: str, chat: Chat, options: Options) -> Answer:
-        """Queue answers to a chat. Raises Refusal where there cannot be any, or not now."""
+        """Queue answers to a chat.
+
+        Raises:
+            Refusal: If there cannot be any, or not now.
+        """
         return await self._start(model, lambda served, chat: served.prompts.of_chat(chat), [chat], options)
 
     async def tokens(self, model: str, chat: Chat) -> list[int]:
-        """The ids that a model reads before it answers a chat. Raises Refusal where it cannot."""
+        """Return the ids that a model reads before it answers a chat.
+
+        Raises:
+            Refusal: If it cannot.
+        """
         ids, _ = await self._encoded(time.monotonic() + self.limits.seconds, self.model(model).prompts.of_chat, chat)
         return ids
 
     def model(self, name: str):
-        """The model of this name. Raises Refusal where there is none."""
+        """Return the model of this name.
+
+        Raises:
+            Refusal: If there is none.
+        """
         if name not in self.models:
             raise Refusal(
                 Reason.UNKNOWN_MODEL, f"model: found {quoted(name)}, there are {', '.join(self.models)}", "model"
@@ -106,7 +135,7 @@ class Service:
         return self.models[name]
 
     def require_running(self) -> None:
-        """Raises Refusal where nothing is answered any more."""
+        """Raise Refusal once the server no longer answers."""
         if self.stopping:
             raise Refusal(Reason.STOPPING, "the server is stopping")
         if self.engine.ended:
@@ -120,7 +149,10 @@ class Service:
         self.stopping = True
 
     async def _start(self, name: str, encode: Callable, prompts: list, options: Options) -> Answer:
-        """encode: from a model and one of the prompts to its ids, and to how answers are read."""
+        """Start the answers.
+
+        encode: maps a model and one of the prompts to its ids and the way its answers are read.
+        """
         try:
             answer = await self._queued(name, encode, prompts, options)
         except Refusal as refusal:
@@ -166,7 +198,10 @@ class Service:
         return await before(deadline, loop.run_in_executor(self.encoder, function, *arguments))
 
     def _length(self, served, prompt: list[int], options: Options) -> int:
-        """The largest length of the answer, in tokens. Raises Refusal where the requested length does not fit."""
+        """Return the largest length of the answer, in tokens.
+
+        Raises Refusal where the requested length does not fit.
+        """
         if not prompt:
             raise Refusal(Reason.INVALID, "prompt: no token to begin with", "prompt")
         wanted = len(prompt) + (1 if options.max_tokens is None else options.max_tokens)
@@ -193,6 +228,6 @@ class Service:
 
 
 def _echoes(decode: Callable, prompts: list[str | list[int]], ids: list[list[int]], answers: int) -> list[Echo]:
-    """Of each prompt for so many answers."""
+    """Return the echo of each prompt, for each of its answers."""
     echoes = [Echo(decode, given, encoded) for given, encoded in zip(prompts, ids, strict=True)]
     return [echo for echo in echoes for _ in range(answers)]

@@ -29,8 +29,12 @@ CHUNK = 256  # tokens of prompts in one step: others wait so long for their next
 
 @dataclass(frozen=True)
 class Part:
-    """What a step has computed of the text with this number: `count` tokens from `start` on. rows: of the logits, those
-    that belong to it; the last one is of the last token. complete: whether that is the text's last token, too."""
+    """The tokens that a step has computed of the text with this number: `count` tokens from `start` on.
+
+    Attributes:
+        rows: Of the logits, the text's rows; the last one is of the last token.
+        complete: Whether that is the text's last token, too.
+    """
 
     number: int
     start: int
@@ -40,8 +44,12 @@ class Part:
 
 
 class Texts:
-    """models: by name (launch/serving/models.py: Served), the base first. memory_bytes: of keys and values on this
-    rank."""
+    """The texts that a base and its adapters read.
+
+    Attributes:
+        models: By name (launch/serving/models.py: Served), the base first.
+        memory_bytes: Of keys and values on this rank.
+    """
 
     def __init__(self, models: Mapping, memory_bytes: int):
         base = next(iter(models.values())).predictor
@@ -70,15 +78,23 @@ class Texts:
 
     @property
     def token_bytes(self) -> int:
-        """Of keys and values on this rank."""
+        """Bytes of a token's keys and values on this rank."""
         return self.packed.layout.token_bytes
 
     def prefix_tokens(self, owner: str) -> int:
+        """Return the tokens of a model's prefix, 0 without."""
         return self.prefixes[owner].tokens if owner in self.prefixes else 0
 
     def add(self, number: int, ids: list[int], most: int, owner: str, scored: int) -> bool:
-        """Add a text, unless it has no room now. most: of its tokens with the answer. owner: the model that reads it.
-        scored: of its first tokens, so many have logits in the steps that compute them."""
+        """Add a text, unless it has no room now; return whether it was added.
+
+        Args:
+            most: Of its tokens with the answer.
+            owner: The model that reads it.
+            scored: Number of its first tokens that have logits in the steps that compute them.
+            number: Of the text.
+            ids: Of its prompt.
+        """
         text = Text(ids, most, owner, self.prefix_tokens(owner), scored)
         if not self.memory.has_room(text):
             return False
@@ -87,12 +103,16 @@ class Texts:
         return True
 
     def append(self, tokens: list[tuple[int, int]]) -> None:
-        """(number, id) of each text that goes on."""
+        """Append a token to texts that continue.
+
+        Args:
+            tokens: (number, id) of each.
+        """
         for number, token in tokens:
             self.texts[number].ids.append(token)
 
     def remove(self, numbers: list[int]) -> None:
-        """What was computed of these texts is kept for others, as long as there is room."""
+        """Remove texts. What was computed of them is stored for others, as long as there is room."""
         for number in numbers:
             text = self.texts.pop(number)
             self.memory.keep(text)
@@ -100,7 +120,7 @@ class Texts:
 
     @paddle.no_grad()
     def compute(self) -> tuple[list[Part], paddle.Tensor]:
-        """Of each text the newest token, or a chunk of its prompt. Returns logits [rows, vocabulary]."""
+        """Compute of each text the newest token, or a chunk of its prompt. Returns logits [rows, vocabulary]."""
         self.memory.prepare()
         chosen = self._chosen()
         parts, first = [], 0
@@ -115,7 +135,7 @@ class Texts:
         return parts, logits
 
     def settle(self, failed: list[int]) -> None:
-        """After a step: forget the texts whose logits were no numbers, and keep what was computed of other prompts."""
+        """Forget the texts whose logits were no numbers in a step, and store the computed parts of other prompts."""
         for number in failed:
             self.memory.discard(self.texts.pop(number))
         for number in self.computed:
@@ -123,9 +143,13 @@ class Texts:
                 self.memory.keep(self.texts[number])
 
     def _chosen(self) -> list[tuple[int, Text, int]]:
-        """Texts and how many tokens of each are computed now: the newest one, or as much of its prompt as there is time
-        for. Of texts that go on alike the first one computes what the others take over in the next step. One whose
-        prompt is scored takes nothing over: what is kept has no logits."""
+        """Return texts and how many tokens of each are computed now.
+
+        It is the newest one, or as much of its prompt as time allows.
+
+        Of texts that continue alike the first one computes what the others take over in the next step. One whose prompt
+        is scored takes nothing over: stored blocks have no logits.
+        """
         chosen, room, begun = [], CHUNK, set()
         for number, text in self.texts.items():
             if not text.computed and text.owner in self.prefixes:
@@ -148,7 +172,11 @@ class Texts:
 
 @dataclass(frozen=True)
 class Prefix:
-    """The trained keys and values of prefix tuning. layers: as Group.read() gives them."""
+    """The trained keys and values of prefix tuning.
+
+    Attributes:
+        layers: As Group.read() gives them.
+    """
 
     tokens: int
     layers: list[paddle.Tensor]

@@ -1,6 +1,6 @@
-"""How a token is called where it stands by itself, in lists of log-probabilities.
+r"""How a token is called where it stands by itself, in lists of log-probabilities.
 
-The text that it adds to an answer; a special token's own name; `bytes:\\xe5\\xad` for a part of a character, as the
+The text that it adds to an answer; a special token's own name; `bytes:\xe5\xad` for a part of a character, as the
 OpenAI API has it, so that different tokens have different names.
 """
 
@@ -16,7 +16,7 @@ BYTE = re.compile(r"<0x([0-9A-F]{2})>")  # of sentencepiece
 
 
 class TokenNames:
-    """Those that were asked for are kept."""
+    """The names of tokens; each is stored at its first request."""
 
     def __init__(self, tokenizer):
         self.tokenizer = tokenizer
@@ -26,6 +26,7 @@ class TokenNames:
         self.names: dict[int, TokenName] = {}
 
     def __call__(self, token: int) -> TokenName:
+        """Return the name of a token."""
         if token not in self.names:
             self.names[token] = self._name(token)
         return self.names[token]
@@ -44,7 +45,7 @@ class TokenNames:
 
 
 def _bytes(piece: str | bytes) -> bytes | None:
-    """As tokenizers store what is no text: bytes (Qwen), <0xE5> (sentencepiece), or a character for each (GPT-2)."""
+    """Return the bytes of a piece that is no text: bytes (Qwen), <0xE5> (sentencepiece), or characters (GPT-2)."""
     if isinstance(piece, bytes):
         return piece
     if match := BYTE.fullmatch(piece):

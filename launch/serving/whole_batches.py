@@ -16,23 +16,27 @@ from launch.serving.request import Row
 
 
 class Batch(Protocol):
-    """description: for people. gathers: seconds for which the first row of an idle engine waits for others that come
-    with it."""
+    """A batch of rows.
+
+    Attributes:
+        description: For people.
+        gathers: Seconds for which the first row of an idle engine waits for others that come with it.
+    """
 
     description: str
     gathers: float
 
     @property
     def rows(self) -> list[Row]:
-        """In work."""
+        """Rows being generated now."""
         ...
 
     def room(self, model: str) -> float:
-        """Tokens of a prompt and its answer that there is memory for; infinity where it is not limited."""
+        """Return the tokens of a prompt and its answer that there is memory for; infinity where it is not limited."""
         ...
 
     def longest_scored(self, model: str) -> float:
-        """Tokens of a prompt whose likelihoods there is memory for."""
+        """Return the tokens of a prompt whose likelihoods there is memory for."""
         ...
 
     def take(self, waiting: Iterable[Row]) -> list[Row]:
@@ -49,10 +53,13 @@ class Batch(Protocol):
 
 
 class WholeBatches:
-    """Rows of one group that wait together go together: the first one, and those behind it, up to the size of a batch,
-    and as far as the longest prompt, to which all are padded, and the longest answer fit into the model's positions.
+    """Rows of one group that wait together and go together.
 
-    models: by name, whose answer(rows) calls put() of each row until all are done.
+    They are the first one, and the rows behind it, up to the size of a batch, and as far as the longest prompt, to
+    which all are padded, and the longest answer fit into the model's positions.
+
+    Attributes:
+        models: By name, whose answer(rows) calls put() of each row until all are done.
     """
 
     description = "answered batch by batch: the next one begins when the longest answer has ended"
@@ -64,12 +71,15 @@ class WholeBatches:
         self.rows: list[Row] = []
 
     def room(self, model: str) -> float:
+        """Return the tokens of a prompt and its answer, which are not limited."""
         return math.inf
 
     def longest_scored(self, model: str) -> float:
+        """Return the longest prompt whose likelihoods can be computed."""
         return self.models[model].longest_scored
 
     def take(self, waiting: Iterable[Row]) -> list[Row]:
+        """Take waiting rows of one group, and return them."""
         if self.rows:
             return []
         prompt = answer = 0
@@ -82,8 +92,10 @@ class WholeBatches:
         return list(self.rows)
 
     def step(self) -> None:
+        """Answer the rows of the batch."""
         self.models[self.rows[0].group[0]].answer(self.rows)
         self.rows = []
 
     def clear(self) -> None:
+        """Drop all rows."""
         self.rows = []

@@ -49,7 +49,7 @@ def _in_chinese(answer, is_message: bool = False):
 
 
 def _language(accept_language: Annotated[str, Header()] = "") -> Callable:
-    """What translates an answer for the page."""
+    """Return the function that translates an answer for the page."""
     return _in_chinese if accept_language.lower().startswith("zh") else lambda answer: answer
 
 
@@ -65,8 +65,15 @@ Chosen = Annotated[Choice, Depends(_choice)]  # read in a thread
 
 
 def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool = True) -> FastAPI:
-    """token: what requests must have. slow: computes advice and layouts, which take seconds.
-    local: only requests for this machine's own names are answered (DNS rebinding)."""
+    """Return the application of the studio.
+
+    Args:
+        token: Required in each request.
+        runs: The known runs.
+        trial: The server of Try.
+        slow: Computes advice and layouts, which take seconds.
+        local: Only requests for this machine's own names are answered (DNS rebinding).
+    """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(BodyLimit, largest=LARGEST_BODY)
     if local:
@@ -92,7 +99,7 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool 
 
 
 def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
-    """All requests but those for the page's own files."""
+    """Return the routes of all requests but the page's own files."""
     api = APIRouter(prefix="/api", dependencies=[Depends(_require(token))])
     add_requests(api, trial, runs)
 
@@ -152,7 +159,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
 
 
 def _refuse_what_is_at_fault(choice: Choice, action: str) -> None:
-    """The command would refuse it, too, a moment later and in a log."""
+    """Refuse a choice that the command would refuse a moment later, in a log."""
     found = plan_of(choice)["faults"] or (action == "run" and [one for one in checks_of(choice) if not one["ok"]])
     if found:
         raise UserError("; ".join(f"{one.get('subject', '')} {one['found']}".strip() for one in found))

@@ -46,17 +46,29 @@ Ids = list[tuple[int, bool]]  # each with whether it counts in the loss
 
 @dataclass(frozen=True)
 class Sample:
-    """texts: one, or of a pair that with the chosen and that with the rejected response; length: tokens, uncut."""
+    """A sample of the data.
+
+    Attributes:
+        texts: One, or of a pair the chosen and the rejected response's text.
+        length: Tokens, uncut.
+    """
 
     texts: list[Ids]
     length: int
 
 
 def data_of(choice: Choice, name: str = "", content: str = "") -> dict:
-    """What a choice's recipe makes of the files that its DATA names, or of one that is given.
+    """Return what a choice's recipe makes of the files that its DATA names, or of a given one.
 
-    name, content: of a file, base64; it is read and not kept. Of several files the rows of the first are shown.
-    Raises DataError or UserError where there are no data, or they cannot be read.
+    Of several files the rows of the first are shown.
+
+    Args:
+        name: Of a file, base64; it is read and not stored.
+        content: Of a file, base64; it is read and not stored.
+        choice: Of a recipe.
+
+    Raises:
+        DataError, UserError: If there are no data, or they cannot be read.
     """
     run, _ = choice.run(sizes_alone=True)
     if not (run.prefers or run.finetunes):
@@ -85,7 +97,7 @@ def _named(run: RunConfig) -> list[Rows]:
 
 
 def _given(reader: Reader, name: str, content: str) -> Rows:
-    """The rows of a file that is not on this machine."""
+    """Return the rows of a file that is not on this machine."""
     with TemporaryDirectory() as folder:
         suffix = Path(name).suffix
         path = Path(folder) / f"file{suffix if suffix in SUFFIXES else '.json'}"
@@ -108,8 +120,10 @@ def _broken(faults: list[Fault]) -> dict:
 
 
 def _samples(rows: Rows, run: RunConfig) -> tuple[dict, list[Fault]]:
-    """The first samples, lengths of some, and the rows that the chat template does not render. Without a tokenizer of
-    the model on this machine the texts alone, and no lengths."""
+    """Return the first samples, lengths of some, and the rows that the chat template cannot render.
+
+    Without a tokenizer of the model on this machine the texts alone, and no lengths.
+    """
     values, config = run.flags, load_config(run.flags.model_name_or_path or "")
     directory = tokenizer_directory(values)
     template, encoder = template_of(rows, directory, config, values), encoder_of(directory, family_of_config(config))
@@ -134,7 +148,7 @@ def _dialogues(rows: Rows, encoding: Encoding) -> tuple[list[Sample], list[Fault
 
 
 def _counted(sample: Encoded) -> Ids:
-    """Nothing predicts the first token."""
+    """Return the ids, each with whether it is a target token; nothing predicts the first one."""
     counts = [False, *(label != IGNORED for label in sample.labels[1:])]
     return list(zip(sample.ids, counts, strict=True))
 
@@ -150,13 +164,13 @@ def _judged(sample: EncodedPreference) -> list[Ids]:
 
 
 def _segments(ids: Ids, decode: Callable[[list[int]], str]) -> list[dict]:
-    """Runs of tokens that count, or do not."""
+    """Return runs of tokens that count in the loss, or do not."""
     runs = [(counted, [i for i, _ in run]) for counted, run in itertools.groupby(ids, key=lambda pair: pair[1])]
     return [{"text": decode(run), "counted": counted, "tokens": len(run)} for counted, run in runs]
 
 
 def _texts(rows: Rows, encoding: Encoding) -> list[list[list[dict]]]:
-    """The first rows as the template renders them, without a tokenizer."""
+    """Return the first rows as the template renders them, without a tokenizer."""
     samples = []
     for entry in rows.entries[:SHOWN]:
         dialogues = entry.dialogues() if isinstance(entry, Preference) else [entry]
@@ -168,7 +182,7 @@ def _texts(rows: Rows, encoding: Encoding) -> list[list[list[dict]]]:
 
 
 def _of_turns(turns: list[tuple[str, str]], last_alone: bool) -> list[dict]:
-    """last_alone: whether the last answer alone counts."""
+    """Return the turns as texts. last_alone: whether only the last answer counts in the loss."""
     segments = []
     for number, (before, answer) in enumerate(turns, 1):
         counted = not last_alone or number == len(turns)
@@ -177,7 +191,7 @@ def _of_turns(turns: list[tuple[str, str]], last_alone: bool) -> list[dict]:
 
 
 def _corpora(values: FlagValues) -> dict:
-    """Documents of pretraining, of which every token counts; they are cut into samples of max_seq_length."""
+    """Return documents of pretraining, of which every token counts; they are cut into samples of max_seq_length."""
     corpora = [IndexedDataset(prefix) for _, prefix in find_corpora(values.input_dir or "")]
     encoder = encoder_of(tokenizer_directory(values), family_of_config(load_config(values.model_name_or_path or "")))
     first = corpora[0]

@@ -50,7 +50,11 @@ class Choice:
 
     @classmethod
     def read(cls, given: Mapping[str, object]) -> "Choice":
-        """Raises UserError for an unknown recipe or variable."""
+        """Return the choice of a request.
+
+        Raises:
+            UserError: For an unknown recipe or variable.
+        """
         recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
         name = given.get("recipe")
         if name not in recipes:
@@ -67,14 +71,18 @@ class Choice:
         return f"{self.recipe.target}{given_variables(self.variables)}"
 
     def run(self, sizes_alone: bool) -> tuple[RunConfig, list[str]]:
-        """The run as make has it, and notes. sizes_alone: enough for a plan or a rehearsal."""
+        """Return the run as make has it, and notes.
+
+        Args:
+            sizes_alone: Enough for a plan or a rehearsal.
+        """
         here = {name: os.environ[name] for name in FROM_HERE if name in os.environ}
         nodes = Nodes(number("NNODES", self.variables) or 1)  # for a plan they need not know where they meet
         return requested_run(self.recipe, here | self.variables, nodes, sizes_alone=sizes_alone)
 
 
 def offered() -> dict:
-    """What there is to choose from: recipes, names of models, kinds of cards, and what this machine has."""
+    """Return the choices: recipes, names of models, kinds of cards, and the devices of this machine."""
     here = list_cards()
     return {
         "recipes": [_described(recipe) for recipe in load_recipes(ROOT)],
@@ -114,7 +122,7 @@ def _length_flag(script: str) -> str:
 
 
 def plan_of(choice: Choice) -> dict:
-    """The plan, or faults and no plan: as `make plan-X` prints, or refuses, it."""
+    """Return the plan, or faults and no plan: as `make plan-X` prints, or refuses, it."""
     head = {"command": choice.command, "recipe": choice.recipe.target}
     try:
         run, notes = choice.run(sizes_alone=True)
@@ -148,7 +156,7 @@ def _planned(run: RunConfig, card: Card | None) -> dict:
 
 
 def _values(run: RunConfig) -> dict[str, str]:
-    """What the controls mean now, where they are left empty."""
+    """Return the values of the controls that are left empty."""
     flags = run.flags
     return {
         "tokens": str(getattr(flags, _length_flag(run.script))),
@@ -173,7 +181,7 @@ def _fault_of_text(text: str) -> dict[str, str]:
 
 
 def advice_of(choice: Choice) -> list[dict]:
-    """What makes a run fit, or else makes it faster, each with the ARGS that make it so."""
+    """Return changes that make a run fit, or else faster, each with its ARGS."""
     run, _ = choice.run(sizes_alone=True)
     card = card_of_plan(run)
     if card is None or not run.flags.do_train:
@@ -196,8 +204,11 @@ def advice_of(choice: Choice) -> list[dict]:
 
 
 def layouts_of(choice: Choice) -> list[dict]:
-    """The fastest layouts that fit such cards, as `make fit` finds them, with as many samples a step as the recipe has
-    on its own cards: also where it cannot be dealt to those of the choice as it stands."""
+    """Return the fastest layouts that fit such cards, as `make fit` finds them.
+
+    They have as many samples a step as the recipe has on its own cards: also where it cannot be dealt to the choice's
+    cards as it stands.
+    """
     others = {name: value for name, value in choice.variables.items() if name not in ("GPUS", "NNODES")}
     run, _ = replace(choice, variables=others).run(sizes_alone=True)
     card, cards = card_of_plan(run), number("GPUS", choice.variables) or len(run.devices)
@@ -212,7 +223,7 @@ def _offer(way: Candidate, speed: str, arguments: str) -> dict:
 
 
 def checks_of(choice: Choice) -> list[dict]:
-    """All checks that a start makes, of this machine, the model and the data, without starting anything."""
+    """Return all checks that a start makes, of this machine, the model and the data, without starting anything."""
     try:
         run, _ = choice.run(sizes_alone=False)
         if run.nodes.count > 1:

@@ -31,7 +31,13 @@ BYTES = {"cpu": 4, "gpu": 2}  # of a weight, as launch/commands/serve.py keeps m
 
 @dataclass(frozen=True)
 class Conversion:
-    """What a result can be made into. command: of make; words: the process that it starts; output: the new folder."""
+    """A conversion of a result.
+
+    Attributes:
+        command: Of make.
+        words: The process that it starts.
+        output: The new folder.
+    """
 
     command: str
     words: list[str]
@@ -40,7 +46,12 @@ class Conversion:
 
 @dataclass(frozen=True)
 class Result:
-    """kind: MODEL, LORA or PREFIX. base: the model that an adapter belongs to, "" of a model."""
+    """The result of a run.
+
+    Attributes:
+        kind: MODEL, LORA or PREFIX.
+        base: The model that an adapter belongs to, "" of a model.
+    """
 
     folder: str
     kind: str
@@ -48,7 +59,15 @@ class Result:
 
     @classmethod
     def read(cls, folder: str, base: str = "") -> "Result":
-        """base: "" is that which the adapter, or its run, names. Raises UserError where there is no result (yet)."""
+        """Return the result in a folder.
+
+        Args:
+            base: "" for the base that the adapter, or its run, names.
+            folder: Of a run, a model or an adapter.
+
+        Raises:
+            UserError: If there is no result (yet).
+        """
         path = Path(os.path.expanduser(folder))
         if not folder or "\0" in folder + base or not path.is_dir():
             raise UserError(
@@ -76,7 +95,11 @@ class Result:
         return BYTES[default_device()] * sum(parameter.size for parameter in sizes)
 
     def conversions(self, output: str) -> dict[str, Conversion]:
-        """By the target of make. output: the new folder; "": one with the name of the run."""
+        """Return the conversions by the target of make.
+
+        Args:
+            output: The new folder; "": one with the name of the run.
+        """
         if self.kind == PREFIX:
             return {}
         if "\0" in output:
@@ -94,26 +117,26 @@ class Result:
         return found
 
     def _name(self) -> str:
-        """That of the run, with the step of a checkpoint: a rehearsal calls its folder `output`."""
+        """Return the run's name; a checkpoint's includes its step. A rehearsal calls its folder `output`."""
         path = Path(self.folder).resolve()
         run, step = (path.parent, f"-{path.name}") if CHECKPOINT.fullmatch(path.name) else (path, "")
         return (run.parent.name if run.name == "output" else run.name) + step
 
 
 def _conversion(target: str, given: Mapping[str, str], words: list[str]) -> Conversion:
-    """words: of the command, as the Makefile has them."""
+    """Return a conversion. words: of the command, as the Makefile has them."""
     command = f"make {target}" + "".join(f" {name}={typed(value)}" for name, value in given.items() if value)
     return Conversion(command, [sys.executable, str(COMMANDS / words[0]), *words[1:]], Path(given["OUTPUT"]))
 
 
 def _named_base(adapter: Path) -> str:
-    """By a LoRA's configuration; "" of a prefix, whose configuration names none."""
+    """Return the base that a LoRA's configuration names; "" of a prefix, whose configuration names none."""
     path = adapter / lora_files.CONFIG
     return str(read_config(path, "a LoRA adapter").get("base_model_name_or_path") or "") if path.is_file() else ""
 
 
 def _base_of_run(adapter: Path) -> str:
-    """By the summary in the run's output folder; "" without one."""
+    """Return the base in the summary of the run's output folder; "" without one."""
     run = adapter.parent if CHECKPOINT.fullmatch(adapter.name) else adapter
     try:
         flags = read_summary(run)["arguments"].values()

@@ -46,8 +46,13 @@ NOT_HANDED_ON = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", MAKE, *REC
 
 @dataclass(frozen=True)
 class Started:
-    """A run that the studio has started. pid, created: which process it is, and when it began, for pids come again.
-    output: where the ranks write; log_dir: their logs."""
+    """A run that the studio has started.
+
+    Attributes:
+        pid, created: Which process it is, and when it began, for pids come again.
+        output: Where the ranks write.
+        log_dir: Their logs.
+    """
 
     name: str
     command: str
@@ -59,7 +64,7 @@ class Started:
 
     @classmethod
     def read(cls, path: Path) -> "Started | None":
-        """None for a file that cannot be read: damaged, or of another version."""
+        """Return the start of a file; None where it cannot be read: damaged, or of another version."""
         try:
             stored = json.loads(path.read_text())
             whole = all(type(stored[field.name]) is field.type for field in fields(cls)) and stored["pid"] > 0
@@ -80,7 +85,11 @@ class Started:
 
 
 class Runs:
-    """where: folders below which runs are looked for."""
+    """The runs of this machine.
+
+    Attributes:
+        where: Folders below which runs are looked for.
+    """
 
     def __init__(self, where: Iterable[str] = WHERE):
         self._where = [Path(folder) for folder in where]
@@ -89,16 +98,17 @@ class Runs:
 
     @property
     def where(self) -> list[Path]:
-        """The folders, and those of runs elsewhere."""
+        """The folders below which runs are looked for, with those of runs elsewhere."""
         here = Path.cwd()
         noted = [Path(os.path.relpath(one) if Path(one).is_relative_to(here) else one) for one in noted_outputs()]
         return [*self._where, *(path for path in noted if not any(path.is_relative_to(top) for top in self._where))]
 
     def start(self, choice: Choice, action: str) -> str:
-        """Start a choice's recipe; its output folder. The command checks all else as ever.
+        """Start a choice's recipe and return its output folder. The command checks everything else as usual.
 
-        Raises UserError for an action that there is not, and for a folder in which a run goes on: the command would
-        fail there at once, and hide that run.
+        Raises:
+            UserError: For an unknown action, and for a folder in which a run goes on: the command would fail there at
+                once, and hide that run.
         """
         if action not in ACTIONS:
             raise UserError(f"action: found {action!r}, allowed: {', '.join(ACTIONS)}.")
@@ -111,8 +121,11 @@ class Runs:
             return self._start(action, f"{ACTIONS[action]}{choice.command}", words, variables, output, log_dir)
 
     def convert(self, target: str, conversion: Conversion) -> str:
-        """Start a target of make that writes a new folder; that folder. Raises UserError where it is there already, or
-        is being written."""
+        """Start a target of make that writes a new folder; that folder.
+
+        Raises:
+            UserError: If it is there already, or is being written.
+        """
         output = conversion.output
         with self.starting:
             earlier = self._latest().get(str(output))
@@ -151,9 +164,12 @@ class Runs:
         return started.output
 
     def stop(self, name: str) -> None:
-        """Ask a run to end: as after Ctrl-C it saves first. Raises UserError where it has ended, or began elsewhere.
+        """Ask a run to end: as after Ctrl-C it saves first.
 
         By SIGTERM, which a run answers like SIGINT: a shell that starts a studio in the background has it ignore that.
+
+        Raises:
+            UserError: If it has ended, or began elsewhere.
         """
         started = self._started().get(name)
         process = started.process if started else None
@@ -162,8 +178,11 @@ class Runs:
         process.terminate()
 
     def save(self, output: str) -> None:
-        """Ask a run, also one of a terminal, for a checkpoint after its current step; it goes on. Raises UserError
-        where no run goes on in the folder, or it has not made the folder yet."""
+        """Ask a run, also one of a terminal, for a checkpoint after its current step; it goes on.
+
+        Raises:
+            UserError: If no run goes on in the folder, or it has not made the folder yet.
+        """
         folder = self._known(output)
         row = self._described(folder, self._latest().get(output))
         if row["state"] != "running" or not row["trains"]:
@@ -175,7 +194,7 @@ class Runs:
         (folder / SAVE_NOW).touch()
 
     def in_training(self) -> list[dict]:
-        """Runs that go on, with the most memory of tensors that a rank has had; None where none is known yet."""
+        """Return runs that go on, with the largest memory of tensors of a rank; None where it is still unknown."""
         going = [row["output"] for row in self.list() if row["state"] == "running" and row["trains"]]
         return [{"output": output, "peak_memory_bytes": self._peak(output)} for output in going]
 
@@ -184,8 +203,10 @@ class Runs:
         return max(peaks, default=0) or None
 
     def list(self) -> list[dict]:
-        """All runs, the latest first. What was started over in the same folder is one run. Files that cannot be read
-        are left out."""
+        """Return all runs, the latest first.
+
+        Runs started over in the same folder are one. Files that cannot be read are left out.
+        """
         for child in self.children.values():
             child.poll()  # or those that have ended stay as zombies
         found: dict[str, Started | None] = {str(folder): None for folder in self._folders_with_logs()}
@@ -194,10 +215,11 @@ class Runs:
         return sorted(rows, key=lambda row: row["changed"], reverse=True)
 
     def records(self, output: str, offset: int = 0, identity: str = "") -> dict:
-        """{"records": those behind so many bytes of the log, "offset": where they end, "identity": of the log}.
+        """Return {"records": the log's behind `offset` bytes, "offset": where they end, "identity": of the log}.
 
         identity: as answered with the offset. A log that is another one, or has become shorter, because its run went
-        back to a checkpoint or began anew, is read from its beginning: "anew" says so."""
+        back to a checkpoint or began again, is read from its beginning: "anew" says so.
+        """
         path = self._known(output) / TRAIN_LOG
         if not path.is_file():
             return {"records": [], "offset": 0, "identity": "", "anew": offset > 0}
@@ -211,7 +233,7 @@ class Runs:
         return {"records": list(_records(whole)), "offset": begin + len(whole), "identity": found, "anew": anew}
 
     def log(self, output: str, of: str) -> str:
-        """The end of a log. of: "console", or the number of a rank."""
+        """Return the end of a log. of: "console", or the number of a rank."""
         folder = self._known(output)
         started = self._latest().get(output)
         if of == CONSOLE:
@@ -221,7 +243,7 @@ class Runs:
         return last_lines(log_path(Path(started.log_dir) if started else _log_dir(folder), int(of)), LINES)
 
     def _known(self, output: str) -> Path:
-        """Only folders of runs are read, whatever a request names."""
+        """Return the folder of a run. Other folders are not read, whatever a request names."""
         folder = Path(output)
         below = "\0" not in output and any(folder.resolve().is_relative_to(top.resolve()) for top in self.where)
         if not below and output not in self._latest():
@@ -229,12 +251,15 @@ class Runs:
         return folder
 
     def _started(self) -> dict[str, Started]:
-        """Oldest first. Files of others are left out: the studio ends processes of which they tell."""
+        """Return the starts, oldest first.
+
+        Files of other users are left out: the studio ends the processes that these files name.
+        """
         own = [path for path in sorted(STARTED.glob("*.json")) if path.is_file() and path.stat().st_uid == os.getuid()]
         return {path.stem: started for path in own if (started := Started.read(path))}
 
     def _latest(self) -> dict[str, Started]:
-        """Of each output: the start that is alive, else the last one."""
+        """Return for each output the start that is alive, else the last one."""
         latest: dict[str, Started] = {}
         for started in self._started().values():
             if started.output not in latest or not latest[started.output].process:
@@ -249,7 +274,7 @@ class Runs:
                     yield Path(folder)
 
     def _row(self, output: str, started: Started | None) -> dict | None:
-        """None for a folder that cannot be read, or told as JSON, or has gone meanwhile."""
+        """Return the row of a run; None for a folder that cannot be read or shown as JSON, or has gone meanwhile."""
         try:
             row = self._described(Path(output), started)
             json.dumps(row, ensure_ascii=False, allow_nan=False).encode()
@@ -277,13 +302,13 @@ class Runs:
 
 
 def _is_shallow(value: object, levels: int = 20) -> bool:
-    """Return whether an answer of JSON can have it: those who encode it call themselves for each level."""
+    """Return whether a value is shallow enough for JSON: encoders call themselves for each level."""
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return levels > 0 and all(_is_shallow(part, levels - 1) for part in parts)
 
 
 def _folders(choice: Choice, action: str) -> tuple[Path, Path]:
-    """Where the run's ranks will write, and their logs: as launch/rehearsal and LaunchCommand.of_run have them."""
+    """Return the folders of the run's output and logs, as launch/rehearsal and LaunchCommand.of_run have them."""
     if action == "rehearse":
         directory = _short(Path(choice.variables.get("OUTPUT") or REHEARSALS / choice.recipe.target))
         return directory / "output", directory / "log"
@@ -293,18 +318,18 @@ def _folders(choice: Choice, action: str) -> tuple[Path, Path]:
 
 
 def _short(path: Path) -> Path:
-    """Relative to the current folder where it is below: as a walk through the folders finds it."""
+    """Return the path relative to the current folder where it is below: as a walk through the folders finds it."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def _log_dir(output: Path) -> Path:
-    """Of a run that was started elsewhere: in its output, but of a rehearsal beside it."""
+    """Return the folder of logs of a run that was started elsewhere: in its output, but of a rehearsal beside it."""
     beside = output.parent / "log"
     return beside if output.name == "output" and beside.is_dir() else output / "log"
 
 
 def new_log(name: str) -> tuple[str, BinaryIO]:
-    """A name that no run has, and its log, open for writing."""
+    """Return a new name for a run, and its log, open for writing."""
     number = 1
     while True:
         unique = name if number == 1 else f"{name}-{number}"
@@ -315,7 +340,10 @@ def new_log(name: str) -> tuple[str, BinaryIO]:
 
 
 def _how_it_ended(folder: Path, started: Started | None) -> str:
-    """A run writes its summary last. What an export and a merge write is there when it is whole."""
+    """Return how a run ended.
+
+    It writes its summary last; the folder of an export or a merge exists only when it is whole.
+    """
     if started and started.action not in ACTIONS:
         return "ended" if folder.is_dir() else "stopped"
     summary = folder / RUN_SUMMARY
@@ -325,7 +353,7 @@ def _how_it_ended(folder: Path, started: Started | None) -> str:
 
 
 def _summary(folder: Path) -> dict:
-    """What of run_summary.json the page shows; {} without one, or where it is damaged."""
+    """Return the part of run_summary.json that the page shows; {} without one, or where it is damaged."""
     try:
         whole = read_summary(folder)
         arguments = {name: value for part in (whole.get("arguments") or {}).values() for name, value in part.items()}
@@ -336,8 +364,11 @@ def _summary(folder: Path) -> dict:
 
 
 def _identity(log: BinaryIO) -> str:
-    """Tells a log from the one that a new run writes in its place: a file system may give both the same number, a run
-    that goes back to a checkpoint writes the same first line to another file."""
+    """Return what tells a log from the one that a new run writes in its place.
+
+    A file system may give both the same number; a run that goes back to a checkpoint writes the same first line to
+    another file.
+    """
     return f"{os.fstat(log.fileno()).st_ino}-{zlib.crc32(log.readline(LARGEST_PART)):08x}"
 
 
@@ -345,7 +376,7 @@ SHOWN = ("global_step", "loss", "eval_loss", "grad_norm", "tokens_per_second", "
 
 
 def _records(text: bytes) -> Iterator[dict]:
-    """What the page draws of each record; damaged lines are left out, as launch/reporting/records.py does."""
+    """Yield the drawn part of each record; damaged lines are left out, as launch/reporting/records.py does."""
     for line in text.splitlines():
         try:
             record = json.loads(line)
@@ -355,5 +386,5 @@ def _records(text: bytes) -> Iterator[dict]:
 
 
 def _finite(value: float) -> float | None:
-    """None for NaN and infinity, which JSON lacks."""
+    """Return the value; None for NaN and infinity, which JSON lacks."""
     return value if math.isfinite(value) else None

@@ -16,15 +16,18 @@ SECONDS = 120.0  # that a call may take
 
 
 class SlowCalls:
-    """The process is started by the first call, and anew after one that has ended. It ends with the studio, and with a
-    call that nobody waits for any more."""
+    """A process for slow calls.
+
+    It is started by the first call, and again after one that has ended. It ends with the studio, and with a call that
+    nobody waits for any more.
+    """
 
     def __init__(self):
         self._turn = asyncio.Semaphore(1)
         self._pool = _new_pool()
 
     async def __call__(self, function: Callable, argument):
-        """What the function returns. Raises what it raises; UserError where the process ends meanwhile."""
+        """Return what the function returns. Raises its exceptions; UserError where the process ends meanwhile."""
         async with self._turn:
             try:
                 future = self._pool.submit(function, argument)
@@ -45,7 +48,7 @@ class SlowCalls:
                 raise UserError(f"this has not been computed within {SECONDS:g} s: ask for fewer cards.") from None
 
     def close(self) -> None:
-        """At once, also amid a call: nobody reads its answer."""
+        """End the process at once, also amid a call: nobody reads its answer."""
         self._pool.shutdown(wait=False, cancel_futures=True)
         for process in multiprocessing.active_children():
             process.kill()
@@ -57,8 +60,11 @@ def _new_pool() -> ProcessPoolExecutor:
 
 
 def _prepare() -> None:
-    """Ctrl-C is for the studio, with which this process ends: not with the thread that started it, which is one of a
-    request, so the kernel's signal at a parent's end is of no use."""
+    """Let the process ignore Ctrl-C, and end with the studio.
+
+    It must not end with the thread that started it, which is one of a request, so the kernel's signal at a parent's end
+    is of no use.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

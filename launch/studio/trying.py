@@ -38,7 +38,11 @@ BASE, RESULT = "base", "result"  # names of the models that are served
 
 
 class Question(BaseModel):
-    """model: BASE or RESULT. The server checks the values."""
+    """A question for the server of Try. The server checks the values.
+
+    Attributes:
+        model: BASE or RESULT.
+    """
 
     model: Text
     chat: bool
@@ -47,7 +51,7 @@ class Question(BaseModel):
     max_tokens: int
 
     def request(self) -> tuple[str, dict]:
-        """The path and the body of the server's request."""
+        """Return the path and the body of the server's request."""
         asked = {"messages": [{"role": "user", "content": self.prompt}]} if self.chat else {"prompt": self.prompt}
         options = self.model_dump(include={"model", "temperature", "max_tokens"}) | {"stream": True}
         return "chat/completions" if self.chat else "completions", asked | options
@@ -63,8 +67,10 @@ class Trial:
         self.key = ""
 
     def start(self, result: Result) -> None:
-        """Load a result, in place of the one before. Only in the main thread: the kernel ends the server together with
-        the thread that started it."""
+        """Load a result, in place of the one before.
+
+        Only in the main thread: the kernel ends the server together with the thread that started it.
+        """
         self.stop()
         models = ["--model_name_or_path", result.base or result.folder, "--model_name", BASE if result.base else RESULT]
         if result.base:
@@ -84,14 +90,14 @@ class Trial:
             )
 
     def stop(self) -> None:
-        """At once: the server has nothing that could be lost."""
+        """Stop the server at once: it has nothing that could be lost."""
         if self.process:
             self.process.kill()
             end_process(self.process, "the server of Try")
         self.process = self.result = None
 
     def state(self) -> dict:
-        """state: none, loading, ready or ended. models: that can be asked. log: its end."""
+        """Return the state. state: none, loading, ready or ended. models: models that can be asked. log: its end."""
         if self.process is None or self.result is None:
             return {"state": "none", "folder": "", "models": [], "log": ""}
         state = "ended" if self.process.poll() is not None else "ready" if self._address() else "loading"
@@ -99,14 +105,18 @@ class Trial:
         return {"state": state, "folder": self.result.folder, "models": models, "log": last_lines(self.log, LINES)}
 
     def ask(self, question: Question) -> AsyncIterator[bytes]:
-        """The events of an answer, as the server sends them. Raises UserError where no server answers."""
+        """Return the events of an answer, as the server sends them.
+
+        Raises:
+            UserError: If no server answers.
+        """
         address = self._address()
         if address is None or self.process is None or self.process.poll() is not None:
             raise UserError("model: none is loaded. Load one first, and wait until it answers.")
         return self._events(address, question)
 
     async def _events(self, address: str, question: Question) -> AsyncIterator[bytes]:
-        """What the server refuses is an event, too, as what fails later is. A server that ends sends no [DONE]."""
+        """Yield the events. A refusal is an event, too, as a later failure is. A server that ends sends no [DONE]."""
         path, body = question.request()
         headers = {"Authorization": f"Bearer {self.key}"}
         timeout = httpx.Timeout(None, connect=SECONDS_TO_CONNECT)  # the server has a limit of its own
@@ -124,7 +134,7 @@ class Trial:
             return
 
     def _address(self) -> str | None:
-        """None until the server answers."""
+        """Return the server's address; None until it answers."""
         found = ADDRESS.search(self.log.read_text(errors="replace"))
         return found[0] if found else None
 
@@ -133,7 +143,7 @@ Given = Annotated[dict[Text, Text], FewKeys, Body()]
 
 
 def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
-    """Those of this part of the page. The ones that start and end a server are `async`: in the main thread."""
+    """Add the requests of this part of the page. Those that start and end a server are `async`: in the main thread."""
 
     @api.post("/result")
     def result(given: Given) -> dict:

@@ -22,7 +22,12 @@ FLOAT32 = 4  # bytes of an element
 
 
 class Storage:
-    """Bytes of a tensor. part: what they are counted as. last: the last moment at which they are alive."""
+    """Bytes of a tensor.
+
+    Attributes:
+        part: What they are counted as.
+        last: The last moment at which they are alive.
+    """
 
     __slots__ = ("part", "size", "last")
 
@@ -31,13 +36,16 @@ class Storage:
 
 
 class Memory:
-    """granule: what the allocator rounds up to, bytes. part: what is taken now belongs to it. recording: whether
-    operators get gradient nodes.
+    """The memory of a simulated run.
 
     A moment is the number of an event: bytes that are taken, bytes that change their part, a phase that begins.
 
-    copies: how many equal parts of the model what runs now stands for. It takes as many times the bytes. They are right
-    when it is done, but not meanwhile: these moments are no peaks.
+    Attributes:
+        granule: The allocator rounds up to it, bytes.
+        part: Memory that is taken now belongs to it.
+        recording: Whether operators get gradient nodes.
+        copies: How many equal parts of the model the running part stands for. It takes as many times the bytes.
+            They are right when it is done, but not meanwhile: these moments are no peaks.
     """
 
     def __init__(self, granule: int = 1):
@@ -51,7 +59,7 @@ class Memory:
 
     @contextmanager
     def of(self, part: str) -> Iterator[None]:
-        """What is taken meanwhile belongs to this part, unless an outer one has been named."""
+        """Count the memory taken within the block to this part, unless an outer one has been named."""
         before = self.part
         self.part = before or part
         try:
@@ -61,6 +69,7 @@ class Memory:
 
     @contextmanager
     def without_gradients(self) -> Iterator[None]:
+        """Record no gradient nodes within the block."""
         before, self.recording = self.recording, False
         try:
             yield
@@ -69,7 +78,7 @@ class Memory:
 
     @contextmanager
     def standing_for(self, copies: int) -> Iterator[None]:
-        """What runs meanwhile stands for so many."""
+        """Let the operations within the block stand for `copies` equal ones."""
         before, self.copies = self.copies, copies
         try:
             yield
@@ -77,11 +86,14 @@ class Memory:
             self.copies = before
 
     def begin(self, phase: str) -> None:
+        """Begin a phase."""
         self._events.append(phase)
 
     def take(self, size: int, part: str = "", copies: int = 1) -> Storage:
-        """Bytes that are alive now, and until the last call of `alive` with them; so many times, if what runs now
-        stands for no more."""
+        """Take bytes that are alive now, and until the last call of `alive` with them.
+
+        They count `copies` times, unless the running part stands for more.
+        """
         size = -(-size // self.granule) * self.granule * max(copies, self.copies)
         storage = Storage(part or self.part, size, len(self._events))
         self._note([(storage.part, size)])
@@ -89,7 +101,7 @@ class Memory:
         return storage
 
     def alive(self, *storages: Storage | None) -> None:
-        """These are alive at this moment. None stands for what is counted elsewhere, such as a weight."""
+        """Mark storages as alive at this moment. None stands for bytes that are counted elsewhere, such as a weight."""
         now = len(self._events) - 1
         for storage in storages:
             if storage is not None:
@@ -107,7 +119,7 @@ class Memory:
         self._events.append(changes)
 
     def peaks(self) -> dict[str, dict[str, int]]:
-        """By phase, the bytes of each part at its highest moment. A phase that returns keeps its higher peak."""
+        """Return by phase the bytes of each part at its highest moment. A phase that returns keeps its higher peak."""
         ends: dict[int, list[Storage]] = defaultdict(list)
         for storage in self._taken:
             ends[storage.last].append(storage)
@@ -135,9 +147,15 @@ class Memory:
 
 
 class Tensor:
-    """item: bytes of an element. storage: None where its bytes are counted elsewhere. node: what it comes from, None
-    where it needs no gradient. slot: which of the node's outputs it is. strided: a view whose elements are not in
-    order. gathered: bytes of a sharded parameter that is put together while it is used.
+    """A tensor without values.
+
+    Attributes:
+        item: Bytes of an element.
+        storage: None where its bytes are counted elsewhere.
+        node: The operator that it comes from, None where it needs no gradient.
+        slot: Which of the node's outputs it is.
+        strided: A view whose elements are not in order.
+        gathered: Bytes of a sharded parameter that is put together while it is used.
     """
 
     __slots__ = ("shape", "item", "storage", "node", "slot", "strided", "gathered")
@@ -157,20 +175,26 @@ class Tensor:
 
     @property
     def elements(self) -> int:
+        """Number of elements."""
         return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the elements."""
         return self.elements * self.item
 
 
 class Node:
     """One operator of the forward pass.
 
-    inputs: (node, slot, bytes of its gradient) of each input that needs a gradient. saved: what is kept for backward.
-    alias: which input's gradient is the output's, without a copy. reused: what is overwritten with the first input's.
-    temporary: bytes while it runs. arguments: what the node keeps as long as the graph is there. copies: how many
-    operators it stands for; the bytes of its gradients are those of one.
+    Attributes:
+        inputs: (node, slot, bytes of its gradient) of each input that needs a gradient.
+        saved: Tensors saved for backward.
+        alias: The input whose gradient is the output's, without a copy.
+        reused: Overwritten with the first input's gradient.
+        temporary: Bytes while it runs.
+        arguments: Saved by the node as long as the graph is there.
+        copies: How many operators it stands for; the bytes of its gradients are of one.
     """
 
     __slots__ = ("memory", "part", "copies", "inputs", "saved", "alias", "temporary", "reused", "waiting", "arguments")
@@ -193,14 +217,14 @@ class Node:
         self.arguments: Sequence[Tensor | None] = ()
 
     def takes_strided(self, output: Tensor) -> None:
-        """The gradient of this output will not be in order: the node needs a copy."""
+        """Note that the gradient of this output will not be in order: the node needs a copy."""
         if self.alias is None:
             self.temporary += output.nbytes
         else:
             self.alias = None
 
     def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
-        """Those of the inputs, from those of the outputs."""
+        """Return the gradients of the inputs, from the outputs' gradients."""
         if self.reused:
             return [self.reused]
         outgoing = [
@@ -213,12 +237,14 @@ class Node:
 
 
 class Leaf(Node):
-    """Where gradients end: a trained parameter, or a tensor that came from elsewhere.
+    """The end of a gradient: a trained parameter, or a tensor that came from elsewhere.
 
-    gradient: what has arrived, True where its place is among what a rank always keeps. arrived: called after each
-    addition. awaited: whether something happens when it and others are here, so that no other leaf can stand for it.
-    kept_as: the part that it is counted in once it is here, "" for that of the node it came from. gathered: bytes of
-    the whole gradient of a sharded parameter, while what uses it runs backward.
+    Attributes:
+        gradient: The gradient that has arrived, True where its place is in a rank's permanent memory.
+        arrived: Called after each addition.
+        awaited: Whether something happens when it and others are here, so that no other leaf can stand for it.
+        kept_as: The part that it is counted in once it is here, "" for the part of its node.
+        gathered: Bytes of the whole gradient of a sharded parameter, while its user runs backward.
     """
 
     __slots__ = ("name", "shape", "size", "gradient", "arrived", "awaited", "kept_as", "gathered")
@@ -233,6 +259,7 @@ class Leaf(Node):
         self.gathered = 0
 
     def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
+        """Add an arrived gradient."""
         if self.gradient is None:
             self.gradient = incoming[0]
             if self.kept_as:
@@ -243,13 +270,14 @@ class Leaf(Node):
 
 
 class Computed(Node):
-    """Gradients that the forward pass has computed already: `results`, of the inputs, None where one is made anew."""
+    """An operator whose gradients the forward pass has computed: `results`, of the inputs, None for one made later."""
 
     __slots__ = ("results",)
 
     results: "list[Storage | None]"
 
     def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
+        """Return the gradients of the inputs."""
         pairs = zip(self.results, self.inputs, strict=True)
         return [result or self.memory.take(size, self.part) for result, (_, _, size) in pairs]
 
@@ -262,19 +290,21 @@ class Deferred(Node):
     function: Callable[[], list[Storage]]
 
     def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
+        """Return the gradients that the function makes."""
         with self.memory.of(self.part):
             return self.function()
 
 
 class Recomputed(Node):
-    """A block whose forward pass runs again within the backward pass; its input alone is kept.
+    """A block whose forward pass runs again within the backward pass; only its input is saved.
 
     paddle/distributed/fleet/recompute/recompute.py, RecomputeFunction: a PyLayer whose forward records nothing and
-    whose backward runs the function again on detached inputs, then backward through it. Its inputs are kept until the
+    whose backward runs the function again on detached inputs, then backward through it. Its inputs are saved until the
     whole backward pass is over.
 
-    fetched: the first input comes back from host memory (launch/offload/activations.py), and with it that of the block
-    before, which is `ahead` of its time then.
+    Attributes:
+        fetched: The first input comes back from host memory (launch/offload/activations.py), and with it the input
+            of the block before, which is `ahead` of its time then.
     """
 
     __slots__ = ("function", "fetched", "ahead")
@@ -284,6 +314,7 @@ class Recomputed(Node):
     ahead: Storage | None
 
     def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
+        """Run the block again, then backward through it."""
         detached = [self._detached(x) for x in self.arguments]
         if self.fetched:
             first = self.arguments[0]
@@ -310,7 +341,7 @@ class Recomputed(Node):
 def recompute(
     memory: Memory, function: Callable[..., Tensor], *arguments: Tensor | None, offloaded: bool = False
 ) -> Tensor:
-    """function(*arguments), of whose activations nothing is kept. offloaded: the first argument is not, either."""
+    """Return function(*arguments) without saving its activations. offloaded: the first argument is offloaded, too."""
     with memory.without_gradients():
         output = function(*arguments)
     inputs = [(x.node, x.slot, x.nbytes) for x in arguments if x is not None and x.node]
@@ -356,7 +387,7 @@ def backward(output: Tensor, gradient: Storage | None = None) -> None:
 
 
 def keep_graph(output: Tensor) -> None:
-    """The tensor and all that backward from it will need are alive at this moment."""
+    """Keep the tensor and all that backward from it will need alive at this moment."""
     root = output.node
     assert root is not None, "nothing behind this tensor needs a gradient"
     memory = root.memory
@@ -366,7 +397,7 @@ def keep_graph(output: Tensor) -> None:
 
 
 def _graph(root: Node) -> list[Node]:
-    """This node and all behind it."""
+    """Return this node and all behind it."""
     seen, stack = {root}, [root]
     while stack:
         for source, _, _ in stack.pop().inputs:

@@ -17,17 +17,20 @@ PRODUCT_BYTES = 64 * 2**20
 
 
 class Operators:
+    """The operators of a forward pass, as Paddle computes them."""
+
     def __init__(self, memory: Memory):
         self.memory = memory
 
     # ---- making tensors
 
     def new(self, shape: Iterable[int], item: int) -> Tensor:
+        """Return a new tensor."""
         shape = tuple(shape)
         return Tensor(shape, item, self.memory.take(prod(shape) * item))
 
     def alive(self, *tensors: Tensor | None) -> None:
-        """These are alive at this moment."""
+        """Mark tensors as alive at this moment."""
         self.memory.alive(*[x.storage for x in tensors if x is not None])
 
     def record(
@@ -57,7 +60,10 @@ class Operators:
         return out
 
     def _result(self, shape: Iterable[int], item: int, *inputs: Tensor) -> Tensor:
-        """A new tensor, beside copies of those inputs that are not in order, which live as long as the kernel runs."""
+        """Return a new tensor.
+
+        Inputs that are not in order are copied; the copies live as long as the kernel runs.
+        """
         copies = self._copies(*inputs)
         out = self.new(shape, item)
         self.memory.alive(*copies)
@@ -79,12 +85,15 @@ class Operators:
     # ---- products
 
     def matmul(self, x: Tensor, y: Tensor, transpose_y: bool = False) -> Tensor:
+        """Return the matrix product."""
         out = self._result((*x.shape[:-1], y.shape[-2] if transpose_y else y.shape[-1]), x.item, x, y)
         return self.record(out, [x, y], [x, y])
 
     def quantized_matmul(self, x: Tensor, weight: Tensor, base: Format) -> Tensor:
-        """By a weight that is computed from its codes in each pass; nothing of x is kept
-        (launch/adapters/quantized_layers.py)."""
+        """Return the product with a weight that each pass computes from its codes; nothing of x is saved.
+
+        See launch/adapters/quantized_layers.py.
+        """
         scratch = base.scratch(weight.elements, weight.item)
         shape = (*x.shape[:-1], weight.shape[-1])
         if base.algo == "llm.int8":
@@ -98,8 +107,10 @@ class Operators:
         return self.record(out, [x], temporary=max(scratch - x.nbytes, weight.nbytes))
 
     def _rounded_product(self, x: Tensor, weight: Tensor) -> None:
-        """LLM.int8 (launch/adapters/quantization.py): inputs and codes as whole numbers in float32, and
-        their product."""
+        """Take the memory of LLM.int8 (launch/adapters/quantization.py).
+
+        Inputs and codes are whole numbers in float32, and so is their product.
+        """
         rows, codes = FLOAT32 * x.elements, FLOAT32 * weight.elements
         result = rows // x.shape[-1] * weight.shape[-1]
         values = 0 if x.item == FLOAT32 else rows
@@ -108,16 +119,18 @@ class Operators:
     # ---- arithmetic
 
     def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the sum."""
         larger, index = (x, 0) if x.elements >= y.elements else (y, 1)
         out = self._result(larger.shape, max(x.item, y.item), x, y)
         return self.record(out, [x, y], alias=index)
 
     def add_in_place(self, x: Tensor, y: Tensor) -> Tensor:
-        """x += y"""
+        """Return x after x += y."""
         out = Tensor(x.shape, x.item, x.storage, slot=x.slot)
         return self.record(out, [x, y], alias=0)
 
     def multiply(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the product, element by element."""
         larger, smaller = (x, y) if x.elements >= y.elements else (y, x)
         out = self._result(larger.shape, max(x.item, y.item), x, y)
         by_column = smaller.elements < larger.elements and smaller.shape[-1] == 1
@@ -126,49 +139,59 @@ class Operators:
         return self.record(out, [x, y], [x, y], temporary=temporary)
 
     def scale(self, x: Tensor) -> Tensor:
-        """Times or plus a number."""
+        """Return x times or plus a number."""
         return self._elementwise(x)
 
     def cast(self, x: Tensor, item: int) -> Tensor:
+        """Return x in another dtype."""
         return x if x.item == item else self._elementwise(x, item=item)
 
     def power(self, x: Tensor) -> Tensor:
+        """Return a power of x."""
         return self._elementwise(x, saved=[x], alias=0)
 
     def mean(self, x: Tensor) -> Tensor:
+        """Return the mean over the last axis."""
         return self._elementwise(x, shape=(*x.shape[:-1], 1))
 
     def rsqrt(self, x: Tensor) -> Tensor:
+        """Return 1 / sqrt(x)."""
         out = self._elementwise(x, alias=0)
         return self._save_output(out)
 
     def tanh(self, x: Tensor) -> Tensor:
+        """Return the hyperbolic tangent of x."""
         return self._save_output(self._elementwise(x, alias=0))
 
     def sigmoid(self, x: Tensor) -> Tensor:
+        """Return the sigmoid of x."""
         return self._save_output(self._elementwise(x, alias=0))
 
     def relu(self, x: Tensor) -> Tensor:
+        """Return x where it is above 0, else 0."""
         return self._save_output(self._elementwise(x, alias=0))
 
     def gelu(self, x: Tensor) -> Tensor:
+        """Return the GELU of x."""
         return self._elementwise(x, saved=[x])
 
     def silu(self, x: Tensor) -> Tensor:
+        """Return the SiLU of x."""
         return self._save_output(self._elementwise(x, saved=[x], alias=0))
 
     def swiglu(self, x: Tensor, y: Tensor | None = None) -> Tensor:
-        """silu(x) y, or of the halves of x."""
+        """Return silu(x) y, or of the halves of x."""
         if y is None:
             return self._elementwise(x, shape=(*x.shape[:-1], x.shape[-1] // 2), saved=[x])
         out = self.new(x.shape, x.item)
         return self.record(out, [x, y], [x, y])
 
     def softmax(self, x: Tensor) -> Tensor:
+        """Return the softmax over the last axis."""
         return self._save_output(self._elementwise(x))
 
     def dropout(self, x: Tensor, probability: float) -> Tensor:
-        """Keeps a mask of one byte an element."""
+        """Return x with dropout, which saves a mask of one byte an element."""
         if not probability:
             return x
         out = self._elementwise(x)
@@ -183,38 +206,41 @@ class Operators:
         return out
 
     def keep(self, out: Tensor, x: Tensor) -> None:
-        """The operator of an output saves x, too."""
+        """Let the operator of an output save x, too."""
         if out.node and x.storage:
             out.node.saved.append(x.storage)
 
     # ---- shapes
 
     def reshape(self, x: Tensor, shape: Iterable[int]) -> Tensor:
-        """A view; of a view out of order, a copy."""
+        """Return a view; of a view out of order, a copy."""
         if x.strided:
             return self.record(self.new(shape, x.item), [x], alias=0)
         out = Tensor(shape, x.item, x.storage)
         return self.record(out, [x], alias=0)
 
     def transpose(self, x: Tensor, order: Iterable[int]) -> Tensor:
-        """A view whose elements are not in order. Its gradient is such a view, too: the node before copies it."""
+        """Return a view whose elements are not in order.
+
+        Its gradient is such a view, too: the node before copies it.
+        """
         out = Tensor([x.shape[axis] for axis in order], x.item, x.storage, strided=True)
         if x.node is not None:
             x.node.takes_strided(x)
         return self.record(out, [x], alias=0)
 
     def slice(self, x: Tensor, shape: Iterable[int]) -> Tensor:
-        """A part, as a view; its gradient is as large as x."""
+        """Return a part, as a view; its gradient is as large as x."""
         return self.record(Tensor(shape, x.item, x.storage, strided=True), [x])
 
     def split(self, x: Tensor, parts: int) -> list[Tensor]:
-        """Equal parts of the last axis, copies."""
+        """Return equal parts of the last axis, as copies."""
         return self.split_at(x, [x.shape[-1] // parts] * parts)
 
     def split_at(
         self, x: Tensor, widths: Sequence[int], axis: int = -1, copies: Sequence[int] | None = None
     ) -> list[Tensor]:
-        """Parts along an axis, copies. copies: how many equal ones each stands for."""
+        """Return parts along an axis, as copies. copies: how many equal ones each stands for."""
         in_order = self._copies(x)
         shapes = [list(x.shape) for _ in widths]
         for shape, width in zip(shapes, widths, strict=True):
@@ -231,34 +257,41 @@ class Operators:
         return outs
 
     def gather(self, x: Tensor, rows: int) -> Tensor:
-        """So many rows of x in another order; keeps their numbers."""
+        """Return `rows` rows of x in another order, and save their numbers."""
         order = self.new((rows,), 8)
         return self.record(self.new((rows, *x.shape[1:]), x.item), [x], [order])
 
     def concat(self, xs: list[Tensor], axis: int = -1, copies: Sequence[int] | None = None) -> Tensor:
-        """copies: how many equal ones each stands for."""
+        """Return the tensors as one. copies: how many equal ones each stands for."""
         shape = list(xs[0].shape)
         shape[axis] = sum(x.shape[axis] * times for x, times in zip(xs, copies or [1] * len(xs), strict=True))
         return self.record(self._result(shape, xs[0].item, *xs), xs)
 
     def tile(self, x: Tensor, shape: Iterable[int]) -> Tensor:
+        """Return x repeated to a shape."""
         return self._elementwise(x, shape=shape)
 
     # ---- layers
 
     def layer_norm(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Keeps mean and variance of each row; backward needs two tensors of the size of x."""
+        """Return LayerNorm of x.
+
+        It saves mean and variance of each row; backward needs two tensors of the size of x.
+        """
         out = self.new(x.shape, x.item)
         rows = x.elements // x.shape[-1]
         statistics = [self.new((rows,), FLOAT32), self.new((rows,), FLOAT32)]
         return self.record(out, [x, weight, bias], [x, *statistics], temporary=2 * x.nbytes)
 
     def embedding(self, ids: Tensor, table: Tensor) -> Tensor:
+        """Return rows of a table."""
         out = self.new((*ids.shape, table.shape[-1]), table.item)
         return self.record(out, [table], [ids])
 
     def flash_attention(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-        """[batch, length, heads, head size] each; keeps the inputs, the output and the log of each row's sum.
+        """Return flash attention of [batch, length, heads, head size] each.
+
+        Saves inputs, output and the log of each row's sum.
 
         Backward has a float32 gradient of the queries (flash_attn_grad's dq_accum) beside the results.
         """
@@ -269,7 +302,10 @@ class Operators:
         return self.record(out, [query, key, value], saved, temporary=FLOAT32 * query.elements)
 
     def fused_rope(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """Of [batch, length, heads, head size] each; keeps cosines and sines of the sequence, in the dtype of both."""
+        """Return queries and keys rotated, of [batch, length, heads, head size] each.
+
+        It saves cosines and sines of the sequence, in the dtype of both.
+        """
         _, length, _, size = query.shape
         tables = [self.new((1, length, 1, size), query.item) for _ in range(2 if query.item != FLOAT32 else 0)]
         turned, other = self.new(query.shape, query.item), self.new(key.shape, key.item)
@@ -279,13 +315,13 @@ class Operators:
         return turned, other
 
     def rms_norm(self, x: Tensor, weight: Tensor) -> Tensor:
-        """The fused one: keeps its input and a float32 for each row."""
+        """Return the fused RMSNorm, which saves its input and a float32 for each row."""
         out = self.new(x.shape, x.item)
         rows = self.new((x.elements // x.shape[-1],), FLOAT32)
         return self.record(out, [x, weight], [x, rows])
 
     def cross_entropy(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Of each row; keeps the softmax, in whose place the gradient is written."""
+        """Return the entropy of each row. It saves the softmax, in whose place the gradient is written."""
         copies = self._copies(logits)
         softmax = self.new(logits.shape, logits.item)
         out = self.new((*logits.shape[:-1], 1), logits.item)
@@ -296,8 +332,11 @@ class Operators:
         return out
 
     def parallel_cross_entropy(self, logits: Tensor, labels: Tensor, fused: bool) -> Tensor:
-        """Of this rank's part of the vocabulary. fused: the GPU's operator; else launch/rehearsal's, of several, whose
-        backward also gets a gradient of zeros for the softmax."""
+        """Return the entropy of this rank's part of the vocabulary.
+
+        fused: the GPU's operator; else launch/rehearsal's, of several, whose backward also gets a gradient of zeros for
+        the softmax.
+        """
         if fused:
             return self.cross_entropy(logits, labels)
         shifted = self.new(logits.shape, logits.item)
@@ -316,16 +355,18 @@ class Operators:
         entropy: Callable[[Tensor], Tensor],
         weighed: bool = False,
     ) -> Tensor:
-        """Of each token, by the product of x with the weight of an output layer, over chunks of tokens
-        (launch/training/chunked_loss.py). Chunks are alike: one is replayed. Their gradients are there after the
+        """Return the entropy of each token by the product of x with an output layer, over chunks of tokens.
+
+        See launch/training/chunked_loss.py. Chunks are alike: one is replayed. Their gradients are there after the
         forward pass or, where tokens weigh differently, computed with the logits once more in the backward pass.
 
-        entropy: of the logits of a chunk."""
+        entropy: of the logits of a chunk.
+        """
         losses = self.new((*x.shape[:-1], 1), FLOAT32)
         trained = [one for one in (x, weight) if self.memory.recording and one.node]
 
         def replayed() -> list[Tensor | None]:
-            """A chunk; the gradients of x and weight, None for what has none."""
+            """Return a chunk's entropy; the gradients of x and weight, None for tensors without one."""
             hidden = self.new(x.shape, x.item) if x in trained else None
             of_weight = self.new(weight.shape, FLOAT32) if weight in trained else None
             self._chunk(x, weight, transposed, chunk, entropy, hidden, of_weight)
@@ -372,7 +413,7 @@ class Operators:
         hidden_gradient: Tensor | None,
         weight_gradient: Tensor | None,
     ) -> None:
-        """Logits and losses of a chunk, and what they add to the gradients that there are."""
+        """Compute logits and losses of a chunk, and add to the existing gradients."""
         trained = hidden_gradient is not None or weight_gradient is not None
         inputs = self.new((chunk, x.shape[-1]), x.item)
         with self.memory.without_gradients():
@@ -395,7 +436,7 @@ class Operators:
         hidden_gradient: Tensor | None,
         weight_gradient: Tensor | None,
     ) -> None:
-        """Those of the gradient of a chunk's logits."""
+        """Compute the products with the gradient of a chunk's logits."""
         with self.memory.without_gradients():
             narrow = self.cast(gradient, inputs.item)
             if hidden_gradient is not None:

@@ -16,8 +16,11 @@ PIECE = 2**22  # elements of a weight that are computed at once
 
 @dataclass(frozen=True)
 class Format:
-    """algo: as --weight_quantize_algo names it, or "dynamic" for the scales of double_quant. block, double_quant,
-    double_block: for nf4 and fp4.
+    """A format of quantized weights.
+
+    Attributes:
+        algo: As --weight_quantize_algo names it, or "dynamic" for the scales of double_quant.
+        block, double_quant, double_block: For nf4 and fp4.
     """
 
     algo: str
@@ -31,8 +34,10 @@ class Format:
         return 8 if self.algo in ("weight_only_int8", "llm.int8") else 4
 
     def nbytes(self, inputs: int, outputs: int) -> int:
-        """Bytes of a weight: its codes, and a float32 for each output or block. Doubly quantized scales take a byte
-        each, a float32 for each of their blocks, and one for their mean."""
+        """Return the bytes of a weight: its codes, and a float32 for each output or block.
+
+        Doubly quantized scales take a byte each, a float32 for each of their blocks, and one for their mean.
+        """
         size = inputs * outputs
         codes = -(-size * self.bits // 8)
         if self.algo not in ("nf4", "fp4"):
@@ -43,7 +48,7 @@ class Format:
         return codes + scales + FLOAT32 * -(-scales // self.double_block) + FLOAT32
 
     def scratch(self, size: int, item: int) -> int:
-        """Bytes of a weight of this many elements of `item` bytes, while it is computed from its codes."""
+        """Return the bytes of a weight of `size` elements of `item` bytes, while it is computed from its codes."""
         in_place = size <= PIECE and item == FLOAT32
         element = SCRATCH[self.algo]
         if self.algo in ("nf4", "fp4") and size % self.block and size <= PIECE:
@@ -51,8 +56,11 @@ class Format:
         return element * min(size, PIECE) + (0 if in_place else size * item)
 
     def moved(self, size: float, item: int) -> float:
-        """Bytes that are read and written while a weight of this many elements of `item` bytes is computed from its
-        codes; of llm.int8 the mean of the backward pass and the forward pass, which casts the codes alone."""
+        """Return the bytes moved while a weight of `size` elements of `item` bytes is computed from its codes.
+
+        They are read and written; of llm.int8 it is the mean of the backward pass and the forward pass, which casts the
+        codes alone.
+        """
         cast = 0 if item == FLOAT32 else FLOAT32 + item
         into_weight = 2 * item if size > PIECE else 0
         element = MOVED[self.bits] + cast + into_weight

@@ -10,7 +10,7 @@ from inspect import signature
 
 
 def in_training_alone(stock_forward: Callable) -> Callable:
-    """The forward of a model that asks for the auxiliary loss when it trains and has labels, unless the caller says."""
+    """Return a forward that computes the auxiliary loss only in training with labels, unless the caller says."""
     parameters = signature(stock_forward)
 
     @wraps(stock_forward)

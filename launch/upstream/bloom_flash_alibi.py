@@ -26,6 +26,7 @@ _without_mask: ContextVar[bool] = ContextVar("without_mask", default=False)
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     bloom.BloomModel.forward = _model_forward
     bloom.BloomModel._prepare_attn_mask = _prepare  # pyright: ignore[reportAttributeAccessIssue]  # None: causal
     bloom.BloomAttention.forward = _attention_forward
@@ -46,7 +47,7 @@ _model_forward.__signature__ = signature(_forward)  # pyright: ignore[reportAttr
 
 
 def _prepare(self, attention_mask, input_shape, past_key_values_length, num_heads):
-    """[batch, 1, queries, keys], to be added to the scores, or None: causal."""
+    """Return the mask [batch, 1, queries, keys], to be added to the scores, or None: causal."""
     if not self.config.use_flash_attention:
         return _mask(self, attention_mask, input_shape, past_key_values_length, num_heads)
     if _without_mask.get():

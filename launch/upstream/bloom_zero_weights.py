@@ -27,6 +27,7 @@ DRAWN = (
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     BloomPreTrainedModel._init_weights = _init_weights
 
 

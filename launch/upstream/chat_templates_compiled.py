@@ -20,13 +20,14 @@ from data_tools.dialogues.chat_template import BARE, JINJA_FILE, JSON_FILE, TRAI
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     ChatTemplateMixin.from_pretrained = classmethod(_from_pretrained)
     ChatTemplateMixin.init_chat_template = _keep
     ChatTemplateMixin.save_pretrained = _save_pretrained
 
 
 def _from_pretrained(cls, name, *args, **kwargs):
-    """As upstream's, without compiling a template."""
+    """Load a tokenizer as upstream does, without compiling a template."""
     kwargs.setdefault("subfolder", "")
     tokenizer, directory = super(ChatTemplateMixin, cls).from_pretrained(
         name, *args, **kwargs | {"return_tokenizer_file_dir": True}
@@ -36,12 +37,15 @@ def _from_pretrained(cls, name, *args, **kwargs):
 
 
 def _keep(self, chat_template) -> None:
-    """The text stays in init_kwargs, from where it is saved."""
+    """Keep the template's text in init_kwargs, from where it is saved."""
 
 
 def _save_pretrained(self, save_directory, *args, **kwargs):
-    """As upstream's, with the files of the template; without them where the tokenizer_config.json says with which one
-    the model was trained, because they would be read first."""
+    """Save a tokenizer as upstream does, with the files of the template.
+
+    They are left out where tokenizer_config.json has the template that the model was trained with, because they would
+    be read first.
+    """
     saved = super(ChatTemplateMixin, self).save_pretrained(save_directory, *args, **kwargs)
     source, target = getattr(self, "directory", None), Path(save_directory)
     if source is None or self.init_kwargs.get(TRAINED, BARE) != BARE or source.resolve() == target.resolve():

@@ -12,5 +12,6 @@ from launch.upstream.token_loss import with_token_loss
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if not hasattr(ChatGLMForCausalLM.forward, "__wrapped__"):
         ChatGLMForCausalLM.forward = with_token_loss(ChatGLMForCausalLM.forward)

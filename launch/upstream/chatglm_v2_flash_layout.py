@@ -12,10 +12,11 @@ from launch.upstream.module_view import ModuleView
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if not isinstance(modeling.F, ModuleView):
         modeling.F = ModuleView(modeling.F, scaled_dot_product_attention=_length_first)
 
 
 def _length_first(*args, **kwargs) -> paddle.Tensor:
-    """[length, batch, heads, size]"""
+    """Return the attention as [length, batch, heads, size]."""
     return paddle.nn.functional.scaled_dot_product_attention(*args, **kwargs).transpose([1, 0, 2, 3])

@@ -11,6 +11,7 @@ _stock_forward = SelfAttention.forward
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     SelfAttention.forward = _forward  # pyright: ignore[reportAttributeAccessIssue]
 
 

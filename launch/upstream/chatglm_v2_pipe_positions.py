@@ -12,6 +12,7 @@ STOCK = EmbeddingPipe.forward
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     EmbeddingPipe.forward = _forward
 
 

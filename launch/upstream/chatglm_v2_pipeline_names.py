@@ -10,6 +10,7 @@ from paddlenlp.transformers.model_utils import PipelinePretrainedModel
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     ChatGLMv2ForCausalLMPipe.add_sequential_layer = _add_sequential_layer
 
 

@@ -9,6 +9,7 @@ from paddlenlp.transformers.chatglm_v2.configuration import ChatGLMv2Config
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     ChatGLMv2Config.attribute_map = {
         name: target for name, target in ChatGLMv2Config.attribute_map.items() if name != "seq_length"
     }

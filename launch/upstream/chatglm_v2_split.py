@@ -13,6 +13,7 @@ from launch.upstream.module_view import ModuleView
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if not isinstance(modeling.paddle, ModuleView):
         modeling.paddle = ModuleView(modeling.paddle, concat=_concat)
 

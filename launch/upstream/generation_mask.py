@@ -18,12 +18,16 @@ CLASSES = (LlamaForCausalLM, Qwen2ForCausalLM, MixtralForCausalLM, Qwen2MoeForCa
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     for model_class in CLASSES:
         model_class.prepare_attention_mask_for_generation = staticmethod(_mask)
 
 
 def _mask(input_ids: paddle.Tensor, pad_token_id: int | None, eos_token_id: int | None) -> paddle.Tensor:
-    """int64 [batch, length]. All ones where padding is the end-of-text token: the two cannot be distinguished."""
+    """Return the mask, int64 [batch, length].
+
+    It is all ones where padding is the end-of-text token: the two cannot be distinguished.
+    """
     if pad_token_id is None or pad_token_id == eos_token_id:
         return paddle.ones_like(input_ids)
     return (input_ids != pad_token_id).astype("int64")

@@ -10,6 +10,7 @@ from paddlenlp.generation.utils import GenerationMixin
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if not hasattr(GenerationMixin.generate, "corrected"):
         GenerationMixin.generate = _with_whole_logits(GenerationMixin.generate)
 

@@ -22,15 +22,18 @@ class GLMHead(paddle.nn.Layer):
 
     @property
     def weight(self) -> paddle.Tensor:
+        """The weight of the word embedding."""
         return self.embedding[0].weight
 
     def forward(self, hidden_states: paddle.Tensor):
+        """Return the logits."""
         if self.config.tensor_parallel_degree > 1:
             return parallel_matmul(hidden_states, self.weight, self.config.tensor_parallel_output)
         return paddle.nn.functional.linear(hidden_states, self.weight.T)
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if not hasattr(GLMModel.forward, "__wrapped__"):
         GLMModel.__init__ = _with_head(GLMModel.__init__)
         GLMModel.forward = _through_head(GLMModel.forward)

@@ -11,5 +11,6 @@ from launch.upstream.token_loss import with_token_loss
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if not hasattr(GLMForConditionalGeneration.forward, "__wrapped__"):
         GLMForConditionalGeneration.forward = with_token_loss(GLMForConditionalGeneration.forward)

@@ -11,6 +11,7 @@ STOCK = conversion_utils.naive_merged_qkv_to_tensor_parallel_qkv
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     conversion_utils.naive_merged_qkv_to_tensor_parallel_qkv = _regroup
 
 

@@ -10,4 +10,5 @@ CLASSES = ("GLMGPT2Tokenizer", "GLMChineseTokenizer", "GLMBertTokenizer")
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     tokenizer.TOKENIZER_MAPPING_NAMES["glm"] = (CLASSES, None)  # pyright: ignore[reportArgumentType]

@@ -38,6 +38,7 @@ class _Unexecuted(types.ModuleType):
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if "paddlenlp" in sys.modules:
         return
     import paddle

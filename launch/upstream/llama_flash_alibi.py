@@ -25,6 +25,7 @@ _made = {kind: kind.__init__ for kind in _KINDS}
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     fusion_ops.fusion_flash_attention = _attention
     for kind, made in _made.items():
         kind.__init__ = _told_of_no_alibi(made)
@@ -41,7 +42,7 @@ def _told_of_no_alibi(made):
 
 
 def _attention(query, config, key, value, mask, output_attentions, alibi=None, *args, **kwargs):
-    """As upstream's; `alibi` is not looked at, the configuration says all."""
+    """Attend as upstream does; the configuration decides, not the argument `alibi`."""
     if not getattr(config, "alibi", False):
         return _stock(query, config, key, value, mask, output_attentions, alibi, *args, **kwargs)
     heads, size = query.shape[2:]

@@ -30,6 +30,7 @@ from launch.upstream.module_view import ModuleView
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     llama.is_casual_mask = qwen2.is_casual_mask = qwen2_moe.is_casual_mask = _is_causal
     mixtral.is_casual_mask = _is_causal_square
     if fusion_ops.F.scaled_dot_product_attention is not attention:
@@ -37,7 +38,10 @@ def correct() -> None:
 
 
 def _is_causal(mask: paddle.Tensor) -> bool:
-    """mask: [batch, 1, queries, keys], 0 where a query sees a key, to be added to the scores."""
+    """Return whether a mask is causal.
+
+    mask: [batch, 1, queries, keys], added to the scores, 0 where a query sees a key.
+    """
     queries, keys = mask.shape[-2:]
     causal = paddle.tril(paddle.ones([queries, keys], dtype="bool"), diagonal=keys - queries)
     return bool(((mask == 0) == causal).all())
@@ -48,7 +52,10 @@ def _is_causal_square(mask: paddle.Tensor) -> bool:
 
 
 def attention(query, key, value, attn_mask=None, is_causal=False, **kwargs) -> paddle.Tensor:
-    """query [batch, queries, heads, size], key and value [batch, keys, key_value_heads, size]; a result as query."""
+    """Return attention in the shape of query, [batch, queries, heads, size].
+
+    Key and value: [batch, keys, key_value_heads, size].
+    """
     attend = paddle.nn.functional.scaled_dot_product_attention
     if attn_mask is not None:
         return attend(query, key, value, attn_mask=attn_mask, **kwargs)

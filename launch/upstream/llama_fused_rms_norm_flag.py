@@ -8,5 +8,6 @@ from paddlenlp.transformers import LlamaConfig
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if not hasattr(LlamaConfig, "use_fast_layer_norm"):
         LlamaConfig.use_fast_layer_norm = False  # pyright: ignore[reportAttributeAccessIssue]

@@ -28,6 +28,7 @@ _without_mask: ContextVar[bool] = ContextVar("without_mask", default=False)
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     for kind, upstream in _forward.items():
         kind.forward = _knowing_that_there_is_none(upstream)
     for module in (llama, qwen2, qwen2_moe):

@@ -9,6 +9,7 @@ from paddlenlp.generation import LogitsProcessorList
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     LogitsProcessorList.__iter__ = _iterate  # pyright: ignore[reportAttributeAccessIssue]
     LogitsProcessorList.extend = _extend  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -12,6 +12,7 @@ from paddlenlp.transformers.conversion_utils import ConversionMixin
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if not hasattr(LoRAModel._get_tensor_parallel_convert_actions, "__wrapped__"):
         LoRAModel._get_tensor_parallel_convert_actions = _as_weights(LoRAModel._get_tensor_parallel_convert_actions)
 

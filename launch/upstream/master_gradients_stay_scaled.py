@@ -16,6 +16,7 @@ _upstream = AmpScaler._unscale
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     AmpScaler._unscale = _unscale
 
 

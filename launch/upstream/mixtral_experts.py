@@ -20,12 +20,13 @@ _forward = in_training_alone(MixtralForCausalLM.forward)
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     MixtralSparseMoeBlock.forward = _block_forward
     MixtralForCausalLM.forward = _forward
 
 
 def _block_forward(self, hidden_states: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
-    """hidden_states: [batch, length, hidden]. The result like it, and the logits of the router, [tokens, experts]."""
+    """Return the output, like hidden_states [batch, length, hidden], and the router's logits [tokens, experts]."""
     rows = hidden_states.reshape([-1, hidden_states.shape[-1]])
     logits = self.gate(rows)
     weights, chosen = routed(logits, self.top_k, normalized=True)

@@ -9,5 +9,6 @@ from paddlenlp.transformers.opt.modeling import OPTForCausalLM
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if "__getattr__" in vars(OPTForCausalLM):
         del OPTForCausalLM.__getattr__

@@ -18,6 +18,7 @@ HEAD = "lm_head.decoder_weight"
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     if OPTForCausalLM._tied_weights_keys:
         return
     OPTForCausalLM._tied_weights_keys = [HEAD]  # pyright: ignore[reportAttributeAccessIssue]

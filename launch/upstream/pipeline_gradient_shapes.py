@@ -17,11 +17,12 @@ _send_forward, _recv_backward = P2pHelper.send_forward, P2pHelper.recv_backward
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     P2pHelper.send_forward, P2pHelper.recv_backward = _send, _receive
 
 
 def _queue(helper: P2pHelper) -> deque:
-    """(shape message, dtype message) of each activation whose gradient has not come back."""
+    """Return (shape message, dtype message) of each activation whose gradient has not come back."""
     return helper.__dict__.setdefault("_sent", deque())
 
 

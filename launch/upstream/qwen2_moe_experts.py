@@ -24,6 +24,7 @@ _forward = in_training_alone(modeling.Qwen2MoeForCausalLM.forward)
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     modeling.Qwen2MoeSparseMoEBlock = SparseBlock  # pyright: ignore[reportAttributeAccessIssue]  # for new layers
     modeling.Qwen2MoeForCausalLM.forward = _forward
 
@@ -40,8 +41,7 @@ class SparseBlock(nn.Layer):
         self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias_attr=False)
 
     def forward(self, hidden_states: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """hidden_states: [batch, length, hidden]. The result like it, and the logits of the router, [tokens,
-        experts]."""
+        """Return the output, like hidden_states [batch, length, hidden], and the router's logits [tokens, experts]."""
         rows = hidden_states.reshape([-1, hidden_states.shape[-1]])
         logits = self.gate(rows)
         weights, chosen = routed(logits, self.top_k, self.normalized)

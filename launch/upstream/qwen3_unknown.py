@@ -18,6 +18,7 @@ CLASSES = ("Qwen3Config", "Qwen3Model", "Qwen3ForCausalLM", "Qwen3ForCausalLMPip
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     for name in CLASSES:
         setattr(transformers, name, getattr(qwen3_model, name))
     sys.modules[f"paddlenlp.transformers.{NAME}.modeling"] = qwen3_model

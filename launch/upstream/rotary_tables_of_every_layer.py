@@ -36,14 +36,17 @@ _forward: dict[type, Callable] = {kind: kind.forward for kind in KINDS}
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     for kind in KINDS:
         kind._set_cos_sin_cache = _remember_length
         kind.forward = _forward_with_shared_tables
 
 
 class Tables:
-    """Stands in for the layers with these frequencies in upstream's methods. No layer has the tables for a buffer: a
-    cast of one model would round them for all."""
+    """Stands in for the layers with these frequencies in upstream's methods.
+
+    No layer has the tables for a buffer: a cast of one model would round them for all.
+    """
 
     def __init__(self, layer):
         self.inv_freq = paddle.to_tensor(layer.frequencies)
@@ -51,6 +54,7 @@ class Tables:
         self.cos_cached = self.sin_cached = None
 
     def grow(self, kind: type, rows: int, dtype: str) -> None:
+        """Compute tables of more rows."""
         with paddle.no_grad(), paddle.amp.auto_cast(False):
             _compute[kind](self, rows, *([dtype] if kind is mistral.MistralRotaryEmbedding else []))
 
@@ -59,7 +63,10 @@ _shared: WeakValueDictionary[tuple, Tables] = WeakValueDictionary()  # as long a
 
 
 def _remember_length(self, seq_len: int, dtype: str = "float32") -> None:
-    """Instead of computing tables when a layer is made. dtype: Mistral's tables have that of the weights."""
+    """Remember the length instead of computing tables when a layer is made.
+
+    dtype: Mistral's tables have the weights'.
+    """
     self.positions, self.tables_dtype, self.tables, self.cos_sin_table = seq_len, dtype, None, None
     self.frequencies = self.inv_freq.numpy()  # a cast of the model rounds inv_freq, which Paddle takes for a buffer
 

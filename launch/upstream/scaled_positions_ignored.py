@@ -18,6 +18,7 @@ _constructors = {kind: kind.__init__ for kind in (LlamaAttention, Qwen2Attention
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     for kind, construct in _constructors.items():
         kind.__init__ = _with_scaled_positions(construct)
 

@@ -14,6 +14,7 @@ _upstream = PipelineLayer._synchronize_shared_weights
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     PipelineLayer._synchronize_shared_weights = _synchronize_shared_weights
 
 

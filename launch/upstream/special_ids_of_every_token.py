@@ -13,6 +13,7 @@ NAMES = [f"_{name}" for name in SpecialTokensMixin.SPECIAL_TOKENS_ATTRIBUTES if 
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     setattr(SpecialTokensMixin, "all_special_ids", property(_all_special_ids))  # noqa: B010  # a property has no setter
 
 

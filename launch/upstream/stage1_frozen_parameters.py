@@ -15,6 +15,7 @@ _upstream = DygraphShardingOptimizer.reduce_gradients
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     DygraphShardingOptimizer.reduce_gradients = _reduce_gradients_of_trained
 
 

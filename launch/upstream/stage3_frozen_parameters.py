@@ -19,6 +19,7 @@ _upstream = GroupShardedStage3._register_forward_all_hooks
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     GroupShardedStage3._register_forward_all_hooks = _register_forward_all_hooks
     group_sharded_stage3.ForwardPostHooks = _PostHooks
 

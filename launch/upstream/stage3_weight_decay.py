@@ -17,11 +17,12 @@ _upstream = group_sharded_stage3._OptimizerWrapper
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     group_sharded_stage3._OptimizerWrapper = _wrap_optimizer
 
 
 def _wrap_optimizer(optimizer, *args):
-    """Upstream's wrapper, which GroupShardedStage3 puts around its optimizer once."""
+    """Wrap the optimizer as upstream does, once in GroupShardedStage3."""
     wrapped = _upstream(optimizer, *args)
     inner = getattr(wrapped, "_inner_opt", wrapped)  # that of MixPrecisionOptimizer, where gradients are kept in fp32
     decays = getattr(inner, "_apply_decay_param_fun", None)

@@ -13,4 +13,5 @@ import paddle
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     paddle.set_flags({"FLAGS_tcp_store_using_libuv": False})

@@ -15,7 +15,7 @@ from data_tools.dialogues.encoding import IGNORED
 
 
 def with_token_loss(stock_forward: Callable) -> Callable:
-    """A forward that computes the logits as `stock_forward` does, and the loss by token_loss."""
+    """Return a forward that computes the logits as `stock_forward` does, and the loss by token_loss."""
     signature = inspect.signature(stock_forward)
 
     @functools.wraps(stock_forward)
@@ -37,10 +37,13 @@ def with_token_loss(stock_forward: Callable) -> Callable:
 
 
 def token_loss(logits: paddle.Tensor, labels: paddle.Tensor, parallel: bool) -> paddle.Tensor:
-    """Mean cross-entropy in nats over labels other than -100, a scalar.
+    """Return the mean cross-entropy in nats over labels other than -100, a scalar.
 
-    logits: [batch, length, vocabulary], or under tensor parallel (`parallel`) this rank's shard of the vocabulary.
-    labels: [batch, length], already shifted: labels[:, i] is what logits[:, i] predict.
+    Args:
+        logits: [batch, length, vocabulary], or under tensor parallel (`parallel`) this rank's shard of the
+            vocabulary.
+        labels: [batch, length], already shifted: labels[:, i] is what logits[:, i] predict.
+        parallel: See logits.
     """
     losses = token_entropies(logits.astype("float32"), labels, parallel)
     counted = (labels != IGNORED).unsqueeze(-1).astype("float32")
@@ -48,7 +51,7 @@ def token_loss(logits: paddle.Tensor, labels: paddle.Tensor, parallel: bool) -> 
 
 
 def token_entropies(logits: paddle.Tensor, labels: paddle.Tensor, sharded: bool) -> paddle.Tensor:
-    """Cross-entropy of each token in nats, [..., 1], 0 where its label is IGNORED.
+    """Return the cross-entropy of each token in nats, [..., 1], 0 where its label is IGNORED.
 
     logits: float32 [..., vocabulary]; sharded: this rank of tensor parallelism has a part of the vocabulary. Losses
     that the output layer gives in place of logits, [..., 1] (launch/training/chunked_loss.py), are taken as they are.

@@ -27,7 +27,11 @@ TIED_HEAD = "lm_head.weight"
 
 @dataclass(frozen=True)
 class Origin:
-    """A tensor of the file, or one of `parts` equal slices of its rows. shape: what the whole tensor must have."""
+    """A tensor of the file, or one of `parts` equal slices of its rows.
+
+    Attributes:
+        shape: What the whole tensor must have.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -37,14 +41,14 @@ class Origin:
 
 
 def their_name(name: str, model_type: str) -> str:
-    """What a parameter of ours is called in a Hugging Face file; `name` may be that of its layer."""
+    """Return the name of our parameter in a Hugging Face file; `name` may be its layer's."""
     for pattern, replacement in family_of(model_type).published.renamed:
         name = re.sub(pattern, replacement, name)
     return name
 
 
 def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Origin:
-    """Where a parameter of ours comes from. names: all that are in the files."""
+    """Return the tensors that make a parameter of ours. names: all names in the files."""
     name = their_name(parameter.name, model_type)
     prefix = family_of(model_type).published.optional_prefix
     if prefix and not any(stored.startswith(prefix) for stored in names):
@@ -59,8 +63,10 @@ def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Ori
 
 
 def fused_name(name: str, model_type: str) -> tuple[str | None, int, int]:
-    """The matrix that may hold a tensor of theirs together with others, which part of its rows this is, of how many;
-    (None, 0, 1) for a tensor that is always stored alone."""
+    """Return the matrix that may hold a tensor of theirs together with others, the number of its part, and of how many.
+
+    Return (None, 0, 1) for a tensor that is always stored alone.
+    """
     layer, _, last = name.removesuffix(".weight").rpartition(".")
     for family in FAMILIES.values():
         fused = family.published.fused.items() if family.model_type == model_type else ()
@@ -75,7 +81,11 @@ def fused_name(name: str, model_type: str) -> tuple[str | None, int, int]:
 
 @dataclass(frozen=True)
 class Conversion:
-    """One parameter of ours and the tensor it is made of. unit_rows: each row of the tensor divided by its length."""
+    """One parameter of ours and the tensor it is made of.
+
+    Attributes:
+        unit_rows: Each row of the tensor divided by its length.
+    """
 
     parameter: Parameter
     origin: Origin
@@ -84,10 +94,15 @@ class Conversion:
 
 
 def plan(config: dict, stored: dict[str, StoredTensor], unit_head: bool) -> list[Conversion]:
-    """What each parameter of a model with our `config` is made of.
+    """Return what each parameter of a model with our `config` is made of.
 
-    stored: all tensors of the files. unit_head: see launch.weights.conversion.has_unit_head.
-    Raises UserError with the names of all tensors that are missing, not known, or of another shape or no floats.
+    Args:
+        stored: All tensors of the files.
+        config: Ours.
+        unit_head: See launch.weights.conversion.has_unit_head.
+
+    Raises:
+        UserError: With the names of all tensors that are missing, unknown, or of another shape or no floats.
     """
     expected = [(parameter, origin(parameter, config["model_type"], stored)) for parameter in parameters(config)]
     misfits = _misfits(stored, expected)
@@ -120,7 +135,7 @@ def _misfits(stored: dict[str, StoredTensor], expected: list[tuple[Parameter, Or
 
 
 def same_bytes(a: Weight, b: Weight) -> bool:
-    """Whether two tensors have the same bytes; compared piece by piece."""
+    """Return whether two tensors have the same bytes, compared piece by piece."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
     first, second = a.open(), b.open()
@@ -129,13 +144,13 @@ def same_bytes(a: Weight, b: Weight) -> bool:
 
 
 def new_tensor(conversion: Conversion, dtype: str | None) -> NewTensor:
-    """The tensor to be written, in `dtype`; None: as it is stored."""
+    """Return the tensor to be written, in `dtype`; None: in the stored dtype."""
     dtype = dtype or conversion.stored.dtype
     return NewTensor(conversion.parameter.name, dtype, conversion.parameter.shape, partial(_pieces, conversion, dtype))
 
 
 def _pieces(conversion: Conversion, dtype: str) -> Iterator[np.ndarray]:
-    """Rows of our tensor. Raises UserError where a value is too large for float16."""
+    """Yield rows of our tensor. Raises UserError where a value is too large for float16."""
     place, found = conversion.origin, conversion.stored.dtype
     whole = conversion.stored.open()
     rows = len(whole) // place.parts
@@ -151,7 +166,11 @@ def _pieces(conversion: Conversion, dtype: str) -> Iterator[np.ndarray]:
 
 
 def converted(name: str, piece: np.ndarray, found: str, requested: str) -> np.ndarray:
-    """Rows of the tensor `name` in another dtype. Raises UserError where a value is too large for float16."""
+    """Return rows of the tensor `name` in another dtype.
+
+    Raises:
+        UserError: If a value is too large for float16.
+    """
     try:
         return convert(piece, found, requested)
     except OverflowError as error:
@@ -161,14 +180,14 @@ def converted(name: str, piece: np.ndarray, found: str, requested: str) -> np.nd
 
 
 def _row_lengths(source: np.ndarray, dtype: str) -> np.ndarray:
-    """float32 [rows]: the Euclidean length of each row of a head, by which our columns are divided."""
+    """Return the Euclidean length of each row of a head, float32 [rows], by which our columns are divided."""
     step = rows_at_once(source)
     pieces = [convert(source[i : i + step], dtype, "float32") for i in range(0, len(source), step)]
     return np.concatenate([np.linalg.norm(piece, axis=1) for piece in pieces]).clip(min=1e-12)
 
 
 def rows_at_once(array: np.ndarray) -> int:
-    """How many rows are some PIECE_BYTES."""
+    """Return the number of rows in about PIECE_BYTES."""
     return max(1, PIECE_BYTES // max(1, array[:1].nbytes))
 
 
@@ -176,9 +195,14 @@ def rows_at_once(array: np.ndarray) -> int:
 
 
 def our_config(theirs: dict, path: str) -> dict:
-    """Our configuration from the values of a Hugging Face config.json. path: of the file, for messages.
+    """Return our configuration from the values of a Hugging Face config.json.
 
-    Raises UserError for a model of an unknown family, or with a setting that the family does not support here.
+    Args:
+        path: Of the file, for messages.
+        theirs: The values.
+
+    Raises:
+        UserError: For a model of an unknown family, or with a setting that the family does not support here.
     """
     check_values(theirs, path)
     published = _published(theirs)
@@ -195,7 +219,10 @@ def our_config(theirs: dict, path: str) -> dict:
 
 
 def _reward_config(config: dict, theirs: dict, path: str) -> dict:
-    """Raises UserError where the model gives more than one score, or is of a family without reward models."""
+    """Return the configuration of a reward model.
+
+    Raises UserError for more than one score, or a family without them.
+    """
     labels = len(theirs.get("id2label") or {}) or theirs.get("num_labels", 2)  # transformers' own default
     if labels != 1:
         raise UserError(f"{path}: id2label: found {labels} labels, allowed: 1: a reward model gives one score.")
@@ -208,20 +235,20 @@ def _reward_config(config: dict, theirs: dict, path: str) -> dict:
 
 
 def has_unit_head(theirs: dict) -> bool:
-    """Whether the head's rows are divided by their lengths when the model runs."""
+    """Return whether the head's rows are divided by their lengths when the model runs."""
     published = _published(theirs)
     return published is not None and published.unit_head(theirs)
 
 
 def their_config(ours: dict, dtype: str) -> dict:
-    """The values of a Hugging Face config.json. dtype: of the weights."""
+    """Return the values of a Hugging Face config.json. dtype: of the weights."""
     tokens = {key: ours[key] for key in TOKENS if ours.get(key) is not None}
     theirs = family_of_config(ours).published.write_config(ours) | tokens | {"torch_dtype": dtype}
     return as_reward_model(theirs) if gives_scores(ours) else theirs
 
 
 def _published(theirs: dict) -> HuggingFace | None:
-    """How the family publishes its models that reads this config.json; None: no family of ours does."""
+    """Return the family's published models for a config.json; None where no family of ours reads it."""
     candidates = (family.published for family in FAMILIES.values())
     return next(
         (each for each in candidates if each.model_type == theirs.get("model_type") and each.recognizes(theirs)), None

@@ -45,7 +45,9 @@ def merge(base: Path, lora: Lora, target: Path, shard_bytes: int, check: Callabl
     """Write `target`, a model directory: the base's with the adapter in its weights, in the base's dtype.
 
     check: called with the finished directory before it takes its name; what it raises leaves nothing behind.
-    Raises UserError where the two do not fit each other, or target is there already.
+
+    Raises:
+        UserError: If the two do not fit each other, or target is there already.
     """
     tensors = merged_tensors(base, lora)
     with written_whole(target) as directory:
@@ -68,7 +70,7 @@ def _make_reward_model(directory: Path) -> None:
 
 
 def _carry_template(adapter: Path, directory: Path) -> None:
-    """What the adapter was trained with, a chat template or none, becomes what the merged model was trained with."""
+    """Carry the adapter's chat template, or its lack of one, over to the merged model."""
     config = directory / TOKENIZER_CONFIG
     if not (adapter / TOKENIZER_CONFIG).is_file() or not config.is_file():
         return
@@ -83,8 +85,11 @@ def _carry_template(adapter: Path, directory: Path) -> None:
 
 
 def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:
-    """All tensors of the merged model. Raises UserError with the names of layers that the base lacks or has in
-    another shape."""
+    """Return all tensors of the merged model.
+
+    Raises:
+        UserError: With the names of layers that the base lacks or has in another shape.
+    """
     weights = find_weights(base)
     changes = {f"{layer}.weight": change for layer, change in lora.layers.items()}
     require_fit(lora, base, {name: stored.shape for name, stored in weights.items()})
@@ -103,12 +108,12 @@ def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:
 
 
 def _score(stored: StoredTensor, dtype: str) -> NewTensor:
-    """The output layer of a reward model, in the dtype of its layers, in place of the base's."""
+    """Return the output layer of a reward model, in the dtype of its layers, in place of the base's."""
     return NewTensor(SCORE, dtype, stored.shape, lambda: iter([convert(stored.open(), stored.dtype, dtype)]))
 
 
 def pieces_of(stored: Weight) -> Iterator[tuple[int, int]]:
-    """(first row, one behind the last) of pieces of some PIECE_BYTES in float32."""
+    """Yield (first row, one behind the last) of pieces of about PIECE_BYTES in float32."""
     rows = stored.shape[0]
     step = max(1, PIECE_BYTES // (4 * max(1, prod(stored.shape[1:]))))
     for start in range(0, rows, step):
@@ -116,7 +121,7 @@ def pieces_of(stored: Weight) -> Iterator[tuple[int, int]]:
 
 
 def _pieces(name: str, stored: Weight, change: LoraLayer | None, scaling: float) -> Iterator[np.ndarray]:
-    """Rows of a merged tensor. Raises UserError where a value is too large for float16."""
+    """Yield rows of a merged tensor. Raises UserError where a value is too large for float16."""
     if change:
         a, b = (convert(matrix.open(), matrix.dtype, "float32") for matrix in (change.a, change.b))
         b = np.float32(scaling) * b
@@ -139,9 +144,14 @@ ROUNDING = {"float64": 1e-5, "float32": 1e-5, "bfloat16": 2.0**-7, "float16": 2.
 
 
 def check_weights(base: Path, lora: Lora, merged: Path) -> float:
-    """The largest difference between the weights of `merged` and base + adapter, as a part of the largest value nearby.
+    """Return the largest difference between the weights of `merged` and base + adapter.
 
-    Reads both once. Raises UserError with the names of all tensors that are missing, or that are not the merged ones.
+    It is relative to the largest value nearby.
+
+    It reads both once.
+
+    Raises:
+        UserError: With the names of all tensors that are missing, or that are not the merged ones.
     """
     expected, found = merged_tensors(base, lora), find_weights(merged)
     names = {tensor.name for tensor in expected}

@@ -50,8 +50,12 @@ GENERATION_KEYS = ("do_sample", "temperature", "top_p", "top_k", "repetition_pen
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written. tokenizer: a line about it. needs_own_code: whether transformers needs the Python files of the
-    original model to run it."""
+    """The result of an export.
+
+    Attributes:
+        tokenizer: A line about it.
+        needs_own_code: Whether transformers needs the Python files of the original model to run it.
+    """
 
     family: Family
     parameters: int
@@ -73,7 +77,9 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     """Write `target`, a Hugging Face model directory, from `source`. Memory: the largest tensor, mapped, and pieces.
 
     dtype: of the weights; None: as they are. The result is read back as an import would, and compared.
-    Raises UserError, and leaves nothing behind, where source is not a whole model or target exists already.
+
+    Raises:
+        UserError: And leaves nothing behind, where source is not a whole model or target exists already.
     """
     if not (source / CONFIG).is_file():
         raise UserError(f"{source / CONFIG}: no such file. Name the model directory of a run, or of `make merge`.")
@@ -98,7 +104,7 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
 
 
 def _sources(config: dict, directory: Path) -> list[Source]:
-    """All parameters, grouped by the Hugging Face tensor. Raises UserError with the names of all misfits."""
+    """Return all parameters, grouped by the Hugging Face tensor. Raises UserError with the names of all misfits."""
     model_type, expected = config["model_type"], parameters(config)
     names = {their_name(parameter.name, model_type) for parameter in expected}
     if family_of_config(config).published.fused:
@@ -124,7 +130,7 @@ def _sources(config: dict, directory: Path) -> list[Source]:
 
 
 def their_tensors(sources: list[Source], family: Family, dtype: str | None) -> list[NewTensor]:
-    """The tensors to be written, in `dtype`; None: in their own."""
+    """Return the tensors to be written, in `dtype`; None: in their own."""
     tensors = []
     for name, parts in groupby(sources, key=lambda item: item.place.name):
         parts = list(parts)
@@ -136,7 +142,7 @@ def their_tensors(sources: list[Source], family: Family, dtype: str | None) -> l
 
 
 def _pieces(parts: list[Source], dtype: str | None) -> Iterator[np.ndarray]:
-    """Rows of a tensor of theirs. Raises UserError where a value is too large for float16."""
+    """Yield rows of a tensor of theirs. Raises UserError where a value is too large for float16."""
     requested = dtype or parts[0].stored.dtype
     for part in parts:
         ours = part.stored.open()
@@ -148,8 +154,10 @@ def _pieces(parts: list[Source], dtype: str | None) -> Iterator[np.ndarray]:
 
 
 def _padding(source: Path) -> int | None:
-    """The id that transformers looks for to find the last token of a text in a batch. Where a text may end with it,
-    there is none: one text at a time is scored then, and more are refused."""
+    """Return the id by which transformers finds the last token of a text in a batch.
+
+    Where a text may end with it, there is none: one text at a time is scored then, and more are refused.
+    """
     tokenizer = read_tokenizer(source)
     padding = tokenizer.special.get("pad") if tokenizer else None
     return None if tokenizer and padding == tokenizer.special.get("eos") else padding
@@ -163,7 +171,7 @@ def _generation_config(source: Path, theirs: dict) -> dict:
 
 
 def _read_back(directory: Path, theirs: dict, sources: list[Source], dtype: str | None) -> None:
-    """Raises UserError unless an import of what was written gives the same parameters, to the bit."""
+    """Raise UserError unless an import of the export gives the same parameters, to the bit."""
     again = our_config(theirs, str(directory / CONFIG))
     planned = plan(again, find_torch_weights(directory), unit_head=False)
     conversions = {conversion.parameter.name: conversion for conversion in planned}
@@ -190,7 +198,11 @@ def _write_json(path: Path, values: dict) -> None:
 
 @dataclass(frozen=True)
 class Imported:
-    """What was written. tokenizer: a line about it."""
+    """The result of an import.
+
+    Attributes:
+        tokenizer: A line about it.
+    """
 
     family: Family
     parameters: int
@@ -202,7 +214,9 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     """Write `target`, a model directory of ours, from `source`. Memory: some pieces of a tensor.
 
     dtype: of the weights; None: as they are. Runs no code from source, and reads only the files that it needs.
-    Raises UserError, and leaves nothing behind, where source is no such model or target exists already.
+
+    Raises:
+        UserError: And leaves nothing behind, where source is no such model or target exists already.
     """
     theirs = read_config(source / CONFIG, "a Hugging Face model")
     config = our_config(theirs, str(source / CONFIG))
@@ -222,7 +236,7 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
 
 
 def import_config(source: Path, target: Path) -> Imported:
-    """The same without weights, which source need not have: enough to plan and to rehearse."""
+    """Import without weights, which source need not have: enough to plan and to rehearse."""
     theirs = read_config(source / CONFIG, "a Hugging Face model")
     config = our_config(theirs, str(source / CONFIG))
     family = family_of_config(config)
@@ -234,7 +248,7 @@ def import_config(source: Path, target: Path) -> Imported:
 
 
 def _import_texts(source: Path, directory: Path, family: Family, config: dict) -> str:
-    """All but the weights; a line about the tokenizer."""
+    """Import everything but the weights and return a line about the tokenizer."""
     tokenizer = import_tokenizer(source, directory, family)
     ids = read_tokenizer(source)
     if ids and ids.size > config["vocab_size"]:

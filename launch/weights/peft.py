@@ -44,7 +44,8 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
     base: our directory or name of its model, default as the adapter names it. base_model_name: where PEFT finds the
     model in Hugging Face's format, a directory or a name on its hub; default: base.
 
-    Raises UserError, and leaves nothing behind, where source is no adapter, or one that PEFT cannot express.
+    Raises:
+        UserError: And leaves nothing behind, where source is no adapter, or one that PEFT cannot express.
     """
     lora = read_lora(source)
     name = str(base or lora.config.get("base_model_name_or_path") or "")
@@ -70,7 +71,8 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
 def import_adapter(source: Path, base: Path, target: Path) -> int:
     """Write `target`, an adapter of ours, from PEFT's; the number of tensors. base: our directory of its model.
 
-    Raises UserError, and leaves nothing behind, where source is no LoRA of the base, or one with more than plain LoRA.
+    Raises:
+        UserError: And leaves nothing behind, where source is no LoRA of the base, or one with more than plain LoRA.
     """
     theirs = _read_peft_config(source / CONFIG)
     config = load_config(str(base))
@@ -108,7 +110,7 @@ def _read_peft_config(path: Path) -> dict:
 
 
 def _our_config(theirs: dict, modules: list[str], base: Path) -> dict:
-    """What paddlenlp's LoRAConfig reads."""
+    """Return the configuration that paddlenlp's LoRAConfig reads."""
     return {
         "base_model_name_or_path": str(base),
         "dtype": "float32",

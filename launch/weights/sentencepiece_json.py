@@ -23,10 +23,14 @@ OTHERS = (
 
 
 def write_json(model_file: Path, target: Path, added: dict[str, int], each_begins: bool) -> bool:
-    """Write `target`, a tokenizer.json of a sentencepiece model, and return True if its ids are those of the model.
+    """Write `target`, a tokenizer.json of a sentencepiece model, and return True if its ids are the model's.
 
-    added: tokens beyond the pieces, with their ids. each_begins: whether each text behind a special token begins with a
-    space of its own, too (transformers' `legacy`).
+    Args:
+        added: Tokens beyond the pieces, with their ids.
+        each_begins: Whether each text behind a special token begins with a space of its own, too (transformers'
+            `legacy`).
+        model_file: Of sentencepiece.
+        target: The file to write.
     """
     model = sentencepiece.SentencePieceProcessor(model_file=str(model_file))
     tokenizer = _convert(model, each_begins)
@@ -76,7 +80,7 @@ def _convert(model: sentencepiece.SentencePieceProcessor, each_begins: bool) -> 
 
 
 def _merges(model: sentencepiece.SentencePieceProcessor, pieces: dict[str, int]) -> list[tuple[str, str]]:
-    """Every pair of pieces that make a third, the likeliest third first, as sentencepiece merges them."""
+    """Return every pair of pieces that make a third, the likeliest third first, as sentencepiece merges them."""
     normal = {piece: number for piece, number in pieces.items() if _is_normal(model, number)}
     found = []
     for piece, number in normal.items():

@@ -36,7 +36,8 @@ KEPT = (
 def import_tokenizer(source: Path, target: Path, family: Family) -> str:
     """Write the tokenizer of `source` into `target`; one line that says what it is, or that there is none.
 
-    Raises UserError or DataError where one of its files is damaged.
+    Raises:
+        UserError, DataError: If one of its files is damaged.
     """
     read_tokenizer(source)
     config = read_object(source / CONFIG)
@@ -115,8 +116,11 @@ def export_tokenizer(source: Path, target: Path, family: Family) -> str:
 
 
 def _write_added_tokens(model: Path, config: dict, target: Path) -> None:
-    """Tokens beyond the pieces go from the configuration to a file: PaddleNLP splits a text only at those of the file,
-    and leaves the file aside where the configuration has them, too. So these are kept at a key of our own."""
+    """Move tokens beyond the pieces from the configuration to a file.
+
+    PaddleNLP splits a text only at the file's tokens, and leaves the file aside where the configuration has them, too.
+    So they are stored at a key of our own.
+    """
     published = config.pop("added_tokens_decoder", {})
     if published:
         config[PUBLISHED_TOKENS] = published
@@ -128,7 +132,7 @@ def _write_added_tokens(model: Path, config: dict, target: Path) -> None:
 
 
 def _make_json(source: Path, config: dict):
-    """Byte-level BPE with the special tokens that the configuration names, as GPT2Tokenizer has it."""
+    """Return byte-level BPE with the special tokens that the configuration names, as GPT2Tokenizer has it."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     bpe = models.BPE.from_file(str(source / VOCABULARY), str(source / MERGES))  # pyright: ignore[reportCallIssue]
@@ -146,7 +150,7 @@ def _make_json(source: Path, config: dict):
 
 
 def _special_tokens(source: Path, config: dict) -> dict[str, str]:
-    """bos_token, eos_token, ... and their texts."""
+    """Return bos_token, eos_token, ... and their texts."""
     named = read_object(source / SPECIAL) | config
     tokens = {key: named[key] for key in ("bos_token", "eos_token", "unk_token", "pad_token") if named.get(key)}
     return {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items()}

@@ -45,9 +45,10 @@ LOCAL_HEADER = struct.Struct("<26xHH")  # of a zip entry: lengths of its name an
 
 
 def read_torch(path: str | Path) -> dict[str, StoredTensor]:
-    """The tensors of a file by name.
+    """Return the tensors of a file by name.
 
-    Raises UserError where the file is cut off, of torch before 1.6, or holds anything but named tensors.
+    Raises:
+        UserError: If the file is cut off, of torch before 1.6, or holds anything but named tensors.
     """
     path = Path(path)
     try:
@@ -149,7 +150,7 @@ def _stored(path: Path, archive: zipfile.ZipFile, name: str, tensor: object) -> 
 
 
 def _is_row_major(tensor: _Tensor) -> bool:
-    """Whether elements lie one after another as NumPy would have them; dimensions of one element do not matter."""
+    """Return whether elements lie one after another in NumPy's order; dimensions of one element do not matter."""
     shape = tensor.shape
     expected = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     lengths = zip(shape, tensor.strides, expected, strict=True)
@@ -157,7 +158,7 @@ def _is_row_major(tensor: _Tensor) -> bool:
 
 
 def _place(path: Path, archive: zipfile.ZipFile, key: str) -> tuple[int, int]:
-    """(first byte in the file, number of bytes) of a storage."""
+    """Return (first byte in the file, number of bytes) of a storage."""
     (pickled,) = (name for name in archive.namelist() if name.endswith("data.pkl"))
     try:
         entry = archive.getinfo(pickled.removesuffix("data.pkl") + f"data/{key}")
@@ -174,7 +175,7 @@ def _place(path: Path, archive: zipfile.ZipFile, key: str) -> tuple[int, int]:
 
 
 def _require_stored(path: Path, entry: zipfile.ZipInfo) -> None:
-    """Raises UserError where an entry would have to be unpacked: a small file could fill the memory."""
+    """Raise UserError where an entry would have to be unpacked: a small file could fill the memory."""
     if entry.compress_type != zipfile.ZIP_STORED:
         raise UserError(f"{path}: its tensors are compressed, as torch.save never does. {HOW_TO_CONVERT}")
 
@@ -187,7 +188,11 @@ FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin
 
 
 def find_torch_weights(directory: Path) -> dict[str, StoredTensor]:
-    """Tensors by name. Raises UserError where there are none, a file is missing or damaged, or they are Paddle's."""
+    """Return tensors by name.
+
+    Raises:
+        UserError: If there are none, a file is missing or damaged, or they are Paddle's.
+    """
     for name in FILES:
         path = directory / name
         if path.is_file():

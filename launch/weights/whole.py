@@ -14,10 +14,12 @@ from launch.errors import UserError
 
 @contextmanager
 def written_whole(target: Path) -> Iterator[Path]:
-    """Yields a directory to fill, which takes the name `target` at the end; anything raised leaves nothing behind.
+    """Yield a directory to fill, which takes the name `target` at the end; an exception leaves nothing behind.
 
-    What a killed process left of the same target is removed first.
-    Raises UserError where target is there already or cannot be written.
+    Leftovers of a killed process with the same target are removed first.
+
+    Raises:
+        UserError: If target is there already or cannot be written.
     """
     if target.exists():
         raise UserError(f"{target}: is there already. Remove it, or name another directory.")
@@ -41,7 +43,7 @@ def written_whole(target: Path) -> Iterator[Path]:
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:
-    """Directories that no living process fills."""
+    """Remove directories that no living process fills."""
     for path in parent.iterdir():
         if re.fullmatch(re.escape(prefix) + r"[a-z0-9_]{8}", path.name) and path.is_dir():
             lock = lock_directory(path)
@@ -51,7 +53,10 @@ def _remove_abandoned(parent: Path, prefix: str) -> None:
 
 
 def lock_directory(directory: Path) -> int | None:
-    """Held until it is closed, or the process ends; None where another process holds it, or nothing can be locked."""
+    """Lock a directory until the result is closed, or the process ends.
+
+    None where another holds it, or it cannot be locked.
+    """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

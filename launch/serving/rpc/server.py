@@ -28,37 +28,46 @@ FINISHES = {
 
 
 class Servicer(stubs.GenerationServicer):
-    """Each method as generation.proto describes it. key: what clients must send; None: no key is needed."""
+    """Each method as generation.proto describes it.
+
+    Attributes:
+        key: What clients must send; None: no key is needed.
+    """
 
     def __init__(self, service: Service, key: str | None):
         self.service = service
         self.key = key
 
     async def Complete(self, request, context):
+        """Answer a completion."""
         async with self._admitted(request, context):
             return await _reply(await self._complete(request, stream=False))
 
     async def CompleteStream(self, request, context):
+        """Stream a completion."""
         async with self._admitted(request, context):
             async for chunk in _chunks(await self._complete(request, stream=True)):
                 yield chunk
 
     async def Chat(self, request, context):
+        """Answer a chat."""
         async with self._admitted(request, context):
             return await _reply(await self._chat(request, stream=False))
 
     async def ChatStream(self, request, context):
+        """Stream a chat."""
         async with self._admitted(request, context):
             async for chunk in _chunks(await self._chat(request, stream=True)):
                 yield chunk
 
     async def ListModels(self, request, context):
+        """List the models."""
         async with self._admitted(request, context):
             return messages.ListModelsReply(names=list(self.service.models))
 
     @asynccontextmanager
     async def _admitted(self, request, context):
-        """Refusals become the status of the call."""
+        """Turn refusals into the status of the call."""
         try:
             if self.key and not right_key(dict(context.invocation_metadata()).get("authorization", ""), self.key):
                 raise Refusal(Reason.NO_KEY, "the metadata must have authorization: Bearer KEY")
@@ -136,9 +145,13 @@ OPTIONS = {
 
 
 class UnreadableAsNone(grpc.aio.ServerInterceptor):
-    """What gives our methods None for bytes that are no message: gRPC itself would end the call with UNKNOWN."""
+    """An interceptor that gives our methods None for bytes that are no message.
+
+    gRPC itself would end the call with UNKNOWN.
+    """
 
     async def intercept_service(self, continuation, handler_call_details):
+        """Return the handler with a lenient deserializer."""
         handler = await continuation(handler_call_details)
         if handler is None or not handler_call_details.method.startswith(f"/{NAME}/"):
             return handler
@@ -152,7 +165,11 @@ def _message_or_none(read: Callable | None, content: bytes):
 
 
 class RpcServer:
-    """Binds its port at once, answers from start() on. key: see Servicer. Raises RuntimeError where it gets no port."""
+    """Binds its port at once, answers from start() on. Raises RuntimeError where it gets no port.
+
+    Attributes:
+        key: See Servicer.
+    """
 
     def __init__(self, service: Service, address: str, key: str | None):
         self.server = grpc.aio.server(interceptors=[UnreadableAsNone()], options=list((OPTIONS | LIMITS).items()))
@@ -163,10 +180,11 @@ class RpcServer:
         self.port = self.server.add_insecure_port(address)
 
     async def start(self) -> None:
+        """Start to serve."""
         await self.health.set(NAME, health_pb2.HealthCheckResponse.SERVING)
         await self.server.start()
 
     async def stop(self, seconds: float) -> None:
-        """Take no more calls; those that are not answered after so many seconds are cancelled."""
+        """Take no more calls; calls that are not answered after `seconds` are cancelled."""
         await self.health.enter_graceful_shutdown()
         await self.server.stop(seconds)
