@@ -2,7 +2,7 @@
 
     python3 benchmarks/bare_card.py --output benchmarks/results/bare_card_NAME.json
     python3 benchmarks/bare_card.py --device cpu          # tiny sizes, to try the script
-    .venv/bin/python benchmarks/bare_card.py --markdown docs/custom-ops.md      # its table, of the stored results
+    .venv/bin/python benchmarks/bare_card.py --markdown    # writes benchmarks/results/bare_card.md
 
 Needs torch for CUDA and nvcc; takes at most 9 minutes. Each part runs in a process of its own
 with a time limit (benchmarks/bare_card_worker.py), so that one that fails or hangs costs no other. Exit code 1 where a
@@ -42,13 +42,13 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="these parts alone")
     parser.add_argument("--limit", type=float, default=540, help="seconds for all parts together")
     parser.add_argument("--output", type=Path, help="where the numbers are stored as JSON, after each part")
-    parser.add_argument("--markdown", type=Path, help="put the table of the stored results into this page")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args()
     if args.markdown:
         sys.path[0] = str(Path(__file__).resolve().parent.parent)
         from benchmarks.page import put
 
-        put(args.markdown, "bare_card.py", page(json.loads(RESULTS.read_text())))
+        put("bare_card", "custom-ops", page(json.loads(RESULTS.read_text())))
         return 0
     report, end = {}, time.monotonic() + args.limit
     for part in args.only:
@@ -84,7 +84,7 @@ def run(part: str, device: str, limit: float) -> dict:
 
 
 def page(report: dict) -> str:
-    """Return the table of docs/custom-ops.md: the bandwidth of our RMSNorm and of torch's."""
+    """Return the page of a report: bandwidth of our RMSNorm and of torch's."""
     rows = ["| bfloat16 | forward, us | of a copy | torch / ours | backward, us | of a copy | torch / ours |"]
     rows.append("| --- " + "| ---: " * 6 + "|")
     speeds = report["rms_norm_speed"]
@@ -98,7 +98,7 @@ def page(report: dict) -> str:
             rows.append(f"| {match[1]} | {' | '.join(cells)} |")
     card = report["card"]
     versions = f"torch {card['torch']['version']}, driver {card['driver'][0]}"
-    return "\n".join(["", *rows, "", f"{card['card 0']['name']}, {versions}.", "", ""])
+    return "\n".join([*rows, "", f"{card['card 0']['name']}, {versions}."])
 
 
 if __name__ == "__main__":

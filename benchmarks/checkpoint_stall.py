@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/checkpoint_stall.py            # 100 M parameters, 1.2 GB a checkpoint, about 4 minutes
     .venv/bin/python benchmarks/checkpoint_stall.py --smoke    # a tiny model: does it run?
     .venv/bin/python benchmarks/checkpoint_stall.py --output benchmarks/results/checkpoint_stall.json
-    .venv/bin/python benchmarks/checkpoint_stall.py --markdown docs/resume.md    # the stored results, in that file
+    .venv/bin/python benchmarks/checkpoint_stall.py --markdown    # writes benchmarks/results/checkpoint_stall.md
 
 One process trains a LLaMA of 12 layers with hidden size 768 on a CPU and saves after each of its last 4 steps, when the
 save before is done. Shown: the median seconds that training waits, and ratios to it. Ours hashes every file and has it
@@ -49,10 +49,10 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--smoke", action="store_true", help="a tiny model")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write everything measured to this JSON file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
-        put(arguments.markdown, "checkpoint_stall.py", page(json.loads(RESULTS.read_text())))
+        put("checkpoint_stall", "resume", page(json.loads(RESULTS.read_text())))
         return 0
     report = measure(arguments.smoke) | {"command": shlex.join(["python", "benchmarks/checkpoint_stall.py", *argv])}
     table = Table(title=f"{report['parameters']:,} parameters, {report['bytes']['at once'] / 1e9:.2f} GB each")
@@ -97,8 +97,8 @@ def _medians(report: dict) -> dict[str, float]:
 
 
 def page(report: dict) -> str:
-    """Return what docs/resume.md shows of a report."""
-    return f"\n{markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))}\n\n{conditions(report)}\n\n"
+    """Return the page of a report."""
+    return f"{markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))}\n\n{conditions(report)}"
 
 
 if __name__ == "__main__":

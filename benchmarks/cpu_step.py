@@ -2,7 +2,7 @@
 
     make custom-ops
     python benchmarks/cpu_step.py [--shapes 8,256,256,4,688,4096,6] [--output benchmarks/results/cpu_step.json]
-    python benchmarks/cpu_step.py --markdown docs/cpu-speed.md    # the table of the stored results, in that file
+    python benchmarks/cpu_step.py --markdown    # writes benchmarks/results/cpu_step.md
 
 A shape is batch, sequence, hidden, heads, intermediate, vocabulary, layers; by default the demo's model and that of
 most rehearsals. Each piece is run forward and backward by itself, on one thread, float32; shown are the CPU seconds of
@@ -168,7 +168,7 @@ def table(title: str, rows: list[dict]) -> Table:
 
 
 def page(report: dict) -> str:
-    """Return what docs/cpu-speed.md shows of a report: a line a piece, three columns a shape."""
+    """Return the page of a report: a line a piece, three columns a shape."""
     heads, columns = [""], []
     for text, rows in report["results"].items():
         shape = Shape.parse(text)
@@ -176,7 +176,7 @@ def page(report: dict) -> str:
         columns.append(shares(rows))
     names = [row["name"] for row in next(iter(report["results"].values()))]
     lines = [[name, *(cell for column in columns for cell in column[n])] for n, name in enumerate([*names, "together"])]
-    return "\n" + markdown(heads, lines, range(1, len(heads))) + "\n\n"
+    return markdown(heads, lines, range(1, len(heads)))
 
 
 def main(argv: list[str]) -> None:
@@ -184,10 +184,10 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shapes", nargs="+", default=SHAPES)
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args(argv)
     if args.markdown:
-        return put(args.markdown, "cpu_step.py", page(json.loads(RESULTS.read_text())))
+        return put("cpu_step", "cpu-speed", page(json.loads(RESULTS.read_text())))
     obstacle = fused_ln.obstacle(fused_ln.find_build(), "llama", None)
     if obstacle:
         raise UserError(obstacle)

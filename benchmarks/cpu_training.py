@@ -2,7 +2,7 @@
 
     make custom-ops
     python benchmarks/cpu_training.py [--threads 2] [--shapes 256x6 512x8] [--rounds 5] [--clock cpu] [--output FILE]
-    python benchmarks/cpu_training.py --markdown docs/cpu-speed.md    # the table of the stored results, in that file
+    python benchmarks/cpu_training.py --markdown    # writes benchmarks/results/cpu_training.md
 
 The same LLaMA, with the same weights, data, optimizer (AdamW, clip 1.0) and threads, in one process a row.
 First the rows' losses are compared; then they take turns, a few steps each, so that a change in the machine's
@@ -209,10 +209,10 @@ def table(results: dict[str, dict]) -> Table:
 
 
 def page(report: dict) -> str:
-    """Return what docs/cpu-speed.md shows of a report."""
+    """Return the page of a report."""
     heads = head(report["results"])
     table = markdown(heads, rows(report["results"]), range(1, len(heads)))
-    return f"\n{table}\n\n{conditions(report)}\n\n"
+    return f"{table}\n\n{conditions(report)}"
 
 
 def conditions(report: dict) -> str:
@@ -276,7 +276,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
         help="interpreter with torch (default: .venv-compare, or this)",
     )
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     return parser.parse_args(argv)
 
 
@@ -284,7 +284,7 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     args = parse(argv)
     if args.markdown:
-        return put(args.markdown, "cpu_training.py", page(json.loads(RESULTS.read_text())))
+        return put("cpu_training", "cpu-speed", page(json.loads(RESULTS.read_text())))
     if available_cores() < args.threads:
         raise UserError(f"--threads {args.threads}: this process may use {available_cores()} cores; give fewer")
     importing = [args.torch_python, "-c", "import torch, transformers"]

@@ -1,7 +1,7 @@
 """The formula of launch/plan/goodput.py beside a simulation of runs that fail.
 
     .venv/bin/python benchmarks/goodput.py                            # 4000 interruptions a row, about 5 s
-    .venv/bin/python benchmarks/goodput.py --markdown docs/plan.md    # replaces the table in that file
+    .venv/bin/python benchmarks/goodput.py --markdown    # writes benchmarks/results/goodput.md
 
 70 billion parameters of 2 bytes on each 32 cards, with 12 bytes of the optimizer on all, steps of 10 s, A100-80G, 8
 cards a node. Every node has a clock of its own that says when it fails next, also while the run restarts. The run goes
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
     )
     parser.add_argument("--failures", type=int, default=4000, help="interruptions of a row; default %(default)s")
     parser.add_argument("--seed", type=int, default=0, help="of all random numbers; default %(default)s")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="replace the table in this file")
+    parser.add_argument("--markdown", action="store_true", help="also write the page of the results")
     arguments = parser.parse_args(argv)
     rows = compare(arguments.failures, arguments.seed)
     table = Table(*HEADINGS, title="share of time that trains")
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
         table.add_row(*row)
     Console(width=120).print(table)
     if arguments.markdown:
-        put(arguments.markdown, "goodput.py", markdown(HEADINGS, rows, (0, *range(2, len(HEADINGS)))) + "\n")
+        put("goodput", "plan", markdown(HEADINGS, rows, (0, *range(2, len(HEADINGS)))))
 
 
 def compare(failures: int, seed: int) -> list[list[str]]:

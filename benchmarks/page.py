@@ -1,37 +1,24 @@
-"""The places of benchmarks' tables in the pages that show them."""
+"""The pages benchmarks/results/NAME.md, which benchmarks write with --markdown."""
 
-import re
 from pathlib import Path
 
-from docs.tools.pages import rewrite
+RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def conditions(report: dict) -> str:
-    """Return where it was measured, from the result of machine_facts() and the "versions"."""
+    """Return where it was measured, from what machine_facts() found and the "versions"."""
     machine = report["machine"]
     versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
     return f"{machine['processor']}, {machine['cores']} cores, {machine['system']}; {versions}."
 
 
-def place(text: str, script: str) -> re.Match:
-    """Return where a page shows what benchmarks/SCRIPT makes.
-
-    The place lies between the comment that names the script (group 1) and the one that ends it (group 3).
-
-    Raises:
-        ValueError: If the page has no such place.
-    """
-    found = re.search(rf"(<!-- made by benchmarks/{re.escape(script)}[^>]*-->\n)(.*?)(<!-- end)", text, re.DOTALL)
-    if not found:
-        raise ValueError(f"no line <!-- made by benchmarks/{script} --> with an <!-- end --> after it")
-    return found
+def put(name: str, document: str, text: str) -> None:
+    """Write the results of benchmarks/NAME.py, which docs/DOCUMENT.md explains, to their page."""
+    about = f"Written by `python benchmarks/{name}.py --markdown`; [docs/{document}.md](../../docs/{document}.md)"
+    page = f"# Results of {name}\n\n{about} explains them.\n\n{text.strip()}\n"
+    (RESULTS / f"{name}.md").write_text(page, encoding="utf-8")
 
 
-def put(file: Path, script: str, table: str) -> None:
-    """Replace what stands in a page in the script's place."""
-
-    def change(text: str) -> str:
-        start, end = place(text, script).span(2)
-        return text[:start] + table + text[end:]
-
-    rewrite(file, change)
+def shown(name: str) -> str:
+    """Return what `put` was given for a page, without blank lines at its ends."""
+    return (RESULTS / f"{name}.md").read_text(encoding="utf-8").split("\n\n", 2)[2].strip()

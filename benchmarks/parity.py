@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/parity.py                               # all layouts of tests/distributed/layouts.py
     .venv/bin/python benchmarks/parity.py tp2 pp2
-    .venv/bin/python benchmarks/parity.py --markdown docs/layouts.md    # replaces the table in that file
+    .venv/bin/python benchmarks/parity.py --markdown    # writes benchmarks/results/parity.md
 
 The largest difference of a loss (training and evaluation), of an unclipped gradient norm (relative) and of an updated
 weight (relative to its tensor's largest change). The bounds are those of tests/distributed/parity.py.
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("layout", nargs="*", metavar="LAYOUT", help=f"of: {', '.join(names)}")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="replace the table in this file")
+    parser.add_argument("--markdown", action="store_true", help="also write the page of the results")
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.layout) - set(names):
         parser.error(f"no layout {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> None:
     measured = measure(layouts)
     Console(width=80).print(terminal_table(measured))
     if arguments.markdown:
-        put(arguments.markdown, "parity.py", markdown_table(measured))
+        put("parity", "layouts", markdown_table(measured))
 
 
 def measure(layouts: list[Layout]) -> dict[Layout, list[float]]:
@@ -84,7 +84,7 @@ def markdown_table(measured: dict[Layout, list[float]]) -> str:
     for layout, found in measured.items():
         flags = " ".join(f"--{name} {value}" for name, value in layout.flags.items())
         rows.append([layout.name, str(layout.processes), *cells(found), f"`{flags}`" if flags else "none"])
-    return markdown([*HEADINGS, "flags"], rows, numbers=range(1, 5)) + "\n"
+    return markdown([*HEADINGS, "flags"], rows, numbers=range(1, 5))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from benchmarks.page import put
 from launch.reporting.records import package_versions
 from tests.families.cells import CELLS
 from tests.plan.accuracy import measure
@@ -30,11 +31,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the results are written")
     parser.add_argument("--only", default="", help="cells whose name contains this; the others stay as stored")
-    parser.add_argument("--markdown", action="store_true", help="print the table of stored results, measure nothing")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args()
     if args.markdown:
-        print(markdown(json.loads(args.output.read_text())["cells"]))
-        return
+        return put("plan_accuracy", "plan", markdown(json.loads(args.output.read_text())["cells"]))
     rows = {cell["cell"]: cell for cell in run([cell for cell in CELLS if args.only in cell.name])}
     if args.only:
         rows = {cell["cell"]: cell for cell in json.loads(args.output.read_text())["cells"]} | rows

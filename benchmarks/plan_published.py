@@ -1,7 +1,7 @@
-"""Tables of docs/plan.md: the plan beside published measurements on A100 cards, and beside runs on several nodes.
+"""The plan beside published measurements on A100 cards, and beside runs on several nodes (published_nodes.py).
 
     python benchmarks/plan_published.py
-    python benchmarks/plan_published.py --nodes      # benchmarks/published_nodes.py
+    python benchmarks/plan_published.py --markdown      # writes both, to benchmarks/results/plan_published.md
 
 Nothing is run: each row is the configuration that its source names, planned. Published are gigabytes by nvidia-smi
 (FlagPerf) or Paddle's max_memory_allocated (PaddleNLP), and whether a run went out of memory. Add a row to ROWS and run
@@ -17,6 +17,7 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from benchmarks.page import put
 from benchmarks.published_nodes import FITTED, RUNS
 from launch.config.layout import Layout
 from launch.families.forward import FLOAT32
@@ -199,8 +200,16 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--nodes", action="store_true", help="the table of runs on several nodes")
-    print(nodes_markdown() if parser.parse_args(argv).nodes else markdown())
+    parser.add_argument("--markdown", action="store_true", help="also write the page of the results")
+    arguments = parser.parse_args(argv)
+    print(text := page())
+    if arguments.markdown:
+        put("plan_published", "plan", text)
+
+
+def page() -> str:
+    """Return the page of the results."""
+    return f"## Memory on one node\n\n{markdown()}\n\n## Speed on several nodes\n\n{nodes_markdown()}"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/plan_runs.py                             # the tables; about a minute
     python benchmarks/plan_runs.py --rows                      # each row, planned beside published
-    python benchmarks/plan_runs.py --markdown docs/plan.md     # replaces the tables in that file
+    python benchmarks/plan_runs.py --markdown    # writes benchmarks/results/plan_runs.md
 
 Nothing is run: the rows of benchmarks/published_runs.json, and those of PaddleNLP in benchmarks/published.py and
 benchmarks/plan_published.py, are planned as jobs of ours. What other tools do differently is corrected by constants
@@ -235,23 +235,23 @@ def main(argv: list[str]) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--rows", action="store_true", help="print each row, planned beside published")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="replace the tables in this file")
+    parser.add_argument("--markdown", action="store_true", help="also write the page of the results")
     args = parser.parse_args(argv)
     compared = Comparison(outcomes())
     text = page(compared)
     if args.markdown:
-        put(args.markdown, "plan_runs.py", text)
+        put("plan_runs", "plan", text)
         return
     if args.rows:
         print("\n".join(row(compared, one) for one in compared.outcomes))
-    print(text, end="")
+    print(text)
 
 
 def page(compared: Comparison) -> str:
-    """Return what docs/plan.md shows."""
+    """Return the page of the results."""
     start, end = compared.range
     tables = (compared.goals(), compared.table(), compared.factors())
-    return "\n\n".join((*tables, f"Range: {start:.2f} to {end:.2f} times the planned speed.\n"))
+    return "\n\n".join((*tables, f"Range: {start:.2f} to {end:.2f} times the planned speed."))
 
 
 def row(compared: Comparison, one: Outcome) -> str:

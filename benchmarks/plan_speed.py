@@ -1,7 +1,7 @@
 """What the planner's time model says of published speeds, and of a run that took 50 days.
 
     .venv/bin/python benchmarks/plan_speed.py
-    .venv/bin/python benchmarks/plan_speed.py --markdown docs/plan.md      # replaces the tables in that file
+    .venv/bin/python benchmarks/plan_speed.py --markdown    # writes benchmarks/results/plan_speed.md
 
 Nothing is measured here: the formulas of launch/plan/time_plan.py against the rows of benchmarks/published.py.
 """
@@ -34,13 +34,16 @@ def main(argv: list[str]) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="replace the tables in this file")
-    path = parser.parse_args(argv).markdown
-    text = "\n".join([*error_table(), "", *case_table(), ""])
-    if not path:
-        print(text, end="")
-        return
-    put(path, "plan_speed.py", text)
+    parser.add_argument("--markdown", action="store_true", help="also write the page of the results")
+    arguments = parser.parse_args(argv)
+    print(text := page())
+    if arguments.markdown:
+        put("plan_speed", "plan", text)
+
+
+def page() -> str:
+    """Return the page of the results."""
+    return "\n".join([*error_table(), "", *case_table()])
 
 
 def estimate(row: Published) -> float:

@@ -1,4 +1,4 @@
-"""Published training speeds on several nodes as jobs of the planner: data for benchmarks/plan_published.py --nodes.
+"""Published training speeds on several nodes as jobs of the planner: data for benchmarks/plan_published.py.
 
     E  Megatron-LM, arXiv 2104.04473 (2021), table 1: A100-80G, DGX A100, HDR InfiniBand
     F  the same, table 2, without ZeRO

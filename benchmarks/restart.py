@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/restart.py            # about 3 minutes, less than 3 GB of memory
     .venv/bin/python benchmarks/restart.py --smoke    # tiny models, once: does it run?
     .venv/bin/python benchmarks/restart.py --output benchmarks/results/restart.json
-    .venv/bin/python benchmarks/restart.py --markdown docs/resume.md    # the stored results, in that file
+    .venv/bin/python benchmarks/restart.py --markdown    # writes benchmarks/results/restart.md
 
 One process on a CPU. Each value is the best of several trials, so that other work of the machine counts little. Files
 are written to the directory for temporary files (TMPDIR), where 3 GB must be free, and read from the kernel's cache.
@@ -52,10 +52,10 @@ def main(argv: list[str]) -> None:
     )
     parser.add_argument("--smoke", action="store_true", help="tiny models, once")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write everything measured to this JSON file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
-        put(arguments.markdown, "restart.py", page(json.loads(RESULTS.read_text())))
+        put("restart", "resume", page(json.loads(RESULTS.read_text())))
         return
     models = [SMOKE | {"num_hidden_layers": count} for count in (1, 2)]
     report = measure(models, 1) if arguments.smoke else measure([SIZES | {"num_hidden_layers": n} for n in LAYERS])
@@ -152,8 +152,8 @@ def rows(report: dict) -> list[list[str]]:
 
 
 def page(report: dict) -> str:
-    """Return what docs/resume.md shows of a report."""
-    return f"\n{markdown(HEADINGS, rows(report), [1])}\n\n{conditions(report)}\n\n"
+    """Return the page of a report."""
+    return f"{markdown(HEADINGS, rows(report), [1])}\n\n{conditions(report)}"
 
 
 if __name__ == "__main__":

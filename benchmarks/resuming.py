@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/resuming.py                               # all of RESUMED in tests/distributed/cells.py
     .venv/bin/python benchmarks/resuming.py pp2 stage3-2                  # those layouts
-    .venv/bin/python benchmarks/resuming.py --markdown docs/resume.md     # replaces the table in that file
+    .venv/bin/python benchmarks/resuming.py --markdown    # writes benchmarks/results/resuming.md
 
 Each case trains a hidden-64 LLaMA to the end, then once more from the checkpoint on the way. Compared are loss,
 learning rate, gradient norm and tokens of every step, and every file of the last checkpoint: weights, moments, powers
@@ -37,7 +37,7 @@ def main(argv: list[str]) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("layout", nargs="*", metavar="LAYOUT", help=f"of: {', '.join(names)}")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="replace the table in this file")
+    parser.add_argument("--markdown", action="store_true", help="also write the page of the results")
     arguments = parser.parse_args(argv)
     if unknown := set(arguments.layout) - set(names):
         parser.error(f"no layout {', '.join(sorted(unknown))}; there are: {', '.join(names)}")
@@ -52,7 +52,7 @@ def main(argv: list[str]) -> None:
         table.add_row(*cells_of_row)
     Console(width=100).print(table)
     if arguments.markdown:
-        put(arguments.markdown, "resuming.py", markdown(HEADINGS, rows, numbers=(2, 3)) + "\n")
+        put("resuming", "resume", markdown(HEADINGS, rows, numbers=(2, 3)))
 
 
 def row(cell: Cell, verdict: str) -> tuple[str, ...]:

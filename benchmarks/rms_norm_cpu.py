@@ -1,7 +1,7 @@
 """RMSNorm on a CPU: fused_ln, torch's rms_norm, Paddle's own two, the kernel alone and memcpy.
 
     python benchmarks/rms_norm_cpu.py [--rounds 5] [--output benchmarks/results/rms_norm_cpu.json]
-    python benchmarks/rms_norm_cpu.py --markdown docs/custom-ops.md    # the tables of the stored results, in that file
+    python benchmarks/rms_norm_cpu.py --markdown    # writes benchmarks/results/rms_norm_cpu.md
 
 float32, forward and forward + backward. Every row is a process of its own; they take turns, a fraction of a second
 each, so that a change in the machine's speed meets all of them. Shown: the shortest time of all rounds, and as "torch /
@@ -140,10 +140,10 @@ def show(report: dict, console: Console) -> None:
 
 
 def page(report: dict) -> str:
-    """Return what docs/custom-ops.md shows of a report."""
+    """Return the page of a report."""
     results = report["results"].items()
     tables = [markdown([f"{title}, ms", *found], rows(found), range(1, 1 + len(found))) for title, found in results]
-    return "\n" + "\n\n".join([*tables, conditions(report), ""])
+    return "\n\n".join([*tables, conditions(report)])
 
 
 def main(argv: list[str]) -> None:
@@ -153,10 +153,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--torch-python", default=default_torch_python(), help="interpreter with torch")
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args(argv)
     if args.markdown:
-        return put(args.markdown, "rms_norm_cpu.py", page(json.loads(RESULTS.read_text())))
+        return put("rms_norm_cpu", "custom-ops", page(json.loads(RESULTS.read_text())))
     pythons = {"paddle": sys.executable, "torch": args.torch_python, "none": sys.executable}
     report = {"machine": machine_facts(max(args.threads)), "versions": {}, "results": {}}
     for kept in (True, False):

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/serving.py            # 20 M parameters, 64 answers, 2,000 requests more: 6 minutes
     .venv/bin/python benchmarks/serving.py --smoke    # a tiny model, 8 answers: does it run?
     .venv/bin/python benchmarks/serving.py --output benchmarks/results/serving.json
-    .venv/bin/python benchmarks/serving.py --markdown docs/serve.md    # the table of the stored results, in that file
+    .venv/bin/python benchmarks/serving.py --markdown    # writes benchmarks/results/serving.md
 
 All on the CPU in float32, greedy, in turns. Prompts have 4 to 40 ids, answers 8 to 96, of lengths that are mixed.
 launch/commands/serve.py over REST, as it is and with the operators of `make custom-ops`: all prompts at once, and once
@@ -64,10 +64,10 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="turns that each way gets")
     parser.add_argument("--requests", type=int, default=2000, help="while the server's memory is watched")
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args(argv)
     if args.markdown:
-        put(args.markdown, "serving.py", page(json.loads(RESULTS.read_text())))
+        put("serving", "serve", page(json.loads(RESULTS.read_text())))
         return 0
     smoke = args.smoke
     sizes = (SMOKE if smoke else SIZES) | ALL
@@ -268,9 +268,9 @@ def sentences(report: dict) -> str:
 
 
 def page(report: dict) -> str:
-    """Return what docs/serve.md shows of a report."""
+    """Return the page of a report."""
     table = markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))
-    return f"\n{table}\n\n{sentences(report)}\n\n{conditions(report)}\n\n"
+    return f"{table}\n\n{sentences(report)}\n\n{conditions(report)}"
 
 
 def _show(report: dict) -> None:

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/startup.py            # about 2 minutes
     .venv/bin/python benchmarks/startup.py --smoke    # few ranks, once: does it run?
     .venv/bin/python benchmarks/startup.py --output benchmarks/results/startup.json
-    .venv/bin/python benchmarks/startup.py --markdown docs/multi-node.md    # the stored results, in that file
+    .venv/bin/python benchmarks/startup.py --markdown    # writes benchmarks/results/startup.md
 
 Each part is measured for 2 to 64 ranks, the shortest of some trials, and fitted by a + b n + c log2 n with no
 coefficient below 0. Ranks of the roll call are sockets of this process, but for rank 0: it is measured with 4,096, too,
@@ -68,10 +68,10 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument("--smoke", action="store_true", help="few ranks, once")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write everything measured to this JSON file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
-        put(arguments.markdown, "startup.py", page(json.loads(RESULTS.read_text())))
+        put("startup", "multi-node", page(json.loads(RESULTS.read_text())))
         return 0
     report = measure(RANKS[:3] if arguments.smoke else RANKS, 1 if arguments.smoke else TRIALS)
     report |= {"command": shlex.join(["python", "benchmarks/startup.py", *argv])}
@@ -238,9 +238,9 @@ def summary(report: dict) -> str:
 
 
 def page(report: dict) -> str:
-    """Return what docs/multi-node.md shows of a report."""
+    """Return the page of a report."""
     table = markdown(HEADINGS, rows(report), range(1, len(HEADINGS)))
-    return f"\n{table}\n\n{summary(report)}\n\n{conditions(report)}\n\n"
+    return f"{table}\n\n{summary(report)}\n\n{conditions(report)}"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Speed of text to token files: ours, the bare tokenizer library, and the loops of Megatron-LM and PaddleNLP.
 
     python benchmarks/tokenizing.py [--workers 2] [--megabytes 40] [--rounds 5] [--output FILE]
-    python benchmarks/tokenizing.py --markdown docs/data.md    # the table of the stored results, in that file
+    python benchmarks/tokenizing.py --markdown    # writes benchmarks/results/tokenizing.md
 
 All rows encode the same text with the same tokenizer and as many processes, and the ids must be the same. They take
 turns, so that a change in the machine's speed meets all of them. "per core" is MB of input a second of CPU time, of all
@@ -181,8 +181,8 @@ def table(report: dict) -> Table:
 
 
 def page(report: dict) -> str:
-    """Return what docs/data.md shows of a report."""
-    return f"\n{markdown(HEADINGS, lines(report), range(2, len(HEADINGS)))}\n\n{conditions(report)}\n\n"
+    """Return the page of a report."""
+    return f"{markdown(HEADINGS, lines(report), range(2, len(HEADINGS)))}\n\n{conditions(report)}"
 
 
 def check(report: dict) -> list[str]:
@@ -210,10 +210,10 @@ def main(argv: list[str]) -> None:
     parser.add_argument("--megabytes", type=float, default=40, help="size of the text")
     parser.add_argument("--rounds", type=int, default=5, help="turns that each row gets")
     parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="only put the stored results into this file")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args(argv)
     if args.markdown:
-        return put(args.markdown, "tokenizing.py", page(json.loads(RESULTS.read_text())))
+        return put("tokenizing", "data", page(json.loads(RESULTS.read_text())))
     report = {
         "command": shlex.join(["python", "benchmarks/tokenizing.py", *argv]),
         "date": datetime.date.today().isoformat(),

@@ -114,7 +114,7 @@ def test_a_program_knows_the_flags_of_its_commands(program):
 
 # Flags in sentences that are other programs': SLURM's, the launcher's, vLLM's.
 NOT_OURS = {"--upgrade-package", "--signal", "--nnodes", "--rank", "--master", "--host", "--trust-remote-code"}
-NOT_OURS |= {"--requeue", "--elastic_level", "--job_id"}
+NOT_OURS |= {"--requeue", "--nodes", "--elastic_level", "--job_id"}
 
 
 @cache

@@ -9,7 +9,8 @@ import pytest
 from docs.tools.pages import ENGLISH_PAGES, ROOT, TRANSLATED, chinese_of, read
 from tests.docs.pages import FENCED, LINK, anchor, is_there, sections
 
-PAGES = [*ENGLISH_PAGES, *map(chinese_of, TRANSLATED), ROOT / "CONTRIBUTING.md"]
+RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
+PAGES = [*ENGLISH_PAGES, *map(chinese_of, TRANSLATED), *RESULTS, ROOT / "CONTRIBUTING.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,12 +1,11 @@
 """The plan against every published measurement on A100 cards (benchmarks/plan_published.py)."""
 
 import statistics
-from pathlib import Path
 
 import pytest
 
-from benchmarks.page import place
-from benchmarks.plan_published import ROWS, markdown
+from benchmarks.page import shown
+from benchmarks.plan_published import ROWS, page
 from launch.plan.fitting import SPARE
 
 EACH, MEDIAN = 0.10, 0.05
@@ -29,6 +28,6 @@ def test_what_fitted_fits_and_what_did_not_does_not():
 
 
 @pytest.mark.long
-def test_the_table_of_the_document_is_current():
-    document = (Path(__file__).resolve().parents[2] / "docs" / "plan.md").read_text()
-    assert place(document, "plan_published.py")[2] == markdown() + "\n"
+def test_the_page_has_what_the_command_writes():
+    """Else: python benchmarks/plan_published.py --markdown"""
+    assert shown("plan_published") == page()

@@ -8,7 +8,7 @@ from math import ceil, floor, fsum
 import pytest
 
 from benchmarks import plan_speed
-from benchmarks.page import place
+from benchmarks.page import shown
 from benchmarks.published import ROWS
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
@@ -37,7 +37,6 @@ from launch.plan.time_plan import (
 )
 from launch.plan.work import ROW_PARALLEL, Pace, Work
 from launch.tape.quantized import Format
-from tests.store import ROOT
 
 A100 = CARDS["A100-80G"]
 JOB = Job(
@@ -256,9 +255,7 @@ def test_the_50_days_lie_in_the_range_of_the_documents_tables():
     assert days[(4, 16), 4] < 50 < days[(4, 16), 2]
     for slot in plan_speed.SLOTS:
         assert longest(plan_speed.case(slot, 4)) in ("gathering parameters", "parameters from the host")
-    text = (ROOT / "docs" / "plan.md").read_text(encoding="utf-8")
-    tables = place(text, "plan_speed.py")[2]
-    assert tables.splitlines() == [*plan_speed.error_table(), "", *plan_speed.case_table()]
+    assert shown("plan_speed") == plan_speed.page(), "python benchmarks/plan_speed.py --markdown"
 
 
 def test_the_lines_say_speed_duration_and_parts():
