@@ -100,7 +100,8 @@ def save_adapter(adapter: LoRAModel | PrefixModel, directory: Path | str, traini
     """Write the adapter; to be called by all ranks.
 
     Raises:
-        UserError: On all ranks where it cannot be written, RuntimeError where it reads back differently.
+        UserError: On all ranks where it cannot be written.
+        RuntimeError: If it reads back differently.
     """
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)

@@ -46,8 +46,10 @@ class CheckFailed(Exception):
 class Bench:
     """The tools of one check.
 
-    directory: of this check. materials: the tiny model and its data (launch/rehearsal/materials.py). cards: their
-    number, or the number of processes that a pretended run uses instead.
+    Attributes:
+        directory: Of this check.
+        materials: The tiny model and its data (launch/rehearsal/materials.py).
+        cards: Their number, or the number of processes that a pretended run uses instead.
     """
 
     directory: Path
@@ -70,7 +72,7 @@ class Bench:
         write_json(self.directory / "rows.json", [asdict(row) for row in self.rows])
 
     def needs_cards(self, count: int) -> bool:
-        """Whether there are so many cards; if not, report it in a row."""
+        """Return whether there are `count` cards; if not, report it in a row."""
         if self.cards < count:
             self.row("cards", f"{count} or more", f"{self.cards} here", None)
         return self.cards >= count
@@ -90,7 +92,10 @@ class Bench:
         """Train with these flags of a shared module in self.directory / name, which is returned.
 
         processes: one a card. on_cpu: on the CPU of this machine, also where there are cards. environment: variables
-        for the training. Raises CheckFailed, with the end of the log, for another exit code than the expected one.
+        for the training.
+
+        Raises:
+            CheckFailed: With the end of the log, for another exit code than the expected one.
         """
         output = self.directory / name
         device = "cpu" if self.pretend or on_cpu else "gpu"
@@ -111,8 +116,10 @@ class Bench:
         return output
 
     def log_end(self, name: str) -> str:
-        """The end of the ranks' logs: faults found by the checks at the start, else the last line of each rank. A rank
-        that was stopped because of another may have none."""
+        """Return the end of the ranks' logs: faults found by the checks at the start, else the last line of each rank.
+
+        A rank that was stopped because of another may have none.
+        """
         ends, faults = [], []
         for log in sorted((self.directory / name / "log").glob("workerlog.*")):
             text = without_paths(last_lines(log, 60), self.directory.parent)  # before a line is cut inside a path
@@ -137,7 +144,7 @@ class Bench:
         return supervise(command.words(), log_dir, processes)
 
     def _train_on_cpu(self, name: str, flags: Flags, script: str) -> int:
-        """One process that sees no card, so that Paddle's GPU build runs on the CPU."""
+        """Train in one process that sees no card, so that Paddle's GPU build runs on the CPU."""
         log = log_path(self.directory / name / "log", 0)
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, str(PRETRAIN.with_stem(script)), *flag_words(flags)]
@@ -159,7 +166,10 @@ def make_materials(configuration: str) -> Path:
     """Make the tiny model of a family, its tokenizer and its data, if they do not exist. Returns their folder.
 
     They are made in a process that sees no card: one in which Paddle has initialized CUDA cannot fork others that use
-    it. Raises UserError where that fails.
+    it.
+
+    Raises:
+        UserError: If that fails.
     """
     from launch.processes.fork import run_ranks
     from launch.rehearsal.rehearse import find_materials, import_paddle
@@ -183,7 +193,7 @@ def make_materials(configuration: str) -> Path:
 
 
 def tiny_pretraining(materials: Path, steps: int, **changes: str) -> Flags:
-    """Flags of run_pretrain.py for the tiny model: every step logged, nothing saved, nothing evaluated."""
+    """Return the flags of run_pretrain.py for the tiny model: every step logged, nothing saved, nothing evaluated."""
     flags = {
         "model_name_or_path": materials / "model",
         "tokenizer_name_or_path": materials / "model",
@@ -209,18 +219,23 @@ def tiny_pretraining(materials: Path, steps: int, **changes: str) -> Flags:
 
 
 def as_flags(values: Mapping[str, object]) -> Flags:
+    """Return values as flags."""
     return {name: [str(value)] for name, value in values.items()}
 
 
 class Step(NamedTuple):
-    """One logged step. grad_norm: of all gradients, before clipping. NaN stands for values that are not finite."""
+    """One logged step. NaN stands for values that are not finite.
+
+    Attributes:
+        grad_norm: Of all gradients, before clipping.
+    """
 
     loss: float
     grad_norm: float
 
 
 def steps(output: Path) -> list[Step]:
-    """The logged steps of a run."""
+    """Return the logged steps of a run."""
     logged = [record for record in read_train_log(output) if "loss" in record]
     return [Step(*(math.nan if record[key] is None else record[key] for key in Step._fields)) for record in logged]
 
@@ -229,13 +244,14 @@ def steps(output: Path) -> list[Step]:
 
 
 def half_dtypes(bench: Bench) -> tuple[Dtype, ...]:
-    """The half precisions that the card computes in."""
+    """Return the half precisions that the card computes in."""
     from launch.devices.precision import bf16_obstacle
 
     return ("float16",) if bf16_obstacle(capability(bench)) else ("float16", "bfloat16")
 
 
 def capability(bench: Bench) -> tuple[int, int]:
+    """Return the card's compute capability."""
     from launch.training.device import compute_capability
 
     if bench.pretend:
@@ -246,7 +262,7 @@ def capability(bench: Bench) -> tuple[int, int]:
 
 
 def known_card() -> Card | None:
-    """This card's row of the catalogue; None for a CPU and for a card that it does not have."""
+    """Return this card's row of the catalogue; None for a CPU and for a card that it does not have."""
     from launch.training.device import card_name
 
     try:
@@ -256,7 +272,10 @@ def known_card() -> Card | None:
 
 
 def seconds_of(call: Callable, calls: int = 10) -> float:
-    """Seconds of one call: the mean of several, after one that warms up. The device is waited for once, at the end."""
+    """Return the seconds of one call: the mean of several, after one that warms up.
+
+    The device is waited for once, at the end.
+    """
     float(call().flatten()[0].astype("float32"))
     started = time.perf_counter()
     for _ in range(calls):

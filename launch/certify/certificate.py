@@ -65,17 +65,18 @@ class Check:
     quick: bool = False
 
     def seconds_for(self, pretend: bool, cards: int) -> float:
+        """Return the expected seconds."""
         if pretend or cards < self.cards:
             return self.pretended if pretend else 1.0
         return self.seconds + (self.several if cards > 1 else 0.0)
 
     def limit_for(self, pretend: bool) -> float:
-        """Pretended runs share few cores with whatever else the machine does."""
+        """Return the limit of seconds. Pretended runs share few cores with other work of the machine."""
         return max(120.0, 12 * self.pretended) if pretend else self.limit
 
 
 def checks_of(function: Callable) -> list[Check]:
-    """The checks that a test is: one, or one for each of its parameters, whose marks say more."""
+    """Return the checks of a test: one, or one for each of its parameters, whose marks have more values."""
     marks = getattr(function, "pytestmark", [])
     common = next((mark.kwargs for mark in marks if mark.name == "card"), None)
     if common is None:
@@ -87,15 +88,22 @@ def checks_of(function: Callable) -> list[Check]:
 
 
 def all_checks(modules: Sequence[Any] = ()) -> list[Check]:
-    """In their order. modules: with the tests; those of tests/card if there are none."""
+    """Return all checks in their order.
+
+    Args:
+        modules: With the tests; the ones of tests/card if there are none.
+    """
     modules = modules or [importlib.import_module(f"{TESTS}.{name}") for name in MODULES]
     functions = [value for module in modules for name, value in vars(module).items() if name.startswith("test_")]
     return [check for function in functions for check in checks_of(function)]
 
 
 def choose(only: str, checks: Sequence[Check], quick: bool = False) -> list[Check]:
-    """The checks that --only names by name or number; without it those of QUICK=1, or all. Raises UserError for an
-    unknown one."""
+    """Return the checks that --only names by name or number; without it the ones of QUICK=1, or all.
+
+    Raises:
+        UserError: For an unknown one.
+    """
     if not only:
         return [check for check in checks if check.quick or not quick]
     known = {check.name: check for check in checks} | {str(n): check for n, check in enumerate(checks, start=1)}
@@ -108,7 +116,7 @@ def choose(only: str, checks: Sequence[Check], quick: bool = False) -> list[Chec
 
 
 def describe_machine(pretend: bool) -> dict:
-    """Machine, versions and mode, in values that JSON keeps unchanged."""
+    """Return machine, versions and mode, in values that JSON keeps unchanged."""
     found, cards = driver(), list_cards()
     return {
         "pretended": pretend,
@@ -123,11 +131,14 @@ def describe_machine(pretend: bool) -> dict:
 
 @dataclass
 class Report:
-    """The plugin.
+    """The plugin that runs the checks and writes the report.
 
-    directory: of the report and of a folder for each check. of: machine, versions and mode; results of another one are
-    not kept. cards: their number, or that of the processes used instead. materials: the tiny model and its data.
-    chosen: what is run, without what has passed before if it was not `named`.
+    Attributes:
+        directory: Of the report and of a folder for each check.
+        of: Machine, versions and mode; results of another one are dropped.
+        cards: Their number, or the number of processes used instead.
+        materials: The tiny model and its data.
+        chosen: The checks to run, without earlier passed ones if it was not `named`.
     """
 
     directory: Path
@@ -159,14 +170,17 @@ class Report:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
+        """Select the waiting checks."""
         waiting = {check.name: check for check in self.waiting}
         items[:] = [item for item in items if _name(item) in waiting]
 
     @pytest.fixture
     def bench(self, request) -> Bench:
+        """Make the bench of a check."""
         return Bench(_fresh(self.directory / _name(request.node)), self.materials, self.cards, self.pretend)
 
     def pytest_pyfunc_call(self, pyfuncitem):
+        """Run a check in a process and record its result."""
         [check] = [check for check in self.waiting if check.name == _name(pyfuncitem)]
         left = self.waiting[self.waiting.index(check) :]
         seconds = sum(other.seconds_for(self.pretend, self.cards) for other in left)
@@ -187,13 +201,16 @@ class Report:
         return True
 
     def pytest_sessionfinish(self):
+        """Write the report."""
         self.write()
 
     # ---- one check
 
     def _run(self, check: Check, function: Callable, directory: Path) -> Result:
-        """The result of a check in a process of its own. Returns once nothing that it has started is left: a process
-        that has called adopt_orphans sees all of it."""
+        """Return the result of a check in a process of its own.
+
+        It returns once none of the check's processes is left: a process that has called adopt_orphans sees all of them.
+        """
         before = dict(os.environ)
 
         def run_alone(rank: int) -> None:
@@ -218,7 +235,7 @@ class Report:
         return Result(check.name, mark_of(rows, failure, self.pretend), round(seconds, 1), rows, failure)
 
     def write(self) -> None:
-        """Both files, each whole."""
+        """Write both files, each whole."""
         self.results = {check.name: self.results[check.name] for check in self.checks if check.name in self.results}
         write_json(self.file, {"of": self.of, "results": [asdict(one) for one in self.results.values()]})
         with written_aside(self.page) as file:
@@ -227,6 +244,7 @@ class Report:
     # ---- the Markdown page to send back
 
     def text(self) -> str:
+        """Return the page of the report."""
         done = [(n, check, self.results[check.name]) for n, check in enumerate(self.checks, 1) if self._has(check)]
         faults = [f"- {n} {check.name}: {check.at_fault}." for n, check, result in done if result.mark == FAIL]
         published = [row.numbers["published"] for row in self._rows_with("published")]
@@ -253,7 +271,7 @@ class Report:
         return "## Checks\n\n" + _table(["", "", "check", "expected", "found", "seconds"], rows)
 
     def _measured(self) -> str:
-        """The table of rows that have a plan, and how far plan and card were apart."""
+        """Return the table of rows that have a plan, and how far plan and card were apart."""
         numbers = [(row.what, row.numbers) for row in self._rows_with("measured") if row.numbers["measured"]]
         if not numbers:
             return ""
@@ -282,18 +300,18 @@ def run(report: Report, files: Sequence[Path] = ()) -> int:
 
 
 def _name(item) -> str:
-    """Of a test, as checks_of() has it."""
+    """Return the name of a test, as checks_of() has it."""
     spec = getattr(item, "callspec", None)
     return spec.id if spec else item.originalname.removeprefix("test_").replace("_", "-")
 
 
 def duration(seconds: float) -> str:
-    """about 12 min"""
+    """Return a duration such as "about 12 min"."""
     return f"about {seconds:.0f} s" if seconds < 90 else f"about {seconds / 60:.0f} min"
 
 
 def _end_the_rest(others: Sequence[psutil.Process]) -> None:
-    """Wait for all descendants except these, then kill those that are left."""
+    """Wait for all descendants except these, then kill the remaining ones."""
     deadline = time.monotonic() + SECONDS_TO_END
     while (left := _descendants_but(others)) and time.monotonic() < deadline:
         psutil.wait_procs(left, timeout=POLL_SECONDS)
@@ -308,7 +326,7 @@ def _descendants_but(others: Sequence[psutil.Process]) -> list[psutil.Process]:
 
 
 def _failure(outcome: Outcome, log_dir: Path, limit: float) -> str:
-    """Why a check did not finish, or ""."""
+    """Return why a check did not finish, or ""."""
     if outcome.exit_code == 0:
         return ""
     if outcome.exit_code == TIMED_OUT:
@@ -326,7 +344,7 @@ def _is_open(result: Result | None) -> bool:
 
 
 def _fresh(directory: Path) -> Path:
-    """An empty folder. That of an earlier run is renamed."""
+    """Return an empty folder. An earlier run's is renamed."""
     if directory.exists():
         directory.rename(_free_name(directory))
     directory.mkdir(parents=True)
@@ -377,5 +395,5 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _cell(text: str) -> str:
-    """In one line, with no character that breaks a table."""
+    """Return the text in one line, without characters that break a table."""
     return " ".join(text.split()).replace("|", "\\|")

@@ -13,7 +13,11 @@ PASS, FAIL, OPEN = "✓", "✗", "–"  # OPEN: this machine or a pretended run 
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison of a check. numbers: what was measured, for programs that read the file."""
+    """One comparison of a check.
+
+    Attributes:
+        numbers: What was measured, for programs that read the file.
+    """
 
     what: str
     expected: str
@@ -24,7 +28,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of one check. failure: why it did not finish, or ""."""
+    """The result of one check.
+
+    Attributes:
+        failure: Why it did not finish, or "".
+    """
 
     name: str
     mark: str
@@ -53,7 +61,7 @@ COUNTED = {PASS: "as expected", OPEN: "not shown"}
 
 
 def mark_of(rows: Iterable[Row], failure: str, pretended: bool) -> str:
-    """The mark of a whole check. A pretended run never gives PASS."""
+    """Return the mark of a whole check. A pretended run never gives PASS."""
     marks = {row.mark for row in rows}
     if failure or FAIL in marks:
         return FAIL
@@ -61,7 +69,7 @@ def mark_of(rows: Iterable[Row], failure: str, pretended: bool) -> str:
 
 
 def read_rows(path: Path) -> tuple[Row, ...]:
-    """The rows that a check has written so far."""
+    """Return the rows that a check has written so far."""
     if not path.exists():
         return ()
     return tuple(Row(**row) for row in json.loads(path.read_text(encoding="utf-8")))
@@ -74,7 +82,7 @@ def write_json(path: Path, value) -> None:
 
 
 def read_results(path: Path) -> tuple[dict, dict[str, Result]]:
-    """(description of the machine, results by the name of their check); ({}, {}) without a file."""
+    """Return (description of the machine, results by the name of their check); ({}, {}) without a file."""
     if not path.exists():
         return {}, {}
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -94,6 +102,7 @@ def _finite(value):
 
 
 def summary(results: dict) -> str:
+    """Return the counts of all marks."""
     counts = {mark: sum(result.mark == mark for result in results.values()) for mark in (PASS, FAIL, OPEN)}
     words = {PASS: "as expected", FAIL: "not as expected", OPEN: "not shown"}
     return ", ".join(f"{count} {mark} {words[mark]}" for mark, count in counts.items())

@@ -36,6 +36,7 @@ NO_CARD = 3
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     end_with_make()
     adopt_orphans()  # a launcher has its own session and outlives the check that started it
     args = _parse(argv)

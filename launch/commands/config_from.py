@@ -40,6 +40,7 @@ MACHINE = 8  # cards
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = _parse(argv)
     script = _script(args.file)
     flags, lines = read_arguments(args.file, script)
@@ -62,7 +63,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _script(file: str) -> str:
-    """The shared module that the file is for. A file of a method without one is refused when it is read."""
+    """Return the script that the file is for. A file of a method without one is refused when it is read."""
     found = method_of(read_source(file))
     if found is None:
         keys = " or ".join(sorted(method.keys)[0] for method in METHODS if method.script)
@@ -71,7 +72,10 @@ def _script(file: str) -> str:
 
 
 def cards_of(script: str, flags: Flags) -> int:
-    """As many as the degrees need. PaddleNLP's pages start full training on the 8 cards of a machine, adapters on 1."""
+    """Return the number of cards that the degrees need.
+
+    PaddleNLP's pages start full training on the 8 cards of a machine, adapters on 1.
+    """
     needed = degree(flags, "tensor_parallel_degree") * degree(flags, "pipeline_parallel_degree")
     values = FlagValues(script, flags)
     if values.given("sharding_parallel_degree"):
@@ -81,19 +85,23 @@ def cards_of(script: str, flags: Flags) -> int:
 
 
 def _run(script: str, flags: Flags, gpus: int) -> tuple[RunConfig, list[str]]:
-    """The run on so many cards, without what its model's family lacks, and lines about that."""
+    """Return the run on `gpus` cards, without flags that its model's family lacks, and lines about them."""
     run = RunConfig(script, flags, tuple(map(str, range(gpus))), processes=gpus)
     able, lines = without_what_is_lacking(_of_known_size(run))
     return run.with_words(able.words | {"model_name_or_path": flags.get("model_name_or_path", [""])}), lines
 
 
 def _of_known_size(run: RunConfig) -> RunConfig:
-    """The run, with the configuration of its model's sizes in the place of a name at a hub."""
+    """Return the run, with the configuration of its model's sizes in place of a name at a hub."""
     return run.with_words(run.words | {"model_name_or_path": [named_size(run.flags.model_name_or_path or "")]})
 
 
 def announced(run: RunConfig) -> list[str]:
-    """Lines about the layout and about flags that do nothing. Raises UserError with all that do not go together."""
+    """Return lines about the layout and about flags without effect.
+
+    Raises:
+        UserError: With all flags that conflict.
+    """
     findings = preflight.run_on_flags(run)
     faults = [f"{finding.subject}: {finding.found}; {finding.fix}" for finding in findings if not finding.ok]
     if faults:
@@ -102,8 +110,11 @@ def announced(run: RunConfig) -> list[str]:
 
 
 def nearest_recipe(run: RunConfig) -> Recipe | None:
-    """The recipe of the same module and method on cards: of the nearest name in the model's family, if there is one,
-    then with most degrees as in the run, on as many cards, on the largest; None without such a recipe."""
+    """Return the nearest recipe of the same script and method on cards; None without one.
+
+    It has the nearest name in the model's family, if there is one, then most degrees of the run, as many cards, the
+    largest cards.
+    """
     method = _method(run.script, run.words)
 
     def likeness(recipe: Recipe) -> tuple:
@@ -115,8 +126,10 @@ def nearest_recipe(run: RunConfig) -> Recipe | None:
 
 
 def added_flags(recipe: Recipe, file: str, run: RunConfig) -> str | None:
-    """What the recipe with the file has that differs from the run of the file alone: "--zero_padding 1 ..."; None where
-    the recipe cannot take the file."""
+    """Return the flags, as "--zero_padding 1 ...", by which the recipe with the file differs from the file alone.
+
+    Return None where the recipe cannot take the file.
+    """
     try:
         by_recipe, _ = apply_variables(recipe, {"CONFIG": file, "GPUS": str(run.processes)})
         by_recipe, _ = without_what_is_lacking(_of_known_size(by_recipe))
@@ -131,7 +144,7 @@ def added_flags(recipe: Recipe, file: str, run: RunConfig) -> str | None:
 
 
 def make_command(recipe: Recipe, file: str, gpus: int) -> str:
-    """make finetune-llama7b CONFIG=sft_argument.json GPUS=8"""
+    """Return the command of make, such as "make finetune-llama7b CONFIG=sft_argument.json GPUS=8"."""
     return f"make {recipe.target} CONFIG={typed(file)}" + (f" GPUS={gpus}" if gpus != recipe.gpus else "")
 
 
@@ -146,7 +159,10 @@ def _layout(flags: Flags) -> tuple:
 
 
 def _model_likeness(flags: Flags, others: Flags) -> float:
-    """How like the names of two models of one family are, 0 to 1; 0 where the families differ or are not known."""
+    """Return how alike the names of two models of one family are, 0 to 1.
+
+    0 where the families differ or are unknown.
+    """
     try:
         names = [named_size(words.get("model_name_or_path", [""])[0]) for words in (flags, others)]
         families = {family_of_config(load_config(name)).name for name in names}

@@ -1,6 +1,6 @@
-"""Serve the VisualDL dashboards of all runs below some directories.
+r"""Serve the VisualDL dashboards of all runs below some directories.
 
-    python launch/commands/dashboard.py [--logdir DIR ...] \\
+    python launch/commands/dashboard.py [--logdir DIR ...] \
         [--port 8040] [--host 127.0.0.1] [--language en|zh]
 
 Without --logdir it shows all runs below ./checkpoints and ./build. It sends no data anywhere, listens on this machine
@@ -26,6 +26,7 @@ RECORD_FILES = "vdlrecords.*.log"
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     end_with_make()
     args = _parse(argv)
     directories = [path for path in args.logdir or DEFAULT_DIRECTORIES if _has_records(Path(path))]
@@ -41,7 +42,10 @@ def main(argv: list[str]) -> None:
 
 
 def server_command(directories: list[str], host: str, port: int, language: str) -> list[str]:
-    """VisualDL's own server; without --disable-telemetry it phones home, without --language some browsers get 500."""
+    """Return the command of VisualDL's own server.
+
+    Without --disable-telemetry it phones home, without --language some browsers get 500.
+    """
     safe = ["-P"] if sys.version_info >= (3, 11) else []  # no module of the current folder
     return [
         *(sys.executable, "-W", "ignore", *safe, "-m", "visualdl.server.app"),
@@ -66,7 +70,7 @@ def _has_records(directory: Path) -> bool:
 
 
 def _require_free(host: str, port: int) -> None:
-    """Raises UserError where the address cannot be taken."""
+    """Raise UserError where the address cannot be taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -54,6 +54,7 @@ Next:
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = Parser("python launch/commands/demo.py", __doc__)
     parser.add_argument(
         "--directory", type=Path, default=ROOT / "build" / "demo", help="folder for all files; default build/demo"
@@ -83,6 +84,7 @@ class Demo:
         self.evaluation = directory / "evaluation"
 
     def make_data(self) -> None:
+        """Make corpus and tokenizer."""
         heading("1 of 5: the standard library as a corpus, a tokenizer trained on it, .bin/.idx written and verified")
         train_text, held_out_text = self.text / "train.jsonl", self.text / "heldout.jsonl"
         if not held_out_text.exists():
@@ -96,6 +98,7 @@ class Demo:
             self._tool("verify", prefix, "--tokenizer", self.tokenizer)
 
     def pretrain(self, recipe_flags: list[str]) -> None:
+        """Pretrain the model."""
         heading("2 of 5: pretraining with sharding stage 2 on two processes (recipes/tiny/pretrain.sh)")
         variables = {
             "DATA": str(self.train_data.parent),
@@ -107,6 +110,7 @@ class Demo:
         plot_losses(read_train_log(self.model))
 
     def evaluate(self) -> None:
+        """Evaluate the model on held-out data."""
         heading("3 of 5: the held-out loss: evaluation on modules of the library that no training has seen")
         print(localized(EVALUATIONS))
         flags = {
@@ -124,6 +128,7 @@ class Demo:
         run([sys.executable, ROOT / "launch/run_pretrain.py", *words_of(flags)])
 
     def generate(self) -> None:
+        """Print what the model generates."""
         heading("4 of 5: what the model writes")
         print(localized(KNOWS))
         start_paddle(on_cpu=True)
@@ -150,7 +155,7 @@ class Demo:
 
 
 def first_loss_check(first_loss: float, model: Path | str) -> Finding:
-    """The loss before the first update lies where random weights put it: ln V + h sigma^2 / 2, within 3 %."""
+    """Check that the loss before the first update is random weights': ln V + h sigma^2 / 2, within 3 %."""
     expected = ModelShape.from_config(load_config(str(model))).first_loss
     deviation = first_loss / expected - 1
     ok = abs(deviation) <= FIRST_LOSS_TOLERANCE
@@ -163,7 +168,7 @@ def first_loss_check(first_loss: float, model: Path | str) -> Finding:
 
 
 def held_out_check(held_out_loss: float, unigram: float) -> Finding:
-    """The model predicts unseen text better than token frequencies alone could, by at least 1.5 nats a token."""
+    """Check that the model predicts unseen text better than token frequencies could, by at least 1.5 nats a token."""
     margin = unigram - held_out_loss
     ok = margin >= HELD_OUT_MARGIN_NATS
     return Finding(
@@ -175,17 +180,22 @@ def held_out_check(held_out_loss: float, unigram: float) -> Finding:
 
 
 def heading(text: str) -> None:
+    """Print a heading."""
     print(f"\n== {text}", flush=True)
 
 
 def words_of(flags: dict) -> list[str]:
-    """Each flag and the words of its value. A path is one word: it may contain spaces."""
+    """Return each flag and the words of its value. A path is one word: it may contain spaces."""
     values = {name: [str(value)] if isinstance(value, Path) else str(value).split() for name, value in flags.items()}
     return [word for name, words in values.items() for word in (f"--{name}", *words)]
 
 
 def run(command: list, variables: dict[str, str] | None = None) -> None:
-    """Run a command with its output on the terminal. Raises UserError when it fails."""
+    """Run a command with its output on the terminal.
+
+    Raises:
+        UserError: If it fails.
+    """
     words = [str(word) for word in command]
     exit_code = run_child(words, os.environ | (variables or {}), ROOT)
     if exit_code != 0:

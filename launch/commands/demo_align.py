@@ -61,6 +61,7 @@ TRAINING = {
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = Parser("python launch/commands/demo_align.py", __doc__)
     parser.add_argument(
         "--model",
@@ -103,7 +104,7 @@ def main(argv: list[str]) -> None:
 
 
 def _claim(directory: Path, base: Path) -> None:
-    """Raises UserError where the demo would replace what it has not made, or the model that it starts from."""
+    """Raise UserError where the demo would replace a folder that it has not made, or the model that it starts from."""
     if base.is_relative_to(directory):
         raise UserError(
             f"--directory {directory}: found --model {base} in it, and the demo makes all files there anew. Name "
@@ -119,27 +120,33 @@ def _claim(directory: Path, base: Path) -> None:
 
 
 class AlignDemo:
-    """The steps of the demo. flags: for all runs of run_dpo.py, each in its own directory."""
+    """The steps of the demo.
+
+    Attributes:
+        flags: For all runs of run_dpo.py, each in its own directory.
+    """
 
     def __init__(self, directory: Path, flags: list[str]):
         self.flags = flags
         self.data, self.adapter, self.merged = (directory / name for name in ("data", "adapter", "model"))
 
     def accuracy(self, model: Path, output: Path) -> float:
-        """The share of the pairs of dev.json whose chosen response is the likelier one."""
+        """Return the share of the pairs of dev.json whose chosen response is the likelier one."""
         self._run(model, output, {"do_train": 0, "reference_free": 1})
         return read_summary(output)["evaluation"]["eval_accuracy"]
 
     def train(self, model: Path) -> None:
+        """Train the adapter."""
         self._run(model, self.adapter, TRAINING)
 
     def merge(self, base: Path) -> None:
+        """Merge the adapter."""
         places = {"model_name_or_path": base, "adapter_path": self.adapter, "output_dir": self.merged}
         shutil.rmtree(self.merged, ignore_errors=True)  # of an earlier demo: merge replaces nothing
         run([sys.executable, ROOT / "launch" / "commands" / "merge.py", *words_of(places)])
 
     def prompts(self) -> list[str]:
-        """Of dev.json, CONTINUED of all modules."""
+        """Return CONTINUED prompts of dev.json, spread over all modules."""
         rows = [json.loads(line) for line in (self.data / "dev.json").read_text(encoding="utf-8").splitlines()]
         return [row["prompt"] for row in rows[:: max(1, len(rows) // CONTINUED)][:CONTINUED]]
 
@@ -150,7 +157,7 @@ class AlignDemo:
 
 
 def continued(models: list[Path], prompts: list[str]) -> list[list[str]]:
-    """What each model writes behind each prompt."""
+    """Return what each model generates behind each prompt."""
     start_paddle(on_cpu=True)
     from launch.prediction.predictor import continuations
 
@@ -158,12 +165,12 @@ def continued(models: list[Path], prompts: list[str]) -> list[list[str]]:
 
 
 def following(texts: list[str]) -> int:
-    """How many continuations follow the rule: they begin with a string in double quotes."""
+    """Return how many continuations follow the rule: they begin with a string in double quotes."""
     return sum(text.lstrip().startswith('"') for text in texts)
 
 
 def print_examples(prompts: list[str], before: list[str], after: list[str]) -> None:
-    """The last line of some prompts, and the rest of it by both models."""
+    """Print the last line of some prompts, and the rest of it by both models."""
     for number in range(0, len(prompts), max(1, len(prompts) // SHOWN)):
         line = prompts[number].rpartition("\n")[2].strip()
         for name, texts in (("before", before), ("after", after)):
@@ -172,6 +179,7 @@ def print_examples(prompts: list[str], before: list[str], after: list[str]) -> N
 
 
 def print_table(before: dict, after: dict) -> None:
+    """Print the table of both models."""
     table = Table(title="Double quotes preferred, on modules never seen")
     for column in ("", "before", "after"):
         table.add_column(column, justify="right" if column else "left")

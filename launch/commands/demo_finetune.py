@@ -1,6 +1,6 @@
-"""Fine-tune the demo's model by several methods and compare them: LoRA of several ranks, prefix, all parameters.
+r"""Fine-tune the demo's model by several methods and compare them: LoRA of several ranks, prefix, all parameters.
 
-    python launch/commands/demo_finetune.py [--methods "lora r8 all" full] \\
+    python launch/commands/demo_finetune.py [--methods "lora r8 all" full] \
         [flags of finetune_generation.py]
 
 Trains the model of `make demo` on questions about functions of the standard library and prints a table: trained
@@ -36,7 +36,12 @@ RESULTS = "results.json"
 
 @dataclass(frozen=True)
 class Method:
-    """name: in the table. flags: of the run. The learning rate of each method was tuned separately."""
+    """A way to fine-tune. The learning rate of each was tuned separately.
+
+    Attributes:
+        name: In the table.
+        flags: Of the run.
+    """
 
     name: str
     flags: dict
@@ -72,6 +77,7 @@ COMMON = {
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = Parser("python launch/commands/demo_finetune.py", __doc__)
     names = [method.name for method in METHODS]
     add = parser.add_argument
@@ -109,7 +115,12 @@ def main(argv: list[str]) -> None:
 
 
 class FinetuneDemo:
-    """Runs of finetune_generation.py, each in its own directory. flags: for all of them; runs: how many."""
+    """Runs of finetune_generation.py, each in its own directory.
+
+    Attributes:
+        flags: For all of them.
+        runs: How many.
+    """
 
     def __init__(self, directory: Path, model: Path, flags: list[str], runs: int):
         self.directory, self.model, self.flags = directory, model, flags
@@ -117,6 +128,7 @@ class FinetuneDemo:
         self.data = directory / "data"
 
     def make_data(self) -> None:
+        """Write the questions."""
         heading("questions about functions of the standard library, those to evaluate on about modules never seen")
         write_questions(self.data)
         for name in ("train.json", "dev.json"):
@@ -124,12 +136,12 @@ class FinetuneDemo:
             print(f"{self.data / name}: {len(lines)} rows, the first {lines[0]}")
 
     def evaluate_base(self) -> dict:
-        """The evaluation of the model as it is."""
+        """Return the evaluation of the model as it is."""
         self._heading("before: the model as it is")
         return self._run(self.directory / "base", {"do_train": 0})["evaluation"]
 
     def finetune(self, method: Method) -> dict:
-        """The row of a method in the table."""
+        """Return the row of a method in the table."""
         self._heading(method.name)
         output = self.directory / method.name.replace(" ", "-").replace(",", "")
         summary = self._run(output, {"do_train": 1} | method.flags)
@@ -148,7 +160,7 @@ class FinetuneDemo:
         heading(f"{self.begun} of {self.runs}: {text}")
 
     def _run(self, output: Path, flags: dict) -> dict:
-        """The summary of a run."""
+        """Run a training and return its summary."""
         places = {"model_name_or_path": self.model, "dataset_name_or_path": self.data, "output_dir": output}
         words = words_of(places | COMMON | flags)
         run([sys.executable, ROOT / "launch" / "finetune_generation.py", *words, *self.flags])
@@ -156,6 +168,7 @@ class FinetuneDemo:
 
 
 def print_table(before: dict, rows: list[dict]) -> None:
+    """Print the table of all methods."""
     table = Table(title="Fine-tuning compared: loss and ROUGE-L on modules never seen")
     for column in ("method", "trained", "kept", "loss\nbefore", "loss\nafter", "ROUGE-L", "seconds"):
         table.add_column(column, justify="left" if column == "method" else "right")

@@ -35,7 +35,7 @@ from launch.preflight.report import print_findings
 
 
 def examine():
-    """All findings; each depends only on those before it."""
+    """Return all findings; each depends only on earlier ones."""
     installed = doctor_checks.installed_packages()
     return [
         doctor_checks.check_python(),
@@ -61,6 +61,7 @@ def translate_file(file):
 
 
 def main(argv):
+    """Run the command."""
     parser = Parser("python launch/commands/doctor.py", __doc__)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the findings")
     parser.add_argument("--deepspeed", metavar="FILE", help="print the flags for this configuration file")

@@ -53,6 +53,7 @@ SHARD = 5 * 10**9  # bytes of an imported file, as make import has it
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = _parse(argv)
     name = check_repository(args.repository)
     base = (args.output or Path("models") / name).expanduser()
@@ -75,7 +76,7 @@ def main(argv: list[str]) -> None:
 
 
 def _check_imported(target: Path, args: argparse.Namespace) -> None:
-    """Raises UserError where the target is not this model, whole. Asks no hub."""
+    """Raise UserError where the target is not this model, whole. It asks no hub."""
     record = originals.read_record(target)
     if record is None:
         raise UserError(
@@ -89,7 +90,7 @@ def _check_imported(target: Path, args: argparse.Namespace) -> None:
 
 
 def _compare(record: originals.Record, args: argparse.Namespace, directory: Path) -> None:
-    """Raises UserError where a folder is of another repository, revision or hub than what is asked for."""
+    """Raise UserError where a folder is of another repository, revision or hub than the requested one."""
     asked = (args.hub or record.hub, args.repository, args.revision)
     if asked != (record.hub, record.repository, record.revision) or record.hub not in HUBS:
         revision = f" at revision {record.revision}" if record.revision else ""
@@ -100,7 +101,7 @@ def _compare(record: originals.Record, args: argparse.Namespace, directory: Path
 
 
 def _download(args: argparse.Namespace, original: Path, target: Path) -> None:
-    """Everything from the first question to the imported model. original: the folder of the files as they come."""
+    """Download and import a model, from the first question on. original: the folder of the files as they come."""
     record = originals.read_record(original)
     if record:
         _compare(record, args, original)
@@ -131,7 +132,7 @@ def _download(args: argparse.Namespace, original: Path, target: Path) -> None:
 
 
 def _listed(args: argparse.Namespace, record: originals.Record | None) -> tuple[Hub, Snapshot]:
-    """The hub, and what the repository lists: at the commit of the record, where a download goes on.
+    """Return the hub, and the repository's files: at the commit of the record, where a download goes on.
 
     Without FROM it is Hugging Face. Where that does not answer no other hub is asked: a model of the same name may be
     another's there, and whoever cuts the network would choose the model.
@@ -151,7 +152,7 @@ def _listed(args: argparse.Namespace, record: originals.Record | None) -> tuple[
 
 
 def _open(key: str, named: bool) -> Hub:
-    """named: by the user, now; the packages of a hub are installed only then."""
+    """Return the hub. named: by the user, now; the packages of a hub are installed only then."""
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # bars are for terminals; read when tqdm is imported
     if key == ModelScope.key and named:
@@ -183,7 +184,7 @@ def _files(snapshot: Snapshot, files: list[RemoteFile], original: Path) -> Findi
 
 
 def _check_disk(original: Path, target: Path, files: list[RemoteFile]) -> Finding:
-    """Room for what is still to come and for the import, which are there at once."""
+    """Check the room for the rest of the download and for the import, which are there at once."""
     to_fetch = max(0, sum(file.size for file in files) - originals.bytes_there(original))
     to_import = weight_bytes(files)
     needed: dict[Path, int] = {original: to_fetch}

@@ -1,11 +1,12 @@
-"""Measure what a model knows by lm-eval (lm-evaluation-harness): its tasks, prompts and scores, with the questions of
-local files. The first time, requirements/evaluate.lock is installed.
+r"""Measure what a model knows by lm-eval's tasks, prompts and scores, with the questions of local files.
 
-    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b \\
+lm-eval is lm-evaluation-harness. The first time, requirements/evaluate.lock is installed.
+
+    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b \
         --tasks mmlu=data/mmlu --num_fewshot 5
-    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b \\
+    python launch/commands/evaluate.py --model_name_or_path models/qwen3-8b \
         --adapter_path checkpoints/lora --tasks gsm8k=data/gsm8k text=wiki.txt
-    python launch/commands/evaluate.py --compare evaluations/qwen3-8b.json \\
+    python launch/commands/evaluate.py --compare evaluations/qwen3-8b.json \
         evaluations/lora.json
 
 A task is NAME=PATH; PATH alone where its first row shows what it is, or where it is a task in YAML. Names are mmlu,
@@ -51,6 +52,7 @@ BLOCKS = ("weight_blocksize", "weight_double_quant", "weight_double_quant_block_
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     args = _parse(argv)
     if args.compare:
         print("\n".join(compare(*map(read_results, args.compare))))
@@ -79,7 +81,7 @@ def main(argv: list[str]) -> int:
 
 
 def _evaluate(args: argparse.Namespace, benchmarks: list, output: Path) -> dict | None:
-    """The results, on rank 0."""
+    """Return the results, on rank 0."""
     from lm_eval.evaluator import evaluate  # pyright: ignore[reportMissingImports]
     from lm_eval.utils import handle_non_serializable  # pyright: ignore[reportMissingImports]
 
@@ -141,7 +143,7 @@ def _check_family(model: str, benchmarks: list) -> None:
 
 
 def _check_output(output: Path) -> None:
-    """Before the work, which may be long."""
+    """Check the output before the work, which may be long."""
     if output.is_dir():
         raise UserError(f"cannot write {output}: it is a folder. Name a file: --output_file.")
     require_none(output)
@@ -154,7 +156,7 @@ def _check_output(output: Path) -> None:
 
 
 def _head(args: argparse.Namespace) -> dict:
-    """What is evaluated and how: a change of any of it makes other results."""
+    """Return the settings of the evaluation: a change of any of them makes other results."""
     directory = Path(args.model_name_or_path)
     return {
         "model": args.model_name_or_path,

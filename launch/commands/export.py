@@ -26,6 +26,7 @@ from launch.weights.peft import export_adapter
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = _parse(argv)
     source = args.source.expanduser()
     target = (args.target or Path("exported") / source.resolve().name).expanduser()

@@ -1,7 +1,7 @@
-"""Plan the fastest ways to train a model on given cards. Nothing is run; neither Paddle nor a card is needed.
+r"""Plan the fastest ways to train a model on given cards. Nothing is run; neither Paddle nor a card is needed.
 
     make fit MODEL=facebook/llama-13b GPUS=2 GPU_MEMORY_GB=24 METHOD=lora
-    python launch/commands/fit.py --model facebook/llama-13b --gpus 2 \\
+    python launch/commands/fit.py --model facebook/llama-13b --gpus 2 \
         --gpu_memory_gb 24 --method lora
 
 All layouts that the checks allow are planned, with the length and as many samples a step as in the model's recipe of
@@ -66,6 +66,7 @@ CARD_VARIABLES = (
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = _parse(argv)
     check_variables(os.environ)
     card = _card(args)
@@ -89,7 +90,7 @@ def main(argv: list[str]) -> None:
 
 
 def _cards(args: argparse.Namespace) -> dict[str, str]:
-    """The variables that describe the cards, as a recipe takes them."""
+    """Return the variables that describe the cards, as a recipe takes them."""
     nodes = {"NNODES": str(args.nnodes), "NETWORK": args.network} if args.nnodes > 1 else {}
     memory = f"{args.gpu_memory_gb:g}" if args.gpu_memory_gb else ""
     devices = os.environ.get("DEVICES", "")
@@ -114,7 +115,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _card(args: argparse.Namespace) -> Card:
-    """The card that --card or --gpu_memory_gb names, else the one of this machine."""
+    """Return the card that --card or --gpu_memory_gb names, else the one of this machine."""
     if requested := requested_card(args.card, args.gpu_memory_gb):
         return requested
     here = list_cards()
@@ -126,8 +127,10 @@ def _card(args: argparse.Namespace) -> Card:
 
 
 def _recipe_of(method: str, model: str) -> tuple[Recipe, str]:
-    """Return the recipe of a method for the model, else for the one of its family with the nearest name, else the
-    method's; and the ARGS that make it the method's for this model."""
+    """Return the recipe of a method for the model, and the ARGS that make it the method's.
+
+    It is the model's, else the one of its family with the nearest name, else the method's.
+    """
     path, arguments = ROOT / "recipes" / METHODS[method][0], METHODS[method][1]
     family, name = load_config(named_size(model))["model_type"], named_size(Path(model).name).lower()
     recipe, closest = None, -1
@@ -141,11 +144,10 @@ def _recipe_of(method: str, model: str) -> tuple[Recipe, str]:
 
 
 def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> tuple[Recipe, RunConfig, dict[str, str]]:
-    """Return the method's recipe, its run with a model and the user's DATA, OUTPUT and ARGS on the recipe's own cards,
-    and the variables that make it so.
+    """Return the method's recipe, its run on the recipe's own cards, and the variables that make it so.
 
-    A published model is planned by its sizes, and its MODEL is the folder that make download writes. The output
-    directory is named after the model.
+    The run has the model and the user's DATA, OUTPUT and ARGS. A published model is planned by its sizes, and its MODEL
+    is the folder that make download writes. The output directory is named after the model.
     """
     recipe, arguments = _recipe_of(method, model)
     name = Path(model).name.removesuffix(".json")

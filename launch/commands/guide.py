@@ -1,7 +1,7 @@
-"""Print the tables of docs/low-memory.md for any model and cards: what saves memory, and what sharding costs.
+r"""Print the tables of docs/low-memory.md for any model and cards: what saves memory, and what sharding costs.
 
     make measures MODEL=baichuan-13b GPUS=2 GPU_MEMORY_GB=24
-    python launch/commands/guide.py measures baichuan-13b --gpus 2 \\
+    python launch/commands/guide.py measures baichuan-13b --gpus 2 \
         --gpu_memory_gb 24
 
 The page's own tables: python -m docs.tools.guide_tables.
@@ -32,13 +32,14 @@ SLOTS = {f"{generation}x{lanes}": (generation, lanes) for generation, lanes in P
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     case, table = case_and_table(argv)
     print(f"{case.title}{'' if case.card.calibrated else '; this kind of card is uncalibrated (docs/plan.md)'}\n")
     print(table)
 
 
 def case_and_table(argv: list[str]) -> tuple[Case, str]:
-    """What the arguments describe, and the table as Markdown."""
+    """Return the described case, and the table as Markdown."""
     args = _parser().parse_args(argv)
     case = _case(args)
     head, *rows = TABLES[args.table](case)
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _case(args: argparse.Namespace) -> Case:
-    """Raises UserError where there is no such card."""
+    """Return the case of the arguments. Raises UserError where there is no such card."""
     card = card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
     if args.pcie:
         card = with_pcie(card, *SLOTS[args.pcie])

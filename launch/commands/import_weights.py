@@ -25,6 +25,7 @@ from launch.weights.model_directories import import_directory
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = _parse(argv)
     source = args.source.expanduser()
     if not source.exists() and (way := how_to_get(str(args.source))):

@@ -25,6 +25,7 @@ from launch.reporting.records import TRAIN_LOG, read_train_log
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     parser = Parser("python launch/commands/ledger.py", __doc__)
     parser.add_argument("output", metavar="OUTPUT", type=Path, help="output directory of a run, or a checkpoint")
     checkpoint = find_checkpoint(parser.parse_args(argv).output)
@@ -50,7 +51,13 @@ def main(argv: list[str]) -> int:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """Raises UserError where there is none or it is incomplete. Hashes are checked by the run that continues it."""
+    """Return the checkpoint at a path.
+
+    Hashes are checked by the run that continues it.
+
+    Raises:
+        UserError: If there is none or it is incomplete.
+    """
     found = [path] if is_ours(path) else [checkpoint for checkpoint in checkpoints(path) if is_ours(checkpoint)]
     if not found:
         raise UserError(f"{path}: no checkpoint, and no directory with one; expected checkpoint-N with manifest.json.")
@@ -61,7 +68,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 def describe(data: dict) -> str:
-    """A dataset's identity, hashes shortened."""
+    """Return a dataset's identity, hashes shortened."""
     if "parts" in data:
         weights = " : ".join(map(str, data["weights"]))
         parts = "; ".join(describe(part) for part in data["parts"])
@@ -71,6 +78,7 @@ def describe(data: dict) -> str:
 
 
 def describe_range(span: Range) -> str:
+    """Return a range of steps as text."""
     return (
         f"steps {span.first_step + 1:,} to {span.last_step:,}: positions {span.start:,} to {span.stop:,}, "
         f"{span.tokens:,} tokens; {span.global_batch} samples a step on {plural(span.data_ranks, 'data rank')}"
@@ -78,12 +86,13 @@ def describe_range(span: Range) -> str:
 
 
 def describe_epoch(epoch: Epoch) -> str:
+    """Return an epoch as text."""
     often = "each once" if epoch.most == 1 else f"some {epoch.most} times"
     return f"data {epoch.data + 1}, epoch {epoch.epoch + 1}: {epoch.read:,} of {epoch.samples:,} samples, {often}"
 
 
 def log_faults(ledger: Ledger, output: Path) -> list[str]:
-    """Steps at which the log of the run and the ledger disagree on the number of samples."""
+    """Return the steps at which the log of the run and the ledger disagree on the number of samples."""
     if not (output / TRAIN_LOG).exists():
         return []
     found = []

@@ -1,7 +1,7 @@
-"""Merge a LoRA adapter into the model it was trained on. No GPU is needed.
+r"""Merge a LoRA adapter into the model it was trained on. No GPU is needed.
 
-    python launch/commands/merge.py --model_name_or_path models/llama-7b \\
-        --adapter_path checkpoints/llama-7b-lora \\
+    python launch/commands/merge.py --model_name_or_path models/llama-7b \
+        --adapter_path checkpoints/llama-7b-lora \
         --output_dir models/llama-7b-merged
 
 The adapter may come from any layout: one process, tensor or pipeline parallel. Weights are read in pieces and keep
@@ -27,6 +27,7 @@ from launch.weights.merging import check_weights, merge, merged_tensors
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = _parse(argv)
     lora = read_lora(args.adapter_path)
     base = _base(args, lora)
@@ -41,7 +42,7 @@ def main(argv: list[str]) -> None:
 
 
 def _check(base: Path, lora: Lora, merged: Path) -> None:
-    """Raises UserError where `merged` is not base + adapter."""
+    """Raise UserError where `merged` is not base + adapter."""
     print(f"largest difference of weights, as a part of the largest nearby: {check_weights(base, lora, merged):.2g}")
     start_paddle(on_cpu=True)
     from launch.prediction.merged_logits import compare_logits
@@ -53,7 +54,7 @@ def _check(base: Path, lora: Lora, merged: Path) -> None:
 
 
 def _base(args: argparse.Namespace, lora: Lora) -> Path:
-    """The directory of the base: as given, or as the adapter's configuration names it."""
+    """Return the directory of the base: as given, or as the adapter's configuration names it."""
     base = Path(args.model_name_or_path or lora.config.get("base_model_name_or_path") or "")
     if not (base / "config.json").is_file():
         raise UserError(f"--model_name_or_path: {str(base)!r} is no model directory. Name that of the adapter's base.")

@@ -1,10 +1,10 @@
-"""Plan the memory and time of a run before it is started: in under a second, without Paddle and without a card.
+r"""Plan the memory and time of a run before it is started: in under a second, without Paddle and without a card.
 
-    make plan-pretrain-llama7b ARGS="--recompute 0" [GPU_MEMORY_GB=40] \\
+    make plan-pretrain-llama7b ARGS="--recompute 0" [GPU_MEMORY_GB=40] \
         [FORMAT=json] [MTBF_HOURS=20000] [CALIBRATION=certify.json]
-    python launch/commands/plan_run.py --gpus 8 --gpu_memory_gb 80 \\
+    python launch/commands/plan_run.py --gpus 8 --gpu_memory_gb 80 \
         launch/run_pretrain.py --model_name_or_path llama-7b ...
-    python launch/commands/plan_run.py --gpus 2 --gpu_memory_gb 24 \\
+    python launch/commands/plan_run.py --gpus 2 --gpu_memory_gb 24 \
         path/to/config.json --lora 1 --fp16 1 --fp16_opt_level O2
 
 The arguments after the shared module, or after the model, are flags of the shared module. docs/plan.md says what is
@@ -38,6 +38,7 @@ PRETRAIN, FINETUNE, *_ = SCRIPTS
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = _parse(argv)
     nodes = Nodes(args.nnodes)
     run = replace(_run_of(args.what, args.flags, nodes.count * args.gpus), nodes=nodes, network=args.network)
@@ -84,7 +85,7 @@ def _card(args: argparse.Namespace) -> Card:
 
 
 def _run_of(what: str, words: list[str], processes: int) -> RunConfig:
-    """The run of a shared module with its flags. A model alone is fine-tuned if a flag says so, else pretrained."""
+    """Return the run of a script with its flags. A model alone is fine-tuned if a flag says so, else pretrained."""
     run, _ = RunConfig.from_words(what, words, processes)
     if Path(what).stem in SCRIPTS:
         return run

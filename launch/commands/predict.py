@@ -1,9 +1,9 @@
-"""Get answers from a model: a base, a base with a LoRA adapter or a prefix, or a merged model.
+r"""Get answers from a model: a base, a base with a LoRA adapter or a prefix, or a merged model.
 
-    python launch/commands/predict.py --model_name_or_path models/llama-7b \\
-        --adapter_path checkpoints/llama-7b-lora \\
+    python launch/commands/predict.py --model_name_or_path models/llama-7b \
+        --adapter_path checkpoints/llama-7b-lora \
         --prompt "What does a tokenizer do?"
-    python launch/commands/predict.py --model_name_or_path models/llama-7b \\
+    python launch/commands/predict.py --model_name_or_path models/llama-7b \
         --data_file questions.json --output_file answers.json
 
 Without --prompt and --data_file, each line of the standard input is a question, and its answer is shown while it is
@@ -35,6 +35,7 @@ LONGEST_ROW = 1 << 26  # bytes
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = _parse(argv)
     if args.plan:
         return _print_plan(args)
@@ -73,7 +74,7 @@ def main(argv: list[str]) -> None:
 
 
 def _check_output(file: Path, read: list[Path]) -> None:
-    """Raises UserError for a file in a directory that is read, and for one that is there and has no answers."""
+    """Raise UserError for a file in a directory that is read, and for an existing file without answers."""
     for directory in read:
         if directory.is_dir() and file.resolve().is_relative_to(directory.resolve()):
             raise UserError(f"--output_file: {file} is in {directory}, which is read. Name a file in another folder.")
@@ -82,7 +83,7 @@ def _check_output(file: Path, read: list[Path]) -> None:
 
 
 def _has_answers(file: Path) -> bool:
-    """Whether its first row is of the kind that is written here, or it is empty."""
+    """Return whether the file's first row is one of answers, or the file is empty."""
     with open(file, "rb") as lines:
         first = lines.readline(LONGEST_ROW)
     try:
@@ -157,7 +158,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _cards(text: str) -> tuple[int, int]:
-    """(cards, GB of each)"""
+    """Return (cards, GB of each)."""
     cards, _, memory = text.partition("x")
     count, size = whole_number(cards, 1, MOST_CARDS), whole_number(memory, 0, 10_000)
     if count is None or size is None:
@@ -166,6 +167,7 @@ def _cards(text: str) -> tuple[int, int]:
 
 
 def temperature(text: str) -> float:
+    """Parse a temperature of 0 or more."""
     if float(text) < 0:
         raise argparse.ArgumentTypeError(f"found {text}, expected 0 or more")
     return float(text)

@@ -1,6 +1,6 @@
-"""Measure what a base in 8 or 4 bits adds to the loss: on dialogues, for the original weights and each format.
+r"""Measure what a base in 8 or 4 bits adds to the loss: on dialogues, for the original weights and each format.
 
-    python launch/commands/quantization_loss.py \\
+    python launch/commands/quantization_loss.py \
         --model_name_or_path models/llama-7b --dataset_name_or_path data
 
 Use it to choose a format before a long run or for serving. The model is never in memory as a whole. On a CPU a model of
@@ -21,6 +21,7 @@ from launch.prediction.model_flags import DEVICES, FORMATS, QUANTIZED, check_mod
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     args = _parse(argv)
     check_model(str(args.model_name_or_path))
     start_paddle(on_cpu=args.device == "cpu")

@@ -1,7 +1,7 @@
-"""Serve a model: REST for clients of the OpenAI API, gRPC, and a page to try it in a browser.
+r"""Serve a model: REST for clients of the OpenAI API, gRPC, and a page to try it in a browser.
 
     python launch/commands/serve.py --model_name_or_path build/demo/model
-    python launch/commands/serve.py --model_name_or_path models/llama-7b \\
+    python launch/commands/serve.py --model_name_or_path models/llama-7b \
         --adapter poems=checkpoints/poems law=checkpoints/law
 
 The base is served under the name of its directory and each adapter (a LoRA or a prefix) under its own name, with one
@@ -35,6 +35,7 @@ KEY_VARIABLE = "SERVE_API_KEY"
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     args = _parse(argv)
     key = _key(args)
     name = args.model_name or Path(args.model_name_or_path).resolve().name
@@ -66,7 +67,7 @@ def main(argv: list[str]) -> int:
 
 
 def _key(args: argparse.Namespace) -> str | None:
-    """The key that clients must send, if any. Raises UserError for a key that cannot be sent in a header."""
+    """Return the key that clients must send, if any. Raises UserError for a key that cannot be sent in a header."""
     key = args.api_key or os.environ.get(KEY_VARIABLE) or None
     invalid = [character for character in key or "" if not "!" <= character <= "~"]
     if invalid:
@@ -78,7 +79,7 @@ def _key(args: argparse.Namespace) -> str | None:
 
 
 def _load(args: argparse.Namespace, name: str, adapters: dict[str, Path]):
-    """Models by name, and what their texts are computed by; None: they are answered in whole batches."""
+    """Return models by name, and the texts that compute them; None: they are answered in whole batches."""
     start_paddle(on_cpu=args.device == "cpu")
 
     from launch.adapters.add import base_format

@@ -1,7 +1,7 @@
-"""A page to plan a run, start it and watch it. It does what the commands do, and nothing else.
+r"""A page to plan a run, start it and watch it. It does what the commands do, and nothing else.
 
     make studio
-    python launch/commands/studio.py [--host 127.0.0.1] [--port 8020] \\
+    python launch/commands/studio.py [--host 127.0.0.1] [--port 8020] \
         [--runs FOLDER ...]
 
 It prints an address with a token, which every request needs: who has it can start trainings as you. What is started
@@ -30,6 +30,7 @@ GRACE_SECONDS = 3
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     end_with_make()
     args = _parse(argv)
     token = _token()
@@ -87,7 +88,7 @@ async def _serve(socket, addresses, token: str, runs, slow) -> None:
 
 
 def _token() -> str:
-    """Of the environment, so that an address can stay the same; else a new one. No run gets it."""
+    """Return the token of the environment, so that an address can stay the same, else a new one. No run gets it."""
     token = os.environ.pop(TOKEN_VARIABLE, None) or secrets.token_urlsafe(24)
     if len(token) < SHORTEST_TOKEN or not all(
         letter.isascii() and (letter.isalnum() or letter in "-_") for letter in token

@@ -25,7 +25,7 @@ from paddle.autograd import PyLayer
 
 
 class ByShape:
-    """Tensors that depend on nothing but a shape: those of the last `limit` shapes; older ones are dropped.
+    """Tensors that depend on nothing but a shape: the last `limit` shapes' are stored, older ones are dropped.
 
     A training uses two or three shapes.
     """
@@ -35,7 +35,7 @@ class ByShape:
         self._made: OrderedDict[tuple[int, ...], Any] = OrderedDict()
 
     def get(self, shape: tuple[int, ...], make: Callable[[], Any]) -> Any:
-        """The tensors of this shape, made by `make` without gradients where they are not kept."""
+        """Return the tensors of this shape, made by `make` without gradients where they are not stored."""
         if shape not in self._made:
             with paddle.no_grad():
                 self._made[shape] = make()
@@ -60,7 +60,7 @@ class RotaryEmbedding:
         self._from_the_start = True
 
     def __call__(self, q, k, cos, sin, position_ids):
-        """q and k [b, s, heads, d] (k: fewer heads or as many), cos and sin [1, length, 1, d], ids [b, s]."""
+        """Rotate q and k [b, s, heads, d] (k: fewer heads or as many). cos and sin: [1, length, 1, d]. ids: [b, s]."""
         fits = q.dtype == k.dtype == cos.dtype == paddle.float32 and q.shape[-1] % 2 == 0
         if not (fits and cos.shape[1] == q.shape[1] == k.shape[1] and self._is_from_the_start(position_ids)):
             return self._stock(q, k, cos, sin, position_ids)
@@ -69,7 +69,7 @@ class RotaryEmbedding:
         return Rotate.apply(q, *self._table(q, cos, sin)), Rotate.apply(k, *self._table(k, cos, sin))
 
     def _is_from_the_start(self, position_ids) -> bool:
-        """True if every row counts 0, 1, 2, ...; None means just that."""
+        """Return True if every row counts 0, 1, 2, ...; None means just that."""
         if position_ids is not self._position_ids:
             self._position_ids, self._from_the_start = position_ids, _counts_up(position_ids)
         return self._from_the_start
@@ -89,17 +89,17 @@ def replace_rotary(attention: paddle.nn.Layer, rotary: Callable) -> None:
 
 
 def stock_rotary(attention_class: type) -> Callable:
-    """The apply_rotary_pos_emb that this class of attention layers calls."""
+    """Return the apply_rotary_pos_emb that this class of attention layers calls."""
     return attention_class.forward.__globals__["apply_rotary_pos_emb"]
 
 
 def spread(cos: paddle.Tensor, sin: paddle.Tensor, shape: tuple[int, ...]) -> tuple[paddle.Tensor, ...]:
-    """cos and sin [1, s, 1, d] written out to the full shape [b, s, heads, d]."""
+    """Return cos and sin [1, s, 1, d] written out to the full shape [b, s, heads, d]."""
     return tuple(table.expand(shape).contiguous() for table in (cos, sin))
 
 
 def half_rotation(head_dim: int) -> paddle.Tensor:
-    """[d, d], so that x @ it is rotate_half(x): (x1, x2) -> (-x2, x1)."""
+    """Return the matrix [d, d] for which x @ it is rotate_half(x): (x1, x2) -> (-x2, x1)."""
     half = paddle.eye(head_dim // 2)
     none = paddle.zeros_like(half)
     return paddle.concat([paddle.concat([none, half], axis=1), paddle.concat([-half, none], axis=1)], axis=0)
@@ -116,11 +116,13 @@ class Rotate(PyLayer):
 
     @staticmethod
     def forward(ctx, x, cos, sin, rotation):
+        """Compute the rotation."""
         ctx.save_for_backward(cos, sin, rotation)
         return x * cos + paddle.matmul(x, rotation) * sin
 
     @staticmethod
     def backward(ctx, grad):
+        """Compute the gradient of x."""
         cos, sin, rotation = ctx.saved_tensor()
         x_grad = grad * cos + paddle.matmul(grad * sin, rotation, transpose_y=True)
         return x_grad, None, None, None
@@ -150,7 +152,7 @@ class CausalAttention:
         npu_is_casual=False,
         skip_recompute=False,
     ):
-        """query, key, value [b, s, heads, d] -> [b, s, heads * d]; sequence parallel: [b * s, heads * d]."""
+        """Attend: query, key, value [b, s, heads, d] -> [b, s, heads * d]; sequence parallel: [b * s, heads * d]."""
         plain = (
             attention_mask is None
             and alibi is None
@@ -183,7 +185,7 @@ class CausalAttention:
         return output.reshape([*rows, heads * head_dim])
 
     def _attend(self, query, key, value):
-        """[b, s, heads, d] three times -> [b, s, heads, d]."""
+        """Attend: [b, s, heads, d] three times -> [b, s, heads, d]."""
         length, head_dim = query.shape[1], query.shape[3]
         if self._compiled and head_dim % self._compiled.HEAD_SIZES == 0:
             return self._compiled.causal_attention(query, key, value, 1.0 / math.sqrt(head_dim))
@@ -221,5 +223,5 @@ def _prepare_decoder_attention_mask(model, attention_mask, input_shape, past_key
 
 
 def causal_mask(length: int) -> paddle.Tensor:
-    """[s, s]: 0 where a position may look, the least float32 above the diagonal (stock's value)."""
+    """Return the mask [s, s]: 0 where a position may look, the least float32 above the diagonal (stock's value)."""
     return paddle.triu(paddle.full([length, length], paddle.finfo(paddle.float32).min), diagonal=1)

@@ -67,7 +67,7 @@ def apply(model: paddle.nn.Layer, compiled: ModuleType | None = None) -> str:
 
 
 def _is_replaced(layer: paddle.nn.Layer) -> bool:
-    """True where this very layer has been given another forward already, by us or by somebody else."""
+    """Return True where this very layer has been given another forward already, by us or by somebody else."""
     return "forward" in vars(layer) or "_prepare_decoder_attention_mask" in vars(layer)
 
 
@@ -84,13 +84,17 @@ RMS_NORMS = frozenset({"LlamaRMSNorm", "Qwen2RMSNorm", "Qwen3RMSNorm", "MistralR
 
 
 def calls_fused_rms_norm(layer: paddle.nn.Layer) -> bool:
-    """Whether this layer calls the fused operator (module fused_ln), which is faster still."""
+    """Return whether this layer calls the fused operator (module fused_ln), which is faster still."""
     return bool(getattr(getattr(layer, "config", None), "use_fused_rms_norm", False))
 
 
 def replace_for_answers(model: paddle.nn.Layer, compiled: ModuleType | None = None) -> None:
-    """RMSNorm, SwiGLU and products of a model that answers, and so keeps nothing for a backward pass. compiled: see
-    apply()."""
+    """Replace RMSNorm, SwiGLU and products of a model that answers, and so saves nothing for a backward pass.
+
+    Args:
+        model: Of any family.
+        compiled: See apply().
+    """
     for layer in model.sublayers():
         kind = type(layer).__name__
         if type(layer) is paddle.nn.Linear and layer.weight.dtype == paddle.float32:
@@ -145,6 +149,7 @@ class RMSNorm(PyLayer):
 
     @staticmethod
     def forward(ctx, x, weight, epsilon):
+        """Compute RMSNorm."""
         rows = x.reshape([-1, x.shape[-1]])
         inverse_rms = paddle.rsqrt(_row_mean(rows * rows) + epsilon)
         normed = rows * _across(inverse_rms, rows)
@@ -154,6 +159,7 @@ class RMSNorm(PyLayer):
 
     @staticmethod
     def backward(ctx, grad):
+        """Compute the gradients of x and weight."""
         normed, weight, inverse_rms = ctx.saved_tensor()
         grad_rows = grad.reshape(normed.shape)
         by_normed = grad_rows * normed
@@ -169,18 +175,18 @@ class RMSNorm(PyLayer):
 
 
 def _row_mean(rows):
-    """[n, h] -> [n, 1]."""
+    """Return the mean of each row, [n, h] -> [n, 1]."""
     hidden_size = rows.shape[-1]
     return paddle.matmul(rows, paddle.full([hidden_size, 1], 1.0 / hidden_size))
 
 
 def _across(column, like):
-    """[n, 1] -> [n, h] of `like`, the same value in every column."""
+    """Return a column [n, 1] as [n, h] of `like`, the same value in every column."""
     return paddle.matmul(column, paddle.ones([1, like.shape[-1]]))
 
 
 def _down(weight, like):
-    """[h] -> [n, h] of `like`, the same row again and again."""
+    """Return a weight [h] as [n, h] of `like`, the same row again and again."""
     return paddle.matmul(paddle.ones([like.shape[0], 1]), weight.reshape([1, -1]))
 
 
@@ -204,12 +210,14 @@ class SwiGLU(PyLayer):
 
     @staticmethod
     def forward(ctx, gate, up):
+        """Compute SwiGLU."""
         sigmoid = paddle.scale(paddle.tanh(gate * 0.5), 0.5, bias=0.5)
         ctx.save_for_backward(gate, up, sigmoid)
         return gate * sigmoid * up
 
     @staticmethod
     def backward(ctx, grad):
+        """Compute the gradients of gate and up."""
         gate, up, sigmoid = ctx.saved_tensor()
         silu = gate * sigmoid
         return grad * up * (sigmoid + silu - silu * sigmoid), grad * silu

@@ -33,19 +33,22 @@ class Processor:
 
     @property
     def is_amd(self) -> bool:
+        """Whether the processor is AMD's."""
         return self.vendor == "AuthenticAMD"
 
     @property
     def has_avx2(self) -> bool:
+        """Whether the processor has AVX2."""
         return "avx2" in self.flags
 
     @property
     def has_avx512(self) -> bool:
+        """Whether the processor has AVX-512."""
         return self.flags >= AVX512
 
 
 def parse_cpuinfo(cpuinfo: str) -> Processor | None:
-    """The first processor in the text of /proc/cpuinfo; None if it is not an x86 (ARM's text differs)."""
+    """Return the first processor in the text of /proc/cpuinfo; None if it is not an x86 (ARM's text differs)."""
     fields: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         key, colon, value = line.partition(":")
@@ -61,7 +64,7 @@ def parse_cpuinfo(cpuinfo: str) -> Processor | None:
 
 
 def this_processor() -> Processor | None:
-    """The processor we run on; None where the system does not say (other than Linux, other than x86)."""
+    """Return the processor of this machine; None where the system does not say (other than Linux, other than x86)."""
     try:
         return parse_cpuinfo(CPUINFO.read_text())
     except OSError:
@@ -73,11 +76,10 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 
 
 def mkl_debug_cpu_type(processor: Processor | None) -> str | None:
-    """The kernels that Paddle's MKL shall use, as MKL_DEBUG_CPU_TYPE; None where MKL chooses well by itself.
+    """Return the kernels for Paddle's MKL, as MKL_DEBUG_CPU_TYPE; None where MKL chooses well by itself.
 
-    Paddle 3.3 bundles an MKL of 2019, which gives its slowest kernels to every processor that is not Intel's.
-    Type 7 names its AVX-512 kernels, type 5 those for AVX2. The variable is not documented by Intel, and
-    newer MKL ignore it.
+    Paddle 3.3 bundles an MKL of 2019, which gives its slowest kernels to every processor that is not Intel's. Type 7
+    names its AVX-512 kernels, type 5 the AVX2 ones. The variable is not documented by Intel, and newer MKL ignore it.
     """
     if processor is None or not processor.is_amd:
         return None
@@ -87,14 +89,18 @@ def mkl_debug_cpu_type(processor: Processor | None) -> str | None:
 
 
 def prepare(cpu_fast: str, processes: int) -> str:
-    """Set up this process, and those it forks or starts, before any of them imports Paddle.
+    """Set up this process and its children before any of them imports Paddle.
 
-    cpu_fast: "off" changes nothing; "auto" and "on" set what this machine has a use for; "required" insists
-    on all.
-    processes: how many training processes share this machine's cores.
     Variables that are set already are left as they are. Returns one line that says what was chosen and why.
-    Raises UserError for another value of cpu_fast, when Paddle is imported already, or when something
-    required is not to be had here.
+
+    Args:
+        cpu_fast: "off" changes nothing; "auto" and "on" set what this machine has a use for; "required" insists on
+            all.
+        processes: How many training processes share this machine's cores.
+
+    Raises:
+        UserError: For another value of cpu_fast, when Paddle is imported already, or when something required is not
+            to be had here.
     """
     try:
         choice = switch(cpu_fast)
@@ -151,8 +157,10 @@ def keep_freed_memory() -> bool:
 
 
 def _prepare_threads(processes: int) -> str:
-    """Share the cores among the processes. Where it is not set, Paddle sets it to one thread: also in the launcher,
-    from which ranks inherit that."""
+    """Share the cores among the processes.
+
+    Where it is not set, Paddle sets it to one thread: also in the launcher, from which ranks inherit that.
+    """
     cores = available_cores()
     if _set_by_launcher():
         del os.environ["OMP_NUM_THREADS"]
@@ -170,12 +178,12 @@ def _set_by_launcher() -> bool:
 
 
 def available_cores() -> int:
-    """Cores this process may run on: its affinity mask where the system has one."""
+    """Return the cores that this process may run on: its affinity mask where the system has one."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def threads_per_rank(ranks: int) -> str:
-    """The value of OMP_NUM_THREADS for each of so many ranks on a CPU."""
+    """Return the value of OMP_NUM_THREADS for each of `ranks` ranks on a CPU."""
     return str(max(1, available_cores() // ranks))

@@ -14,7 +14,11 @@ from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """A process that computes on a card. memory_bytes: None where NVML does not report it."""
+    """A process that computes on a card.
+
+    Attributes:
+        memory_bytes: None where NVML does not report it.
+    """
 
     pid: int
     memory_bytes: int | None
@@ -24,11 +28,12 @@ class Process(NamedTuple):
 class Card:
     """One card.
 
-    compute_capability: (major, minor), (8, 0) for an A100
-    processes:          those that compute on it, as far as NVML reports them
-    mig:                cut into slices (multi-instance GPU)
-    ecc:                its memory corrects errors; None: this kind of card cannot
-    memory_errors:      that ECC found and could not correct since the driver was loaded
+    Attributes:
+        compute_capability: (major, minor), (8, 0) for an A100.
+        processes: Processes that compute on it, as far as NVML reports them.
+        mig: Cut into slices (multi-instance GPU).
+        ecc: Its memory corrects errors; None: this kind of card cannot.
+        memory_errors: That ECC found and could not correct since the driver was loaded.
     """
 
     index: int
@@ -51,7 +56,7 @@ class Driver(NamedTuple):
 
 
 def list_cards(nvml=None) -> list[Card]:
-    """All cards by index; empty without a driver or without nvidia-ml-py."""
+    """Return all cards by index; empty without a driver or without nvidia-ml-py."""
     with _session(nvml) as nvml:
         if nvml is None:
             return []
@@ -59,7 +64,7 @@ def list_cards(nvml=None) -> list[Card]:
 
 
 def visible_devices() -> list[str]:
-    """The cards that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the cards that this process may use, as CUDA_VISIBLE_DEVICES names them."""
     listed = os.environ.get("CUDA_VISIBLE_DEVICES")
     if listed is not None:
         return [word.strip() for word in listed.split(",") if word.strip()]
@@ -67,7 +72,7 @@ def visible_devices() -> list[str]:
 
 
 def driver(nvml=None) -> Driver | None:
-    """The driver, or None without one or without nvidia-ml-py."""
+    """Return the driver, or None without one or without nvidia-ml-py."""
     with _session(nvml) as nvml:
         if nvml is None:
             return None
@@ -76,9 +81,9 @@ def driver(nvml=None) -> Driver | None:
 
 
 def nvlink_pairs(cards: list[Card], nvml=None) -> list[tuple[int, int]] | None:
-    """The pairs of these cards, by index, that reach each other over NVLink, directly or through NVSwitch.
+    """Return the pairs of cards, by index, that reach each other over NVLink, directly or through NVSwitch.
 
-    None where NVML does not report it.
+    Return None where NVML does not report it.
     """
     with _session(nvml) as nvml:
         if nvml is None:
@@ -117,7 +122,7 @@ def _card(nvml, index: int) -> Card:
 
 
 def _ask(nvml, function: str, *arguments):
-    """What NVML answers, None where this card or driver has no answer."""
+    """Return NVML's answer, None where this card or driver has none."""
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError:
@@ -126,7 +131,7 @@ def _ask(nvml, function: str, *arguments):
 
 @contextmanager
 def _session(nvml):
-    """NVML between its init and shutdown, or None where it cannot be had."""
+    """Yield NVML between its init and shutdown, or None where it cannot be had."""
     try:
         nvml = nvml or importlib.import_module("pynvml")
         nvml.nvmlInit()
@@ -209,10 +214,10 @@ SILENT = re.compile(r"NVIDIA|TESLA|GEFORCE|RTX|GPU|BLACKWELL|GENERATION|EDITION|
 
 
 def peak_flops(card_name: str) -> float | None:
-    """FLOP/s of one card in half precision by its name, as the driver gives it, "NVIDIA A100-SXM4-80GB".
+    """Return the FLOP/s of a card in half precision by the driver's name for it, such as "NVIDIA A100-SXM4-80GB".
 
-    None for an unknown one, also where the name has a word more than a known card's: a laptop's card and a slice of one
-    (MIG) are other cards.
+    Return None for an unknown one, also where the name has a word more than a known card's: a laptop's card and a slice
+    of one (MIG) are other cards.
     """
     words = [word for word in re.split(r"[\s-]+", card_name.upper()) if word and not SILENT.fullmatch(word)]
     model = " ".join(words)

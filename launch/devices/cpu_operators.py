@@ -8,7 +8,10 @@ from launch.devices.fused_ln import find_build, paddle_version
 
 
 def compiled_operators() -> ModuleType | None:
-    """The module, where it is built from this repository and for this Paddle; its functions take float32 tensors."""
+    """Return the module, where it is built from this repository and for this Paddle.
+
+    Its functions take float32 tensors.
+    """
     found = find_build()
     if found is None or found.paddle != paddle_version() or found.sources != digest():
         return None

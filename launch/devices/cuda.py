@@ -19,7 +19,7 @@ from launch.errors import UserError
 
 @dataclass(frozen=True)
 class Machine:
-    """What NVML says: the driver's CUDA version and each card's compute capability."""
+    """The facts of NVML: the driver's CUDA version and each card's compute capability."""
 
     cuda: tuple[int, int]
     capabilities: tuple[tuple[int, int], ...]
@@ -27,22 +27,30 @@ class Machine:
 
 @dataclass(frozen=True)
 class Wheel:
-    """A GPU build. driver: its lowest CUDA version; cards: lowest and highest compute capability."""
+    """A GPU build.
+
+    Attributes:
+        driver: Its lowest CUDA version.
+        cards: Lowest and highest compute capability.
+    """
 
     cuda: str
     driver: tuple[int, int]
     cards: tuple[tuple[int, int], tuple[int, int]]
 
     def fits(self, machine: Machine) -> bool:
+        """Return whether a machine can use the wheel."""
         lowest, highest = self.cards
         return machine.cuda >= self.driver and all(lowest <= card <= highest for card in machine.capabilities)
 
     @property
     def tag(self) -> str:
+        """The tag of the wheel."""
         return "cu" + self.cuda.replace(".", "")
 
     @property
     def index(self) -> str:
+        """The address of the wheel's index."""
         return f"https://www.paddlepaddle.org.cn/packages/stable/{self.tag}/"
 
 
@@ -79,7 +87,11 @@ def probe() -> Machine | None:
 
 
 def wheel_named(cuda: str) -> Wheel:
-    """The wheel for a CUDA version as the user writes it, "12.6". Raises UserError for any other."""
+    """Return the wheel for a CUDA version as the user writes it, "12.6".
+
+    Raises:
+        UserError: For any other.
+    """
     for wheel in WHEELS:
         if wheel.cuda == cuda:
             return wheel
@@ -87,7 +99,11 @@ def wheel_named(cuda: str) -> Wheel:
 
 
 def choose_wheel(machine: Machine) -> Wheel:
-    """The newest wheel that the driver and every card allow. Raises UserError when there is none."""
+    """Return the newest wheel that the driver and every card allow.
+
+    Raises:
+        UserError: If there is none.
+    """
     for wheel in WHEELS:
         if wheel.fits(machine):
             return wheel
@@ -100,7 +116,7 @@ def choose_wheel(machine: Machine) -> Wheel:
 
 
 def paddle_build() -> str | None:
-    """The installed Paddle's CUDA version, "12.6", or "cpu"; None without Paddle, which is not imported."""
+    """Return the installed Paddle's CUDA version, "12.6", or "cpu"; None without Paddle, which is not imported."""
     spec = importlib.util.find_spec("paddle")
     if spec is None or not spec.submodule_search_locations:
         return None

@@ -23,17 +23,18 @@ OWN_KERNEL = (8, 0)  # of flash attention: A100, 3090 and newer; Volta and Turin
 
 @dataclass(frozen=True)
 class Case:
-    """One use of flash attention, in training.
+    """One use of flash attention in training.
 
-    compute_capability: (major, minor) of the card, None without one
-    dtype:              in which attention is computed
-    head_size:          elements of a head, those that ALiBi adds included
-    mask:               "causal" where none is needed, "dense": [queries, keys] of each sample
-    dropout:            of attention's weights
-    model_type:         as in config.json
-    lacking:            why the model family has no flash attention at all, "" where it has
-    level:              --fp16_opt_level: under O1 the weights are float32
-    build:              the CUDA version that Paddle was built for, "12.6", or "cpu"; None where unknown
+    Attributes:
+        compute_capability: (major, minor) of the card, None without one.
+        dtype: The dtype of attention.
+        head_size: Elements of a head, with the ones that ALiBi adds.
+        mask: "causal" where none is needed, "dense": [queries, keys] of each sample.
+        dropout: Of attention's weights.
+        model_type: As in config.json.
+        lacking: Why the model family has no flash attention at all, "" where it has.
+        level: --fp16_opt_level: under O1 the weights are float32.
+        build: The CUDA version that Paddle was built for, "12.6", or "cpu"; None where unknown.
     """
 
     compute_capability: tuple[int, int] | None
@@ -48,16 +49,18 @@ class Case:
 
     @property
     def capability(self) -> tuple[int, int]:
-        """That of the card, where there is one."""
+        """The compute capability of the card, where there is one."""
         assert self.compute_capability is not None
         return self.compute_capability
 
     @property
     def card(self) -> str:
+        """The card, as text."""
         return "compute capability " + ".".join(map(str, self.capability))
 
     @property
     def masked(self) -> bool:
+        """Whether attention has a mask."""
         return self.mask == "dense" or family_of(self.model_type).always_masked
 
     @property
@@ -74,7 +77,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """when: whether flash attention cannot be used; {case.X} in the reason stands for a value of the case."""
+    """An obstacle to flash attention.
+
+    Attributes:
+        when: Whether it cannot be used; {case.X} in the reason is replaced by a value of the case.
+    """
 
     when: Callable[[Case], bool]
     reason: str
@@ -158,23 +165,31 @@ ROWS = (
 
 
 def obstacle(case: Case) -> str:
-    """The first reason against flash attention, or ""."""
+    """Return the first reason against flash attention, or ""."""
     return next((row.reason.format(case=case) for row in ROWS if row.when(case)), "")
 
 
 def mask_of(values) -> str:
-    """The mask of a run: "dense" for packed samples and left-padded prompts, else "causal". values: has the flags."""
+    """Return the mask of a run: "dense" for packed samples and left-padded prompts, else "causal".
+
+    Args:
+        values: Has the flags.
+    """
     masked = getattr(values, "zero_padding", None) or getattr(values, "eval_with_do_generation", None)
     return "dense" if masked else "causal"
 
 
 def packs(values) -> bool:
-    """Whether a run packs samples into rows. values: has the flags."""
+    """Return whether a run packs samples into rows.
+
+    Args:
+        values: Has the flags.
+    """
     return bool(getattr(values, "zero_padding", None))
 
 
 def row_ends_obstacle(case: Case, family: Family, pipeline: bool) -> str:
-    """Why packed rows need a mask, [length, length] of each, beside flash attention; "" where FlashMask does without.
+    """Return why packed rows need a mask, [length, length] of each, beside flash attention; "" with FlashMask.
 
     Sources: paddle/nn/functional/flash_attention.py, flashmask_attention, whose kernel is flash attention's own
     (PaddlePaddle/flash-attention, csrc/capi/flash_attn.cu, Is_sparse_attn_mask); paddlenlp, llama/fusion_ops.py.
@@ -194,10 +209,18 @@ def case_of(
     build: str | None = None,
     level: str = "O2",
 ) -> Case:
-    """The case of training a model, by its config.json. mask: as mask_of gives it. build: None for the installed
-    Paddle's. level: --fp16_opt_level.
+    """Return the case of training a model, by its config.json.
 
-    Raises UserError for a family that is not in launch/families.
+    Args:
+        config: Of the model.
+        compute_capability: Of the card, None without one.
+        dtype: Of attention.
+        mask: As mask_of gives it.
+        build: None for the installed Paddle's.
+        level: --fp16_opt_level.
+
+    Raises:
+        UserError: For a family that is not in launch/families.
     """
     dropouts = ("attention_dropout", "attention_probs_dropout_prob", "attention_dropout_prob")
     family = family_of_config(config)

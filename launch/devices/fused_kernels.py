@@ -20,15 +20,16 @@ from launch.families.registry import family_of_config
 class Case:
     """One use of the kernels, in training.
 
-    model_type:         as in config.json
-    rotates:            whether paddlenlp's code of the model calls the fused rotary embedding
-    compute_capability: (major, minor) of the card, None without one
-    build:              the CUDA version that Paddle was built for, "12.6", or "cpu"; None where unknown
-    frozen:             what is trained in place of the model's weights, "" where these are
-    past_keys:          what has keys and values from before the sample, "" where nothing has
-    level:              --fp16_opt_level, "O0" in float32
-    tensor_parallel_degree: ranks that share a layer
-    words:              of --tensor_parallel_config
+    Attributes:
+        model_type: As in config.json.
+        rotates: Whether paddlenlp's code of the model calls the fused rotary embedding.
+        compute_capability: (major, minor) of the card, None without one.
+        build: The CUDA version that Paddle was built for, "12.6", or "cpu"; None where unknown.
+        frozen: What is trained in place of the model's weights, "" where these are.
+        past_keys: What has keys and values from before the sample, "" where nothing has.
+        level: --fp16_opt_level, "O0" in float32.
+        tensor_parallel_degree: Ranks that share a layer.
+        words: Of --tensor_parallel_config.
     """
 
     model_type: str
@@ -44,7 +45,11 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """when: whether the kernel cannot be used; {case.X} in the reason stands for a value of the case."""
+    """An obstacle to a kernel.
+
+    Attributes:
+        when: Whether it cannot be used; {case.X} in the reason is replaced by a value of the case.
+    """
 
     when: Callable[[Case], bool]
     reason: str
@@ -53,8 +58,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Kernel:
-    """flag: of the switch. subject: of the line of the checks. feature, instead: of the line about the decision.
-    rows: in the order in which they are checked. concerns: whether there is anything to decide, and a line about it."""
+    """A fused kernel with a switch.
+
+    Attributes:
+        flag: Of the switch.
+        subject: Of the line of the checks.
+        feature, instead: Of the line about the decision.
+        rows: In the order in which they are checked.
+        concerns: Whether there is anything to decide, and a line about it.
+    """
 
     flag: str
     subject: str
@@ -64,15 +76,19 @@ class Kernel:
     concerns: Callable[[Case], bool] = lambda case: True
 
     def obstacle(self, case: Case) -> str:
-        """The first reason against it, or ""."""
+        """Return the first reason against the kernel, or ""."""
         return next((row.reason.format(case=case) for row in self.rows if row.when(case)), "")
 
     def decide(self, switch: str, obstacle: str) -> Decision:
-        """Raises UserError when `required` meets an obstacle."""
+        """Return whether the kernel is used.
+
+        Raises:
+            UserError: If `required` meets an obstacle.
+        """
         return decide(self.flag, self.feature, switch, obstacle, self.instead)
 
     def planned(self, values: Any, case: Case) -> bool:
-        """Whether a plan counts on it. values: has the flags."""
+        """Return whether a plan counts on the kernel. values: has the flags."""
         return bool(getattr(values, self.flag)) and self.concerns(case) and not self.obstacle(case)
 
 
@@ -131,7 +147,7 @@ KERNELS = (FUSED_ROPE, OVERLAP)
 
 
 def overlaps_by_words(case: Case) -> bool:
-    """Whether --tensor_parallel_config requests the overlap by itself."""
+    """Return whether --tensor_parallel_config requests the overlap by itself."""
     return bool({ALL_REDUCE, REDUCE_SCATTER} & set(case.words))
 
 
@@ -143,10 +159,18 @@ def case_of(
     half: bool,
     build: str | None = None,
 ) -> Case:
-    """The case of training a model, by its config.json.
+    """Return the case of training a model, by its config.json.
 
-    values: has the flags of both shared modules. half: whether it computes in half precision. build: None for the
-    installed Paddle's. Raises UserError for a family that is not in launch/families.
+    Args:
+        values: Has the flags of all methods.
+        config: Of the model.
+        compute_capability: Of the card, None without one.
+        tensor_parallel_degree: Of the run.
+        half: Whether it computes in half precision.
+        build: None for the installed Paddle's.
+
+    Raises:
+        UserError: For a family that is not in launch/families.
     """
     adapters = {"lora": "LoRA", "prefix_tuning": "prefix tuning"}
     past_keys = {"prefix_tuning": "prefix tuning", "eval_with_do_generation": "evaluation by answers"}

@@ -25,11 +25,12 @@ PADDLES_OWN = "paddle.nn.functional.rms_norm"
 class Build:
     """An installed fused_ln.
 
-    directory:     of the module
-    paddle:        version of Paddle that it was built for, "" without a record
-    cuda:          version of the CUDA compiler, "" for a build for CPUs only
-    architectures: compute capabilities that it has code for; newer cards run the code of the last one
-    sources:       digest of its sources
+    Attributes:
+        directory: Of the module.
+        paddle: Version of Paddle that it was built for, "" without a record.
+        cuda: Version of the CUDA compiler, "" for a build for CPUs only.
+        architectures: Compute capabilities that it has code for; newer cards run the code of the last one.
+        sources: Digest of its sources.
     """
 
     directory: Path
@@ -40,11 +41,12 @@ class Build:
 
     @property
     def has_record(self) -> bool:
+        """Whether the build has a record."""
         return bool(self.paddle)
 
 
 def find_build() -> Build | None:
-    """The module that is installed for this Python, if any."""
+    """Return the build that is installed for this Python, if any."""
     spec = importlib.util.find_spec("fused_ln")
     if spec is None or spec.origin is None:
         return None
@@ -58,12 +60,12 @@ def find_build() -> Build | None:
 
 
 def paddle_version() -> str:
-    """Version of the installed Paddle, or ""."""
+    """Return the version of the installed Paddle, or ""."""
     return _version("paddlepaddle-gpu") or _version("paddlepaddle")
 
 
 def is_gpu_build() -> bool:
-    """Whether the installed Paddle is the build for NVIDIA cards."""
+    """Return whether the installed Paddle is the build for NVIDIA cards."""
     return bool(_version("paddlepaddle-gpu"))
 
 
@@ -75,7 +77,7 @@ def _version(package: str) -> str:
 
 
 def obstacle(build: Build | None, model_type: str, compute_capability: tuple[int, int] | None) -> str:
-    """Why fused_ln cannot be used on a card of this capability, or on a CPU (None); else ""."""
+    """Return why fused_ln cannot be used on a card of this capability, or on a CPU (None); else ""."""
     if not family_of(model_type).fused_rms_norm:
         return f"paddlenlp's code of {model_type} never calls it"
     if build is None:
@@ -98,7 +100,7 @@ def obstacle(build: Build | None, model_type: str, compute_capability: tuple[int
 
 
 def paddle_has_its_own(model_type: str, compute_capability: tuple[int, int] | None) -> bool:
-    """Whether PADDLES_OWN can take fused_ln's place for this model on a card of this capability; CPU: None."""
+    """Return whether PADDLES_OWN can take fused_ln's place for this model on a card of this capability; CPU: None."""
     return family_of(model_type).fused_rms_norm and compute_capability is not None
 
 

@@ -11,7 +11,11 @@ PRECISIONS = {"auto": ("auto", False), "bf16": ("on", False), "fp16": ("off", Tr
 
 
 def bf16_obstacle(compute_capability: tuple[int, int] | None) -> str:
-    """Why bfloat16 cannot be used, or "". compute_capability: None on a CPU."""
+    """Return why bfloat16 cannot be used, or "".
+
+    Args:
+        compute_capability: None on a CPU.
+    """
     if compute_capability is None:
         return "the CPU has no kernels in half precision"
     if compute_capability < BF16_CAPABILITY:
@@ -20,15 +24,17 @@ def bf16_obstacle(compute_capability: tuple[int, int] | None) -> str:
 
 
 def instead_of_bf16(compute_capability: tuple[int, int] | None) -> str:
-    """The flags to use where there is no bfloat16."""
+    """Return the flags to use where there is no bfloat16."""
     return "--bf16 0" if compute_capability is None else "--bf16 0 --fp16 1 --scale_loss 32768, or --bf16 auto"
 
 
 def resolve(bf16: str, fp16: bool, compute_capability: tuple[int, int] | None) -> tuple[bool, bool]:
     """Resolve the switch --bf16 and the flag --fp16 to PaddleNLP's (bf16, fp16).
 
-    auto: bfloat16 if the card has it, float16 on an older card, as --fp16 says on a CPU. Raises UserError for on and
-    required where there is no bfloat16.
+    auto: bfloat16 if the card has it, float16 on an older card, as --fp16 says on a CPU.
+
+    Raises:
+        UserError: For on and required where there is no bfloat16.
     """
     if bf16 == "off":
         return False, fp16
@@ -41,9 +47,15 @@ def resolve(bf16: str, fp16: bool, compute_capability: tuple[int, int] | None) -
 
 
 def inference_dtype(requested: str | None, stored: str, compute_capability: tuple[int, int] | None) -> tuple[str, str]:
-    """(dtype of a model that answers, a line where it is not that of its weights on a card, else "").
+    """Return (dtype of a model that answers, a line where it is not its weights' on a card, else "").
 
-    requested: by --dtype. stored: of the weights. Raises UserError for bfloat16 on a card without it.
+    Args:
+        requested: By --dtype.
+        stored: Of the weights.
+        compute_capability: None on a CPU.
+
+    Raises:
+        UserError: For bfloat16 on a card without it.
     """
     if compute_capability is None:  # a CPU has few operators for others
         return requested or "float32", ""
@@ -56,20 +68,26 @@ def inference_dtype(requested: str | None, stored: str, compute_capability: tupl
 
 
 def stated(precision: str | None, bf16: str, fp16: bool) -> tuple[str, bool]:
-    """--precision as the switch --bf16 and the flag --fp16, which apply where it is not given."""
+    """Return --precision as the switch --bf16 and the flag --fp16, which apply where it is not given."""
     return PRECISIONS[precision] if precision else (bf16, fp16)
 
 
 def attention_dtype(bf16: bool, fp16: bool, level: str) -> str:
-    """The dtype in which attention is computed. level: --fp16_opt_level, which also applies to bfloat16; O1 computes
-    attention in half precision (paddle/amp/amp_lists.py)."""
+    """Return the dtype in which attention is computed.
+
+    Args:
+        bf16: The flags.
+        fp16: The flags.
+        level: --fp16_opt_level, which also applies to bfloat16; O1 computes attention in half precision
+            (paddle/amp/amp_lists.py).
+    """
     if level == "O0":
         return "float32"
     return "bfloat16" if bf16 else "float16" if fp16 else "float32"
 
 
 def describe(bf16: bool, fp16: bool, scale_loss: float, compute_capability: tuple[int, int] | None) -> str:
-    """One line about the precision."""
+    """Return one line about the precision."""
     if bf16:
         return "precision: bfloat16"
     if fp16 and compute_capability is None:
@@ -81,7 +99,7 @@ def describe(bf16: bool, fp16: bool, scale_loss: float, compute_capability: tupl
 
 
 def describe_choice(bf16: bool, scale_loss: float, compute_capability: tuple[int, int] | None) -> str:
-    """One line about the choice of --precision auto and its reason."""
+    """Return one line about the choice of --precision auto and its reason."""
     if compute_capability is None:
         return (
             f"precision: float32, chosen here as {bf16_obstacle(None)}; cards from A100 on get bfloat16, those before "

@@ -57,24 +57,34 @@ class Decision:
 
 
 def flash_attention(switch: str, obstacle: str, kernel: str = "") -> Decision:
-    """Whether flash attention is used. obstacle: why it cannot be used, or "". kernel: its name.
+    """Return whether flash attention is used. obstacle: why it cannot be used, or "". kernel: its name.
 
-    Raises UserError when `required` meets an obstacle.
+    Raises:
+        UserError: If `required` meets an obstacle.
     """
     decision = decide("use_flash_attention", "flash attention", switch, obstacle, "exact attention")
     return replace(decision, reason=f"{decision.reason}, {kernel}") if decision.enabled and kernel else decision
 
 
 def flash_mask(obstacle: str) -> Decision:
-    """Whether packed rows are masked by FlashMask. obstacle: why not, or ""."""
+    """Return whether packed rows are masked by FlashMask.
+
+    Args:
+        obstacle: Why not, or "".
+    """
     return decide("zero_padding", "FlashMask for packed rows", "auto", obstacle, "a mask of each row")
 
 
 def fused_rms_norm(switch: str, obstacle: str, of_paddle: str | None = None) -> Decision:
-    """Whether a fused RMSNorm operator is used. obstacle: why the module fused_ln cannot be used, or "".
+    """Return whether a fused RMSNorm operator is used.
 
-    of_paddle: the same for Paddle's own operator in its place; None where there is none, or it was not tried.
-    Raises UserError when `required` meets an obstacle.
+    Args:
+        obstacle: Why the module fused_ln cannot be used, or "".
+        switch: The flag.
+        of_paddle: The same for Paddle's own operator in its place; None where there is none, or it was not tried.
+
+    Raises:
+        UserError: If `required` meets an obstacle.
     """
     if obstacle and of_paddle == "":
         return Decision(True, f"fused RMSNorm: on, by {PADDLES_OWN} ({obstacle})")
@@ -83,9 +93,17 @@ def fused_rms_norm(switch: str, obstacle: str, of_paddle: str | None = None) -> 
 
 
 def decide(flag: str, feature: str, switch: str, obstacle: str, instead: str) -> Decision:
-    """Whether a feature is used. obstacle: why it cannot be used, or "". instead: what is used in its place.
+    """Return whether a feature is used.
 
-    Raises UserError when `required` meets an obstacle.
+    Args:
+        flag: Its name.
+        feature: As a line names it.
+        switch: The value of the flag.
+        obstacle: Why it cannot be used, or "".
+        instead: Used in its place.
+
+    Raises:
+        UserError: If `required` meets an obstacle.
     """
     if switch == "required" and obstacle:
         raise UserError(f"--{flag} required: not possible here: {obstacle}. Use --{flag} auto for {instead}.")
@@ -99,7 +117,8 @@ def decide(flag: str, feature: str, switch: str, obstacle: str, instead: str) ->
 def set_switches(environment: MutableMapping[str, str] = os.environ) -> str:
     """Set the switches for this process before it imports Paddle. Returns the line about them.
 
-    Raises UserError where one has another value already: the run would not be deterministic.
+    Raises:
+        UserError: If one has another value already: the run would not be deterministic.
     """
     wanted = PADDLE_FLAGS | VARIABLES
     others = [name for name, value in wanted.items() if environment.get(name, value) != value]
@@ -114,7 +133,14 @@ def set_switches(environment: MutableMapping[str, str] = os.environ) -> str:
 
 
 def check_switches(value_of: Callable[[str], object]) -> None:
-    """Raises UserError where Paddle has not accepted a flag. value_of: returns the value that Paddle has for a flag."""
+    """Check that Paddle has accepted the flags.
+
+    Args:
+        value_of: Returns Paddle's value of a flag.
+
+    Raises:
+        UserError: If it has not.
+    """
     wrong = [name for name, value in PADDLE_FLAGS.items() if str(int(bool(value_of(name)))) != value]
     if wrong:
         raise UserError(f"--deterministic 1: Paddle did not take {', '.join(wrong)}: is its version the pinned one?")

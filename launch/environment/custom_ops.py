@@ -27,6 +27,7 @@ PIP = [sys.executable, "-W", "ignore", "-m", "pip", "--disable-pip-version-check
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = Parser("python launch/environment/custom_ops.py", __doc__)
     parser.add_argument("--remove", action="store_true", help="uninstall fused_ln")
     args = parser.parse_args(argv)
@@ -38,7 +39,11 @@ def main(argv: list[str]) -> None:
 
 
 def build() -> None:
-    """Build and install a missing or outdated fused_ln and try to load it. Raises UserError where that fails."""
+    """Build and install a missing or outdated fused_ln and try to load it.
+
+    Raises:
+        UserError: If that fails.
+    """
     found = find_build()
     reason = staleness(found)
     if found and not reason:
@@ -53,7 +58,7 @@ def build() -> None:
 
 
 def staleness(found: Build | None) -> str:
-    """Why fused_ln has to be built, or ""."""
+    """Return why fused_ln has to be built, or ""."""
     if found is None:
         return "not built"
     if not found.has_record:
@@ -68,13 +73,14 @@ def staleness(found: Build | None) -> str:
 
 
 def describe(found: Build) -> str:
+    """Return a line about a build."""
     cards = ", ".join(f"{major}.{minor}" for major, minor in found.architectures)
     devices = f"CPUs and cards of compute capability {cards} (CUDA {found.cuda})" if found.cuda else "CPUs"
     return f"fused_ln is built for Paddle {found.paddle}, {devices}"
 
 
 def check_fused_ln() -> Finding:
-    """The doctor's check. A missing fused_ln is no fault: everything runs without it."""
+    """Return the doctor's check. A missing fused_ln is no fault: everything runs without it."""
     found = find_build()
     if found is None:
         return Finding(True, "fused RMSNorm", f"not built: {BUILD} makes RMSNorm faster, on CPUs and on cards")
@@ -83,7 +89,11 @@ def check_fused_ln() -> Finding:
 
 
 def run(command: list[str]) -> None:
-    """Run one step with its output in the log. Raises UserError with the end of the log if it fails."""
+    """Run one step with its output in the log.
+
+    Raises:
+        UserError: With the end of the log if it fails.
+    """
     LOG.parent.mkdir(exist_ok=True)
     with open(LOG, "w") as log:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT)

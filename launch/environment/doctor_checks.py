@@ -28,6 +28,7 @@ OLDEST, NEWEST = (3, 10), (3, 12)
 
 
 def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
+    """Check the version of Python."""
     found = f"{'.'.join(map(str, version))}, {sys.executable}"
     if OLDEST <= version[:2] <= NEWEST:
         return Finding(True, "Python", found)
@@ -40,7 +41,7 @@ def check_python(version: tuple[int, ...] = sys.version_info[:3]) -> Finding:
 
 
 def installed_packages() -> dict[str, str]:
-    """Normalised name (PEP 503) and version of every package that this interpreter sees."""
+    """Return the normalised name (PEP 503) and version of every package that this interpreter sees."""
     packages = {}
     for distribution in importlib.metadata.distributions():
         if distribution.metadata["Name"]:  # a folder that an interrupted installation left behind has none
@@ -49,7 +50,7 @@ def installed_packages() -> dict[str, str]:
 
 
 def check_lock(installed: Mapping[str, str]) -> Finding:
-    """Whether every package of the lock that this machine needs is installed in the lock's version."""
+    """Check that every package of the lock that this machine needs is installed in the lock's version."""
     name = "gpu.lock" if "paddlepaddle-gpu" in installed else "cpu.lock"
     try:
         from packaging.markers import Marker
@@ -83,8 +84,9 @@ def _cure() -> str:
 class Clash:
     """Versions that install together and do not work together.
 
-    occurs: from a function that gives a package's version as a tuple of numbers, () if it is not installed.
-    cure: packages to install in the lock's version; "" if only a fresh environment helps.
+    Attributes:
+        occurs: From a function that gives a package's version as a tuple of numbers, () if it is not installed.
+        cure: Packages to install in the lock's version; "" if only a fresh environment helps.
     """
 
     package: str
@@ -139,9 +141,9 @@ CLASHES = (
 
 
 def check_clashes(installed: Mapping[str, str]) -> list[Finding]:
-    """One finding for each clash that occurs; a single good one if none does.
+    """Return one finding for each clash that occurs; a single good one if none does.
 
-    None at all without paddlenlp: then this interpreter is for something else, and nothing in it is wrong.
+    Return [] without paddlenlp: then this interpreter is for something else, and nothing in it is wrong.
     """
     if "paddlenlp" not in installed:
         return []
@@ -168,6 +170,7 @@ def _reinstall(name: str) -> str:
 
 
 def check_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
+    """Check the CPU."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if not cpuinfo.exists():
         return Finding(True, "CPU", f"{platform.processor() or platform.machine()}, {cores} cores")
@@ -186,13 +189,17 @@ def check_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
 
 
 def check_gpus(cards: list[Card], driver: Driver | None, build: str | None, nvml_installed: bool) -> list[Finding]:
-    """Cards and driver, of which nothing is known without nvidia-ml-py. build: as cuda.paddle_build() gives it."""
+    """Check cards and driver, of which nothing is known without nvidia-ml-py.
+
+    build: as cuda.paddle_build() gives it.
+    """
     if not nvml_installed:
         return [Finding(True, "cards", "not looked for: nvidia-ml-py is not installed")]
     return [check_cards(cards), check_driver(driver, cards, build)]
 
 
 def check_cards(cards: list[Card]) -> Finding:
+    """Check the cards."""
     if not cards:
         return Finding(True, "cards", "no NVIDIA cards: recipes can be rehearsed here (make rehearse-...), not run")
     kinds = Counter((card.name, card.memory_bytes, card.compute_capability) for card in cards)
@@ -204,6 +211,7 @@ def check_cards(cards: list[Card]) -> Finding:
 
 
 def check_disk(folder: Path) -> Finding:
+    """Check the free disk space."""
     free = shutil.disk_usage(folder).free / GIB
     found = f"{free:.0f} GiB free in {folder}"
     if free >= 5:
@@ -217,6 +225,7 @@ def check_disk(folder: Path) -> Finding:
 
 
 def check_shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
+    """Check the size of shared memory."""
     if not folder.exists():
         return Finding(True, "shared memory", f"no {folder} on this system")
     size = shutil.disk_usage(folder).total / GIB
@@ -232,7 +241,7 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
 
 
 def check_ports() -> Finding:
-    """Whether processes of one run can find each other at a TCP port of this machine."""
+    """Check that processes of one run can find each other at a TCP port of this machine."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
@@ -244,6 +253,7 @@ def check_ports() -> Finding:
 
 
 def check_proxy(environment: Mapping[str, str] = os.environ) -> Finding:
+    """Check the proxy."""
     names = [name for name in ("http_proxy", "https_proxy") if environment.get(name)]
     if not names:
         return Finding(True, "proxy", "none set")
@@ -252,5 +262,6 @@ def check_proxy(environment: Mapping[str, str] = os.environ) -> Finding:
 
 
 def check_ccache() -> Finding:
+    """Check for ccache."""
     path = shutil.which("ccache")
     return Finding(True, "ccache", path or "not installed; it only speeds up building custom operators again")

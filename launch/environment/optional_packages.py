@@ -10,10 +10,12 @@ from launch.errors import UserError
 
 
 def require(name: str, lock: str) -> None:
-    """Install all of a lock of requirements/, unless the package `name` of it is there in the locked version.
+    """Install all of a lock of requirements/, unless its package `name` is there in the locked version.
 
-    The lock has the same versions as that of the environment where both name a package: these stay as they are.
-    Raises UserError where pip fails, with the end of what it says.
+    The lock has the environment's versions of packages that both name, which stay as they are.
+
+    Raises:
+        UserError: If pip fails, with the end of its output.
     """
     path = REQUIREMENTS / lock
     pinned = next(pin.version for pin in read_lock(path) if pin.name == name)

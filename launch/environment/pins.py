@@ -16,7 +16,11 @@ PIN = re.compile(r"^(?P<name>[a-z0-9-]+)==(?P<version>[^ ]+)(?: ; (?P<marker>.+?
 
 @dataclass(frozen=True)
 class Pin:
-    """One package of a lock. marker: the condition (PEP 508) under which it is installed, "" for always."""
+    """One package of a lock.
+
+    Attributes:
+        marker: The condition (PEP 508) under which it is installed, "" for always.
+    """
 
     name: str
     version: str
@@ -24,17 +28,17 @@ class Pin:
 
 
 def read_lock(path: Path) -> list[Pin]:
-    """All pins of a lock in the order of the file; a name occurs once per marker."""
+    """Return all pins of a lock in the order of the file; a name occurs once per marker."""
     return [Pin(match["name"], match["version"], match["marker"] or "") for match in PIN.finditer(path.read_text())]
 
 
 def paddle_version() -> str:
-    """The pinned version of Paddle, the same for CPU and GPU."""
+    """Return the pinned version of Paddle, the same for CPU and GPU."""
     return next(pin.version for pin in read_lock(REQUIREMENTS / "cpu.lock") if pin.name == "paddlepaddle")
 
 
 def without(lock: str, name: str) -> str:
-    """The lock's text without one package: its line and the indented lines (hashes, origin) below it."""
+    """Return the lock's text without one package: its line and the indented lines (hashes, origin) below it."""
     return re.sub(rf"^{re.escape(name)}==.*\n(?:    .*\n)*", "", lock, count=1, flags=re.MULTILINE)
 
 

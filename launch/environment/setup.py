@@ -41,6 +41,7 @@ SECONDS_BETWEEN_LINES = 10
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     parser = Parser("python launch/environment/setup.py", __doc__)
     parser.add_argument(
         "--device", choices=("cpu", "gpu"), help="build of Paddle; default: as before, at first by the cards here"
@@ -56,7 +57,10 @@ def main(argv: list[str]) -> None:
 
 
 def choose_build(device: str | None, cuda_version: str | None, current: str | None) -> str:
-    """Which Paddle: "cpu" or a GPU wheel's tag, "cu126". current: what .venv holds, kept by default."""
+    """Return which Paddle to install: "cpu" or a GPU wheel's tag, "cu126".
+
+    current: the build in .venv, kept by default.
+    """
     if cuda_version:
         return cuda.wheel_named(cuda_version).tag
     if device == "cpu":
@@ -72,16 +76,17 @@ def choose_build(device: str | None, cuda_version: str | None, current: str | No
 
 
 def lock_of(build: str) -> Path:
+    """Return the lock of a build."""
     return REQUIREMENTS / ("cpu.lock" if build == "cpu" else "gpu.lock")
 
 
 def interpreter() -> Path:
-    """The interpreter that runs this file, outside of any virtual environment."""
+    """Return the interpreter that runs this file, outside of any virtual environment."""
     return Path(sys._base_executable).resolve()  # pyright: ignore[reportAttributeAccessIssue]  # no public name
 
 
 def wanted(build: str) -> dict[str, str]:
-    """The required stamp. It has the repository's folder, since .venv contains absolute paths."""
+    """Return the required stamp. It has the repository's folder, since .venv contains absolute paths."""
     return {
         "root": str(ROOT),
         "python": f"{sys.version.split()[0]} {interpreter()}",
@@ -91,6 +96,7 @@ def wanted(build: str) -> dict[str, str]:
 
 
 def read_stamp() -> dict[str, str]:
+    """Return the stamp of .venv; {} without one."""
     try:
         return json.loads(STAMP.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
@@ -98,7 +104,7 @@ def read_stamp() -> dict[str, str]:
 
 
 def commands(build: str) -> dict[str, list[str]]:
-    """{description: command} of the steps that make .venv from nothing."""
+    """Return {description: command} of the steps that make .venv from nothing."""
     uv = shutil.which("uv")
     python = str(VENV / "bin" / "python")
     if uv:
@@ -126,7 +132,7 @@ def commands(build: str) -> dict[str, list[str]]:
 
 
 def is_running() -> bool:
-    """Whether another process is making .venv now."""
+    """Return whether another process is making .venv now."""
     try:
         with open(LOCK) as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -162,6 +168,7 @@ def make_environment(build: str) -> None:
 
 
 def announce(build: str) -> None:
+    """Print what will be installed and why."""
     reason = ""
     if VENV.exists():
         stamp = read_stamp()
@@ -180,7 +187,8 @@ def announce(build: str) -> None:
 def run(command: list[str], log, packages: int) -> None:
     """Run one step with its output in the log, and show how many of the packages pip has reached.
 
-    Raises UserError with the log's end if it fails.
+    Raises:
+        UserError: With the log's end if it fails.
     """
     log.write(f"$ {shlex.join(command)}\n")
     log.flush()
@@ -217,6 +225,7 @@ class PipProgress:
         self.shown = time.monotonic()
 
     def line(self, line: str) -> None:
+        """Show the progress of a line of pip's output."""
         if line.startswith(("Collecting ", "Processing ")):  # from an index, from a file of this machine
             self.reached += 1
             name = line.split()[1].rpartition("/")[2]
@@ -232,6 +241,7 @@ class PipProgress:
             print(f"       {text}", flush=True)
 
     def end(self) -> None:
+        """End the line of progress."""
         if self.is_terminal and self.reached:
             print("\r\033[K", end="", flush=True)
 

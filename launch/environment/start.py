@@ -27,6 +27,7 @@ NAMED = re.compile(r"(--\w+)?:([A-Z_]+)(\.\.\.)?")
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     try:
         os.execv(sys.executable, [sys.executable, *filled_in(argv, os.environ)])
     except UserError as error:
@@ -35,7 +36,11 @@ def main(argv: list[str]) -> int:
 
 
 def filled_in(words: Iterable[str], variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield the words, with values in the place of names. Raises UserError for a quotation that nothing closes."""
+    """Yield the words, with values in the place of names.
+
+    Raises:
+        UserError: For a quotation that nothing closes.
+    """
     for word in words:
         named = NAMED.fullmatch(word)
         if named is None:

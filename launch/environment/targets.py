@@ -37,8 +37,11 @@ Variables of every recipe (docs/recipes.md has the table)
 
 
 def recipe_names() -> dict[str, tuple[Path, str]]:
-    """{name: (file, target)} of every target and alias. An unreadable file keeps the target of its path, which then
-    reports the fault. A path that make cannot handle has no target."""
+    """Return {name: (file, target)} of every target and alias.
+
+    An unreadable file keeps the target of its path, which then reports the fault. A path that make cannot handle has no
+    target.
+    """
     names = {}
     for path in recipe_paths(Path()):
         if not re.fullmatch(r"[\w./-]+", str(path)):
@@ -56,7 +59,7 @@ def recipe_names() -> dict[str, tuple[Path, str]]:
 
 
 def help_text() -> str:
-    """The targets of the Makefile, the recipes among them."""
+    """Return the targets of the Makefile, the recipes among them."""
     makefile = Path("Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^([a-z-]+):.*?## (.*)", makefile, re.MULTILINE)
     lines = ["Usage: make TARGET [VARIABLE=VALUE ...]", "", *(f"  {name:<13} {text}" for name, text in targets)]
@@ -81,7 +84,7 @@ def _recipe_line(path: Path) -> str:
 
 
 def data_text(tools: list[str]) -> str:
-    """Each tool with the first line of its docstring."""
+    """Return each tool with the first line of its docstring."""
     rows = []
     for tool in tools:
         with open(f"data_tools/{tool}.py", encoding="utf-8") as file:
@@ -101,7 +104,7 @@ def _row(left: str, text: str) -> str:
 
 
 def unknown_target(target: str, tools: list[str]) -> str:
-    """The message about an unknown target."""
+    """Return the message about an unknown target."""
     if target in removed.TARGETS:
         return f"error: {removed.answer(f'make {target}', removed.TARGETS[target])}"
     makefile = Path("Makefile").read_text(encoding="utf-8")
@@ -114,6 +117,7 @@ def unknown_target(target: str, tools: list[str]) -> str:
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     action, *words = argv
     if action == "unknown":
         from data_tools.language import localized  # only here: every make runs this file

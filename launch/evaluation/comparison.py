@@ -26,7 +26,11 @@ LONGEST_SETTING = 200  # characters: of a path
 
 
 def read_results(path: Path) -> dict:
-    """Raises DataError where it holds no results of an evaluation."""
+    """Return the results of a file.
+
+    Raises:
+        DataError: If it holds no results of an evaluation.
+    """
     if not path.is_file():
         raise DataError(f"{path}: no such file. Name the results of make evaluate.")
     report = read_object(path)
@@ -37,9 +41,14 @@ def read_results(path: Path) -> dict:
 
 
 def compare(before: dict, after: dict) -> list[str]:
-    """A line for each setting in which they differ, and for each measure of each task that both have: the difference
-    with a confidence interval, and whether it is more than noise. Raises DataError where no task has the same items in
-    both, or a record is damaged."""
+    """Return the differences between two evaluations.
+
+    There is a line for each setting in which they differ, and for each measure of each task that both have: the
+    difference with a confidence interval, and whether it is more than noise.
+
+    Raises:
+        DataError: If no task has the same items in both, or a record is damaged.
+    """
     try:
         lines = _compared(before, after)
     except (KeyError, TypeError, ValueError) as error:
@@ -78,7 +87,7 @@ def _compared(before: dict, after: dict) -> list[str]:
 
 
 def _benchmarks(report: dict) -> dict[str, list[str]]:
-    """The tasks of each: of a group together, of others one."""
+    """Return the tasks of each benchmark: of a group together, of others one."""
     groups = report.get("group_subtasks", {})
     grouped = {task for tasks in groups.values() for task in tasks}
     return groups | {task: [task] for task in report["samples"] if task not in grouped}
@@ -95,7 +104,7 @@ def _line(was: float, now: float, low: float, high: float, items: int, higher: b
 
 
 def _same_items(first: list[dict], second: list[dict]) -> dict[str, list[tuple[dict, dict]]]:
-    """From each filter of answers to what both say of a question with its examples."""
+    """Return for each filter of answers the pairs of records about the same question with the same examples."""
     others = {(sample["filter"], sample["digest"]): sample for sample in second}
     pairs: dict[str, list[tuple[dict, dict]]] = {}
     for sample in first:
@@ -106,9 +115,11 @@ def _same_items(first: list[dict], second: list[dict]) -> dict[str, list[tuple[d
 
 
 def _interval(pairs: list[tuple[dict, dict]], measure: str) -> tuple[float, float, float, float] | None:
-    """(before, after, lower and upper bound of the difference); None for a measure that is neither a mean nor known
-    here. A paired bootstrap, which draws items anew and keeps
-    both values of an item together (Efron & Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3)."""
+    """Return (before, after, lower and upper bound of the difference); None for an unknown measure that is no mean.
+
+    It is a paired bootstrap, which draws items with replacement and keeps both values of an item together (Efron &
+    Tibshirani, An Introduction to the Bootstrap, 1993, section 13.3).
+    """
     random = np.random.default_rng(0)
     if measure == BITS:
         bits, sizes = _bits(pairs)
@@ -130,13 +141,13 @@ def _interval(pairs: list[tuple[dict, dict]], measure: str) -> tuple[float, floa
 
 
 def _bits(pairs: list[tuple[dict, dict]]) -> tuple[np.ndarray, np.ndarray]:
-    """(bits of each text before and after, [texts, 2]; bytes of each text)"""
+    """Return (bits of each text before and after, [texts, 2]; bytes of each text)."""
     bits = np.array([[-record[BITS][0] / math.log(2) for record in pair] for pair in pairs])
     return bits, np.array([pair[0][BITS][1] for pair in pairs], dtype=np.float64)
 
 
 def _drawn(random: np.random.Generator, items: int, mean: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
-    """The mean of each resample; a few resamples at a time, for there may be many items."""
+    """Return the mean of each resample; a few resamples at a time, for there may be many items."""
     step = max(1, (1 << 22) // items)
     sizes: Iterable[int] = (min(step, RESAMPLES - start) for start in range(0, RESAMPLES, step))
     return np.concatenate([mean(random.integers(0, items, (size, items))) for size in sizes])

@@ -38,8 +38,15 @@ LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens
 
 
 class Model(TemplateLM):
-    """positions: of the model. collected: what is computed, open on rank 0. tokens: that are read at once, about.
-    batch_size: answers that are written at once. longest: tokens of an answer; None: as the task says."""
+    """A model as lm-eval sees it.
+
+    Attributes:
+        positions: Of the model.
+        collected: The computed results, open on rank 0.
+        tokens: Read at once, about.
+        batch_size: Answers that are generated at once.
+        longest: Tokens of an answer; None: the task's.
+    """
 
     def __init__(
         self,
@@ -58,22 +65,29 @@ class Model(TemplateLM):
 
     @property
     def eot_token_id(self) -> int:
+        """The id that ends a text."""
         return self.predictor.tokenizer.eos_token_id
 
     @property
     def prefix_token_id(self) -> int:
+        """The id that begins a text."""
         begin = self.predictor.tokenizer.bos_token_id
         return self.eot_token_id if begin is None else begin
 
     @property
     def tokenizer_name(self) -> str:
+        """The name of the tokenizer, for caches, which are not used."""
         return ""  # of caches, which are not used
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_) -> list[int]:
+        """Return the ids of a text."""
         return [*(() if add_special_tokens is False else self.encoding.begin), *self._encode(string)]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """The text before an answer, which begins as the last message says where none is asked for."""
+        """Return the text before an answer.
+
+        Without add_generation_prompt the answer begins as the last message does.
+        """
         messages: list[Message] = []
         for message in chat_history:
             role, text = message["role"], message["content"]
@@ -86,11 +100,13 @@ class Model(TemplateLM):
     # ---- what lm-eval asks for
 
     def loglikelihood(self, requests: list, disable_tqdm: bool = True) -> list[tuple[float, bool]]:
+        """Return the log-likelihood of each answer, and whether it is the most likely one."""
         asked = [self._request(each) for each in self._tokenizing(requests)]
         self._report_cut([request.cut for request in asked])
         return [(value, bool(greedy)) for value, greedy in self._read("loglikelihood", asked, alike=True)]
 
     def loglikelihood_rolling(self, requests: list, disable_tqdm: bool = True) -> list[float]:
+        """Return the log-likelihood of each text."""
         asked, owners = [], []
         for number, each in enumerate(self._tokenizing(requests)):
             windows = get_rolling_token_windows(self.tok_encode(each.args[0]), self.prefix_token_id, self.positions, 1)
@@ -103,6 +119,7 @@ class Model(TemplateLM):
         return sums
 
     def generate_until(self, requests: list, disable_tqdm: bool = True) -> list[str]:
+        """Return the answer to each prompt."""
         asked = [self._prompt(each) for each in self._tokenizing(requests)]
         self._report_cut([cut for *_, cut in asked])
         prompts = [(ids, until, longest) for ids, until, longest, _ in asked]
@@ -129,7 +146,10 @@ class Model(TemplateLM):
     # ---- requests
 
     def _tokenizing(self, requests: list) -> Iterator:
-        """With many examples before many questions, this takes minutes."""
+        """Yield requests with a line of progress.
+
+        With many examples before many questions, tokenizing takes minutes.
+        """
         with counted("tokenizing", len(requests), shown=rank() == 0) as reach:
             for number, request in enumerate(requests, start=1):
                 yield request
@@ -156,7 +176,7 @@ class Model(TemplateLM):
         return Request(tuple(whole[cut:]), len(given) - cut, cut > 0)
 
     def _prompt(self, asked) -> tuple[tuple[int, ...], tuple[str, ...], int, bool]:
-        """(ids, texts that end the answer, its longest, whether the beginning of the prompt was left out)"""
+        """Return (ids, texts that end the answer, its longest, whether the beginning of the prompt was left out)."""
         context, settings = asked.args[:2]
         if settings.get("do_sample") and settings.get("temperature") != 0:
             raise UserError(
@@ -187,7 +207,7 @@ class Model(TemplateLM):
     # ---- what is computed
 
     def _read(self, kind: str, requests: list[Request], alike: bool) -> list:
-        """[log-likelihood, 1 where the scored ids are the most likely ones] of each."""
+        """Return [log-likelihood, 1 where the scored ids are the most likely ones] of each request."""
         scorer = Scorer(self.predictor, self.tokens)
         share = scorer.shares and alike
         total = sum(len(row.ids) for batch in scorer.batches(requests, share) for row in batch)
@@ -209,7 +229,7 @@ class Model(TemplateLM):
         total: int,
         verb: str,
     ) -> list:
-        """What is computed of each request, batch by batch: (numbers of the requests, cost, what computes them).
+        """Compute each request, batch by batch: (numbers of the requests, cost, function that computes them).
 
         A batch of which all is there is not computed again. The others are the same batches as without a stop, so
         that numbers are the same to the bit.

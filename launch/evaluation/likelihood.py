@@ -22,7 +22,11 @@ from launch.prediction.predictor import Predictor
 
 
 class Scorer:
-    """tokens: that the model reads at once, about."""
+    """The scorer of a model's texts.
+
+    Attributes:
+        tokens: Read by the model at once, about.
+    """
 
     def __init__(self, predictor: Predictor, tokens: int):
         model, family, self.tokens = predictor.model, predictor.family, tokens
@@ -31,8 +35,13 @@ class Scorer:
         self.logits = LogitsInParts(model, family)
 
     def batches(self, requests: list[Request], share: bool) -> Iterator[list[Row]]:
-        """Rows that are read together: one with all that share it, or several with a request each. share: many requests
-        begin alike, and the model can read them so; else each has a row of its own, which sees less and costs less."""
+        """Yield rows that are read together: one with all requests that share it, or several with a request each.
+
+        Args:
+            share: Many requests begin alike, and the model can read them so; else each has a row of its own, which sees
+                less and costs less.
+            requests: To score.
+        """
         batch: list[Row] = []
         for row in rows(requests, self.tokens, share):
             longest = max(len(other.ids) for other in [*batch, row])
@@ -45,8 +54,10 @@ class Scorer:
 
     @paddle.no_grad()
     def read(self, batch: list[Row], requests: list[Request], share: bool) -> list[tuple[int, tuple[float, int]]]:
-        """(number of a request, (natural logarithm of the probability of its scored ids, 1 where they are the most
-        likely ones)) of each."""
+        """Return (number, (natural logarithm of the probability, 1 where the scored ids are the likeliest)) by request.
+
+        The probability is of its scored ids.
+        """
         length = max(len(row.ids) for row in batch)
         ids = np.stack([np.pad(row.ids, (0, length - len(row.ids))) for row in batch])
         inputs = {"input_ids": paddle.to_tensor(ids)}
@@ -68,8 +79,10 @@ class Scorer:
     def _log_probabilities(
         self, inputs: dict, places: np.ndarray, targets: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """(float64 [scored], whether the target is the most likely id [scored]). places: of the flat batch, where a
-        target is predicted; no other logits are computed."""
+        """Return (float64 [scored], whether the target is the most likely id [scored]).
+
+        places: of the flat batch, where a target is predicted; no other logits are computed.
+        """
         wanted, where = np.unique(places, return_inverse=True)
         hidden_states = self.logits.read(inputs).index_select(paddle.to_tensor(wanted))
         found, greedy = np.empty(len(targets), dtype=np.float64), np.empty(len(targets), dtype=bool)
@@ -87,7 +100,9 @@ class Scorer:
 
 
 def shares_prefixes(family: Family, config: dict) -> bool:
-    """Whether positions and masks of packed rows say all that the model needs to know of where a token stands. Biases
-    by distance (ALiBi) are counted along the row, learned positions of OPT from the mask, and dynamic scaling follows
-    the row's length."""
+    """Return whether positions and masks of packed rows suffice for the model to know the place of a token.
+
+    Biases by distance (ALiBi) are counted along the row, learned positions of OPT from the mask, and dynamic scaling
+    follows the row's length.
+    """
     return family.rotary and not family.alibi and "packing" not in family.lacking and not scaled_by_length(config)

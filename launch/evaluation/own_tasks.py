@@ -26,7 +26,12 @@ PROMPTS = {
 
 
 def written_task(name: str, answers: Iterable[str]) -> dict:
-    """The configuration of one of PROMPTS. answers: the right ones to all questions, for their language."""
+    """Return the configuration of one of PROMPTS.
+
+    Args:
+        answers: The right ones to all questions, for their language.
+        name: Of the prompt.
+    """
     from lm_eval.tasks.mlqa.utils import process_results_en, process_results_zh
 
     prompt, until, chinese = PROMPTS[name]
@@ -52,7 +57,7 @@ def written_task(name: str, answers: Iterable[str]) -> dict:
 
 
 def _perplexity(items: list[tuple[float, int]]) -> float:
-    """Infinity where no float can hold it: a Chinese text is one word."""
+    """Return the perplexity; infinity where no float can hold it: a Chinese text is one word."""
     try:
         return weighted_perplexity(items)
     except OverflowError:

@@ -14,8 +14,13 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Request:
-    """A text to score. ids: of all of it. start: the first id that is scored; those before are given, at least one.
-    cut: whether its beginning was left out, for the model has not as many positions."""
+    """A text to score.
+
+    Attributes:
+        ids: Of the whole text.
+        start: The first id that is scored; at least one id comes before it.
+        cut: Whether its beginning was left out, because the model has fewer positions.
+    """
 
     ids: tuple[int, ...]
     start: int
@@ -24,10 +29,13 @@ class Request:
 
 @dataclass(frozen=True)
 class Row:
-    """What a model reads at once, and where to look in what it gives.
+    """Tokens that a model reads at once, and the places of its output that are used.
 
-    ids, positions: int64 [tokens]. ends: int32 [tokens], behind the last token that sees this one. requests: numbers of
-    the requests. nodes: for each of them the tokens whose logits say how likely the next scored id is.
+    Attributes:
+        ids, positions: int64 [tokens].
+        ends: int32 [tokens], behind the last token that sees this one.
+        requests: Numbers of the requests.
+        nodes: For each of them the tokens whose logits give the likelihood of the next scored id.
     """
 
     ids: np.ndarray
@@ -37,16 +45,19 @@ class Row:
     nodes: list[list[int]]
 
     def mask(self) -> np.ndarray:
-        """bool [1, 1, tokens, tokens]: whether the token of a row sees that of a column."""
+        """Return bool [1, 1, tokens, tokens]: whether the token of a row sees the token of a column."""
         tokens = np.arange(len(self.ids))
         return ((tokens[None] <= tokens[:, None]) & (tokens[:, None] < self.ends[None]))[None, None]
 
 
 def rows(requests: list[Request], limit: int, share: bool) -> Iterator[Row]:
-    """All requests, in rows of at most `limit` tokens; one that is longer has a row to itself.
+    """Yield all requests, in rows of at most `limit` tokens; a longer one has a row to itself.
 
-    share: whether those that begin alike share a row, for which the model must take positions and masks as packed rows
-    have them; else each request has its own, the longest first.
+    Args:
+        requests: To score.
+        limit: Tokens of a row.
+        share: Whether requests that begin alike share a row, for which the model must take positions and masks of
+            packed rows; else each request has its own, the longest first.
     """
     order = list(range(len(requests)))
     if share:
@@ -100,7 +111,7 @@ class _Tree:
         self.nodes.append(self.path[request.start - 1 :])
 
     def _close(self, length: int) -> None:
-        """Nothing behind this place sees the tokens of the path behind `length`."""
+        """Close the tokens of the path behind `length`: nothing behind this place sees them."""
         for token in self.path[length:]:
             self.ends[token] = len(self.ids)
         del self.path[length:]

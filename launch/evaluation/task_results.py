@@ -14,16 +14,19 @@ from launch.errors import UserError
 
 
 def require_none(path: Path) -> None:
-    """Raises UserError where there are results already: they may have taken days."""
+    """Raise UserError where there are results already: they may have taken days."""
     if path.exists():
         raise UserError(f"{path}: there are results already. Name another file: --output_file.")
 
 
 class Collected:
-    """What is computed of each request, in a file beside the results until all is there.
+    """Results of requests, in a file beside the results until all are computed.
 
-    path: of the results. identity: of the model and the settings; what is there of others is refused. sizes: of
-    batches, by the flag that sets each; those of another start are said, since numbers differ with them by rounding.
+    Attributes:
+        path: Of the results.
+        identity: Of the model and the settings; an earlier file of others is refused.
+        sizes: Of batches, by the flag that sets each; an earlier start's are reported, since numbers differ with
+            them by rounding.
     """
 
     def __init__(self, path: Path, identity: str, sizes: dict[str, int]):
@@ -35,8 +38,12 @@ class Collected:
         self._file: FileIO | None = None
 
     def open(self) -> None:
-        """Read what an earlier start has left, and go on behind it. Raises UserError where it is damaged or of
-        something else, or the results are there, DataError where another process writes it."""
+        """Read what an earlier start has left, and go on behind it.
+
+        Raises:
+            UserError: If it is damaged or of something else, or the results are there.
+            DataError: If another process writes it.
+        """
         self._file = open_alone(self.partial)
         if self.path.exists():  # by a process that has finished since this one started
             self.finish()
@@ -80,12 +87,16 @@ class Collected:
             )
 
     def begin(self, kind: str, digest: str) -> dict[int, Any]:
-        """What is there of requests of a kind. digest: of all of them. Raises UserError where others were asked."""
+        """Return the computed results of requests of a kind. digest: of all of them.
+
+        Raises:
+            UserError: If others were asked.
+        """
         self._require(self.digests.setdefault(kind, digest) == digest)
         return dict(self.values.get(kind, {}))
 
     def add(self, kind: str, values: list[tuple[int, Any]]) -> None:
-        """(number of a request, what was computed of it)"""
+        """Add (number of a request, its result)."""
         self._write([kind, self.digests[kind], values])
 
     def _write(self, value: object) -> None:
@@ -93,18 +104,26 @@ class Collected:
         write_all(self._file, json.dumps(value).encode() + b"\n")
 
     def close(self) -> None:
+        """Close the file."""
         if self._file:
             self._file.close()
 
     def finish(self) -> None:
-        """The results are written."""
+        """Remove the file: the results are written."""
         self.partial.unlink(missing_ok=True)
         self.close()
 
 
 def write_results(path: Path, report: dict, default: Callable[[object], object]) -> None:
-    """Write lm-eval's report. Of each sample it keeps answers and measures, where it is from, and a digest of what is
-    asked instead of the texts. default: makes values of JSON of those that are none."""
+    """Write lm-eval's report.
+
+    Of each sample it has answers and measures, its origin, and a digest of the question instead of the texts.
+
+    Args:
+        path: Of the file.
+        report: lm-eval's.
+        default: Makes values of JSON of other ones.
+    """
     del report["configs"]  # with functions in it
     for sample in (sample for samples in report["samples"].values() for sample in samples):
         asked = json.dumps([sample.pop("arguments"), sample.pop("target")], default=str)

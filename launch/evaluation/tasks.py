@@ -57,8 +57,12 @@ REPLACED = {"dataset_path", "dataset_name", "dataset_kwargs", "tag", "group", "t
 
 @dataclass
 class Benchmark:
-    """A named benchmark: one task of lm-eval, or one for each subject. group: that adds the subjects up. notes: for
-    people, before it is evaluated."""
+    """A named benchmark: one task of lm-eval, or one for each subject.
+
+    Attributes:
+        group: That adds the subjects up.
+        notes: For people, before it is evaluated.
+    """
 
     name: str
     tasks: dict[str, ConfigurableTask]
@@ -67,9 +71,15 @@ class Benchmark:
 
 
 def load_tasks(named: list[str], args: argparse.Namespace) -> list[Benchmark]:
-    """args: has split and num_fewshot, None for the task's own, and text_key and max_bad_lines of texts.
+    """Return the tasks of --tasks.
 
-    Raises UserError for a name or a flag that does not fit, DataError for files that cannot be used.
+    Args:
+        named: The values of the flag.
+        args: Has split and num_fewshot, None for the task's own, and text_key and max_bad_lines of texts.
+
+    Raises:
+        UserError: For a name or a flag that does not fit.
+        DataError: For files that cannot be used.
     """
     random.seed(0)  # as lm-eval does, for definitions that draw
     np.random.seed(SEED)
@@ -116,7 +126,7 @@ def _load(named: str, args: argparse.Namespace) -> Benchmark:
 
 
 def _shipped(name: str) -> tuple[list[dict], dict | None]:
-    """(the definitions of lm-eval's tasks, that of their group or None) by the name of a form or lm-eval's own."""
+    """Return (definitions of lm-eval's tasks, their group's or None) by the name of a form or lm-eval's own."""
     if name in KNOWN:
         whole, *subjects = (sorted(SHIPPED.glob(pattern)) for pattern in KNOWN[name])
         group = load_yaml(whole[0])
@@ -132,7 +142,7 @@ def _shipped(name: str) -> tuple[list[dict], dict | None]:
 
 
 def _leaves(entry: Entry, known: dict[str, Entry]) -> Iterator[dict]:
-    """The tasks of a name. Raises UserError for those that are more than a YAML file and rows."""
+    """Yield the tasks of a name. Raises UserError for tasks that are more than a YAML file and rows."""
     if entry.kind is Kind.TASK:
         assert entry.yaml_path
         try:
@@ -162,9 +172,12 @@ _Strict.add_constructor("!function", _refuse_function)
 
 
 def foreign_config(path: Path) -> dict:
-    """A task in YAML from elsewhere. What it includes are lm-eval's own files, which may name functions of theirs.
+    """Return a task in YAML from elsewhere.
 
-    Raises DataError where it is none, or would run code.
+    It may include lm-eval's own files, which may name functions of theirs.
+
+    Raises:
+        DataError: If it is no task, or would run code.
     """
     try:
         config = yaml.load(path.read_bytes(), Loader=_Strict)  # noqa: S506 - a SafeLoader
@@ -186,7 +199,7 @@ def foreign_config(path: Path) -> dict:
 
 
 def _check_measures(config: dict) -> None:
-    """Raises UserError where lm-eval would fetch the code of a measure, or run that of an answer."""
+    """Raise UserError where lm-eval would fetch the code of a measure, or run an answer's."""
     if config.get("unsafe_code"):
         raise UserError(f"--tasks: {config['task']} runs the code that a model writes, which is not done here.")
     for each in config.get("metric_list") or []:
@@ -208,14 +221,14 @@ def _check_measures(config: dict) -> None:
 
 
 class _Rows:
-    """The rows of a folder or file by split, each read when it is asked for. form: whose columns they are put into."""
+    """The rows of a folder or file by split, each read when it is requested. form: whose columns they are put into."""
 
     def __init__(self, path: Path, form: str | None, args: argparse.Namespace):
         self.path, self.args, self.files = path, args, files_of(path)
         self.read = cache(lambda split: read_benchmark(self.files[split], form))
 
     def evaluated(self, config: dict) -> str:
-        """The split that is evaluated: the one that is named, the task's own, or the first that is there."""
+        """Return the split that is evaluated: the named one, the task's own, or the first that is there."""
         own = SPLITS.get(str(config.get("test_split") or config.get("validation_split")), "test")
         wanted = [self.args.split] if self.args.split else [own, *EVALUATED]
         found = next((split for split in wanted if split in self.files), None)
@@ -227,7 +240,10 @@ class _Rows:
         return found
 
     def examples(self, config: dict, shots: int, evaluated: str, subject: str | None) -> tuple[str, list[dict]]:
-        """(the split that gives examples: the task's own, or the first that is there and is not evaluated; its rows)"""
+        """Return (the split that gives examples, its rows).
+
+        It is the task's own, or the first that is there and is not evaluated.
+        """
         stated = [(config.get("fewshot_config") or {}).get("split"), config.get("fewshot_split")]
         own = [*stated, config.get("training_split"), config.get("validation_split")]
         wanted = [*(SPLITS.get(str(split)) for split in own), *EXAMPLES]
@@ -281,7 +297,7 @@ def _benchmark(name: str, configs: list[dict], group: dict | None, rows: _Rows) 
 
 
 def _with_rows(config: dict, rows: _Rows, subject: str | None) -> ConfigurableTask | None:
-    """The task with its rows; None where there are none for it."""
+    """Return the task with its rows; None where there are none for it."""
     _check_measures(config)
     test, own = rows.evaluated(config), config.get("num_fewshot")
     data, settings = {test: rows.of_subject(test, subject)}, dict(config.get("fewshot_config") or {})
@@ -301,8 +317,10 @@ def _with_rows(config: dict, rows: _Rows, subject: str | None) -> ConfigurableTa
 
 
 def _task(config: dict, data: dict[str, list[dict]], test: str, path: Path) -> ConfigurableTask | None:
-    """lm-eval's task with these rows instead of its data set; None where it asks none of them. test: the split that is
-    evaluated. Raises DataError, with the place, where they are not those that it asks."""
+    """Return lm-eval's task with these rows instead of its data set; None where it asks none of them.
+
+    test: the split that is evaluated. Raises DataError, with the place, where the rows do not fit the task.
+    """
     config = {key: value for key, value in config.items() if key not in REPLACED}
     place = str(path)
     try:
@@ -336,8 +354,10 @@ def _table(rows: list[dict]) -> Dataset:
 
 
 def _check_choices(task: ConfigurableTask, doc: dict) -> None:
-    """Raises DataError where a choice is blank, or the right answer is none of the choices: lm-eval would count the
-    question as wrong."""
+    """Raise DataError where a choice is blank, or the right answer is none of the choices.
+
+    lm-eval would count the question as wrong.
+    """
     choices, target = task.doc_to_choice(doc), task.doc_to_target(doc)
     right = task.doc_to_text(doc) if task.multiple_input else target
     for number, choice in enumerate(choices):

@@ -49,7 +49,8 @@ def find_template(named: str | None, directory: Path | None, config: dict) -> Ch
         config: Of the model. None: the bare texts.
 
     Raises:
-        UserError: If there is none of that name, DataError where one cannot be read.
+        UserError: If there is none of that name.
+        DataError: If one cannot be read.
     """
     if named == NONE:
         return None

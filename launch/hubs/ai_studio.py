@@ -31,6 +31,8 @@ POINTER = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\noid sha256
 
 
 class AIStudio(Hub):
+    """The hub of AI Studio."""
+
     key, title = "aistudio", "AI Studio"
     login = "`.venv/bin/aistudio config --token`"
     address_variable, token_variable = "STUDIO_GIT_HOST", "AISTUDIO_ACCESS_TOKEN"
@@ -42,9 +44,11 @@ class AIStudio(Hub):
         self.endpoint = os.environ.get("STUDIO_GIT_HOST", HOST).rstrip("/")
 
     def page(self, repository: str) -> str:
+        """Return the address of a repository's page."""
         return f"{self.address}/{repository}"
 
     def snapshot(self, repository: str, revision: str) -> Snapshot:
+        """Return the files that the repository lists."""
         listed = self._contents(repository, "", revision)
         if not isinstance(listed, list):
             raise self.failed(repository, "it lists no files")
@@ -54,7 +58,7 @@ class AIStudio(Hub):
         return Snapshot(self.key, repository, revision, "", self._licence(repository, revision, plain), plain | files)
 
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
-        """Goes on behind what is there of the file, where the hub sends parts."""
+        """Fetch a file, continuing behind an earlier part where the hub sends parts."""
         import requests
         from aistudio_sdk.requests.hub import _header_fill
 
@@ -85,7 +89,7 @@ class AIStudio(Hub):
         part.replace(directory / file.name)
 
     def _contents(self, repository: str, path: str, revision: str) -> Any:
-        """What the hub says of a file, or the list of a folder."""
+        """Return the hub's answer about a file, or the list of a folder."""
         from aistudio_sdk.requests.hub import request_aistudio_git_file_info
 
         owner, name = repository.split("/")
@@ -104,7 +108,7 @@ class AIStudio(Hub):
         return RemoteFile(name, stated.get("size") or 0, stated.get("Sha256") or "", stated["sha"] if is_whole else "")
 
     def _licence(self, repository: str, revision: str, names) -> str:
-        """As the README's head has it: the hub's own record is on its page alone."""
+        """Return the licence in the README's head: the hub's own record is on its page alone."""
         if README not in names:
             return ""
         text = base64.b64decode(self._contents(repository, README, revision).get("content") or "")
@@ -141,7 +145,7 @@ class AIStudio(Hub):
 
 
 class _Refused(Exception):
-    """(status of HTTP, reason)"""
+    """A refusal: (status of HTTP, reason)."""
 
     @property
     def status(self) -> int:
@@ -154,5 +158,5 @@ def _may_be_needed(name: str) -> bool:
 
 
 def git_sha1(content: bytes) -> str:
-    """The name of a file's content as an object of git."""
+    """Return the name of a file's content as an object of git."""
     return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()

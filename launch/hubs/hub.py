@@ -23,11 +23,12 @@ CREDENTIALS = re.compile(r"://\S*@")  # user and password of an address
 
 
 def without_credentials(text: str) -> str:
+    """Return the text without credentials in its addresses."""
     return CREDENTIALS.sub("://", text)
 
 
 def log_without_credentials() -> None:
-    """The clients log the addresses that they ask, as they are."""
+    """Remove credentials from the addresses that the clients log."""
 
     def record(*args, **more) -> logging.LogRecord:
         made = logging.LogRecord(*args, **more)
@@ -38,7 +39,11 @@ def log_without_credentials() -> None:
 
 
 class Busy(Exception):
-    """HTTP 429. seconds: that the hub asks to wait, by its Retry-After."""
+    """HTTP 429.
+
+    Attributes:
+        seconds: That the hub asks to wait, by its Retry-After.
+    """
 
     def __init__(self, retry_after: str | None):
         self.seconds = whole_number(retry_after or "", 0, 10**9) or PAUSE
@@ -46,7 +51,11 @@ class Busy(Exception):
 
 
 class Unreachable(UserError):
-    """A hub that does not answer. found: without what to do."""
+    """A hub that does not answer.
+
+    Attributes:
+        found: Without what to do.
+    """
 
     def __init__(self, found: str, fix: str):
         super().__init__(f"{found}. {fix}")
@@ -54,8 +63,14 @@ class Unreachable(UserError):
 
 
 class Hub(ABC):
-    """key: the value of FROM. endpoint: where it is asked, perhaps with a password. login: the client's command.
-    address_variable, token_variable: the client's own variables of the environment."""
+    """A hub of models.
+
+    Attributes:
+        key: The value of FROM.
+        endpoint: Its address, perhaps with a password.
+        login: The client's command.
+        address_variable, token_variable: The client's own variables of the environment.
+    """
 
     key: str
     title: str
@@ -71,21 +86,29 @@ class Hub(ABC):
 
     @abstractmethod
     def page(self, repository: str) -> str:
-        """The address that a person reads, and where a licence is accepted."""
+        """Return the address that a person reads, and where a licence is accepted."""
 
     @abstractmethod
     def snapshot(self, repository: str, revision: str) -> Snapshot:
-        """What the repository lists. Raises UserError, Unreachable where the hub does not answer."""
+        """Return the files that the repository lists.
+
+        Raises:
+            UserError: And.
+            Unreachable: If the hub does not answer.
+        """
 
     @abstractmethod
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
         """Put a file into the directory, going on where an earlier call was cut off. Raises UserError."""
 
     def asked(self, method: Callable, *arguments) -> Any:
-        """Return what snapshot or fetch returns, asked again where the hub is busy.
+        """Return the result of snapshot or fetch, repeated where the hub is busy.
 
-        Raises Unreachable for an answer that the client cannot read: that of another server, such as the page of a
-        network that asks to log in, or a redirect to itself.
+        method: snapshot or fetch.
+
+        Raises:
+            Unreachable: For an answer that the client cannot read: another server's, such as the page of a network that
+                asks to log in, or a redirect to itself.
         """
         for tries_left in itertools.count(TRIES - 1, -1):
             try:
@@ -99,6 +122,7 @@ class Hub(ABC):
                 raise self.no_answer("what it sends is no answer of this hub") from None
 
     def no_answer(self, reason: str) -> Unreachable:
+        """Return the error of a hub that does not answer."""
         return Unreachable(
             f"{self.title} ({self.address}) does not answer: {reason}",
             f"Check the network and its proxy (https_proxy); {self.address_variable} names another address, FROM= "
@@ -106,6 +130,7 @@ class Hub(ABC):
         )
 
     def not_found(self, repository: str) -> UserError:
+        """Return the error of an unknown repository."""
         return UserError(
             f"{repository}: {self.title} ({self.address}) does not have it, or not for you. Compare the name with "
             f"{self.page(repository)}. If it is private: {self.login}, or {self.token_variable} in the environment. "
@@ -113,12 +138,14 @@ class Hub(ABC):
         )
 
     def no_revision(self, repository: str, revision: str) -> UserError:
+        """Return the error of an unknown revision."""
         return UserError(
             f"--revision: found {revision!r}, which {repository} at {self.title} does not have. Allowed: a branch, tag "
             f"or commit of {self.page(repository)}."
         )
 
     def forbidden(self, repository: str) -> UserError:
+        """Return the error of a licence that is not accepted."""
         return UserError(
             f"{repository}: {self.title} gives it only to those who accepted its licence. Log in at "
             f"{self.page(repository)} and accept it; then {self.login}, or {self.token_variable} in the environment. "
@@ -126,6 +153,7 @@ class Hub(ABC):
         )
 
     def damaged(self, snapshot: Snapshot, file: RemoteFile, found: str) -> UserError:
+        """Return the error of a damaged file."""
         found = without_credentials(found)
         return UserError(
             f"{file.name} of {snapshot.repository}: came damaged from {self.title}: {found}. It was removed; the same "
@@ -133,7 +161,7 @@ class Hub(ABC):
         )
 
     def failed(self, repository: str, reason: object) -> UserError:
-        """reason: an error of the client. Its first line: none of the clients puts a token there."""
+        """Return the error of the client's `reason`, its first line: none of the clients puts a token there."""
         line = (str(reason).strip() or type(reason).__name__).splitlines()[0]
         line = shown(without_credentials(line), 200)
         return UserError(

@@ -13,6 +13,8 @@ SECONDS = 10  # to wait for an answer
 
 
 class HuggingFace(Hub):
+    """The hub of Hugging Face."""
+
     key, title = "huggingface", "Hugging Face"
     login = "`.venv/bin/hf auth login`"
     address_variable, token_variable = "HF_ENDPOINT", "HF_TOKEN"
@@ -47,9 +49,11 @@ class HuggingFace(Hub):
         return session
 
     def page(self, repository: str) -> str:
+        """Return the address of a repository's page."""
         return f"{self.address}/{repository}"
 
     def snapshot(self, repository: str, revision: str) -> Snapshot:
+        """Return the files that the repository lists."""
         from huggingface_hub import HfApi
 
         with self._refusals(repository, revision):
@@ -66,6 +70,7 @@ class HuggingFace(Hub):
         )
 
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
+        """Fetch a file."""
         from huggingface_hub import constants, hf_hub_download
 
         if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE and constants.HF_HUB_DISABLE_XET:
@@ -85,7 +90,7 @@ class HuggingFace(Hub):
 
     @contextmanager
     def _refusals(self, repository: str, revision: str) -> Iterator[None]:
-        """The client's errors, those of a kind before the kind."""
+        """Turn the client's errors into ours, subclasses first."""
         import requests
         from huggingface_hub import errors
 
@@ -135,7 +140,7 @@ class _OtherSize(Exception):
 
 
 def _licence(card) -> str:
-    """Of the model card's head: "apache-2.0", or "other" with the licence's own name and address."""
+    """Return the licence of the model card's head: "apache-2.0", or "other" with the licence's own name and address."""
     stated = card.to_dict() if card else {}
     found = [stated.get(key) for key in ("license", "license_name", "license_link")]
     words = [", ".join(map(str, one)) if isinstance(one, list) else str(one) for one in found if one]

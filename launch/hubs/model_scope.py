@@ -15,6 +15,8 @@ MODEL = "model"
 
 
 class ModelScope(Hub):
+    """The hub of ModelScope."""
+
     key, title = "modelscope", "ModelScope"
     login = "`.venv/bin/modelscope login`"
     address_variable, token_variable = "MODELSCOPE_ENDPOINT", "MODELSCOPE_API_TOKEN"
@@ -30,9 +32,11 @@ class ModelScope(Hub):
         self.endpoint = self.api.legacy.endpoint
 
     def page(self, repository: str) -> str:
+        """Return the address of a repository's page."""
         return f"{self.address}/models/{repository}"
 
     def snapshot(self, repository: str, revision: str) -> Snapshot:
+        """Return the files that the repository lists."""
         with self._refusals(repository, ""):
             info = self.api.get_repo(repository, MODEL)
         with self._refusals(repository, revision):
@@ -41,6 +45,7 @@ class ModelScope(Hub):
         return Snapshot(self.key, repository, revision, "", info.license or "", own_files(repository, files))
 
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
+        """Fetch a file."""
         from modelscope_hub import errors
 
         try:

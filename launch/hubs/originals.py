@@ -26,7 +26,11 @@ CLIENTS_OWN = Path(".cache") / "huggingface"  # huggingface_hub's notes and file
 
 @dataclass(frozen=True)
 class Record:
-    """Where a folder's model is from, as Snapshot has it. files: that were fetched, by name."""
+    """The origin of a folder's model, as Snapshot has it.
+
+    Attributes:
+        files: Fetched ones, by name.
+    """
 
     hub: str
     repository: str
@@ -36,7 +40,7 @@ class Record:
 
 
 def read_record(directory: Path) -> Record | None:
-    """None where there is none, or not as written here."""
+    """Return the record of a folder; None where there is none, or another's."""
     try:
         found = json.loads((directory / DOWNLOAD).read_text(encoding="utf-8"))
         texts = [found[key] for key in ("hub", "repository", "revision", "commit")]
@@ -49,7 +53,7 @@ def read_record(directory: Path) -> Record | None:
 
 
 def write_record(directory: Path, snapshot: Snapshot, files: Iterable[RemoteFile]) -> None:
-    """Adds to the files of an earlier record."""
+    """Write a record, adding to the files of an earlier one."""
     earlier = read_record(directory)
     names = {file.name for file in files} | {*(earlier.files if earlier else ())}
     values = {"hub": snapshot.hub, "repository": snapshot.repository, "revision": snapshot.revision}
@@ -60,7 +64,11 @@ def write_record(directory: Path, snapshot: Snapshot, files: Iterable[RemoteFile
 
 @contextmanager
 def held(directory: Path) -> Iterator[None]:
-    """Make the folder, and keep other commands out of it. Raises UserError where it is not ours, or in use."""
+    """Make the folder, and keep other commands out of it.
+
+    Raises:
+        UserError: If it is not ours, or in use.
+    """
     try:
         directory.mkdir(parents=True, exist_ok=True)
         is_ours = read_record(directory) is not None or not any(directory.iterdir())
@@ -81,7 +89,7 @@ def held(directory: Path) -> Iterator[None]:
 
 
 def fault(path: Path, file: RemoteFile) -> str:
-    """What is wrong with a fetched file, "" where nothing is: its size, then what the hub states of its content."""
+    """Return what is wrong with a fetched file, "" where nothing is: its size, then the hub's hash of its content."""
     if not path.is_file():
         return "not there"
     size = path.stat().st_size
@@ -101,9 +109,10 @@ def fault(path: Path, file: RemoteFile) -> str:
 
 
 def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path, told: bool) -> None:
-    """Fetch what is not there yet, or not right. told: print a line for each file.
+    """Fetch the files that are missing or wrong. told: print a line for each file.
 
-    Raises UserError where a file does not come as the hub states it; it is removed then.
+    Raises:
+        UserError: If a file does not come as the hub lists it; it is removed then.
     """
     for number, file in enumerate(files, start=1):
         path = directory / file.name
@@ -123,17 +132,18 @@ def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path
 
 
 def size_text(size: int) -> str:
+    """Return a size as text."""
     unit, name = next((one for one in ((1e9, "GB"), (1e6, "MB")) if size >= one[0] / 10), (1e3, "kB"))
     return f"{size / unit:,.1f} {name}"
 
 
 def bytes_there(directory: Path) -> int:
-    """Of all files, those that were cut off among them."""
+    """Return the bytes of all files, partial ones included."""
     return sum(path.lstat().st_size for path in directory.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def remove(directory: Path) -> None:
-    """What was fetched, and what the clients noted; the folder itself where nothing else is in it."""
+    """Remove fetched files and the clients' notes, and the folder itself where nothing else is in it."""
     record = read_record(directory)
     if record is None:
         return

@@ -31,8 +31,12 @@ LARGEST_FIRST = 64_000_000  # of a configuration or an index, which are read bef
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file in the folder of a repository. sha256: of its content. git_sha1: its name as an object of git, which
-    hubs give for small files. Each "" where the hub does not state it."""
+    """A file in the folder of a repository. Each "" where the hub does not state it.
+
+    Attributes:
+        sha256: Of its content.
+        git_sha1: Its name as an object of git, which hubs give for small files.
+    """
 
     name: str
     size: int
@@ -48,8 +52,13 @@ class RemoteFile:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A repository at one revision. hub: the value of FROM. revision: as it was asked for, "" for the hub's default.
-    commit, licence: "" where the hub does not state them."""
+    """A repository at one revision.
+
+    Attributes:
+        hub: The value of FROM.
+        revision: As requested, "" for the hub's default.
+        commit, licence: "" where the hub does not give them.
+    """
 
     hub: str
     repository: str
@@ -59,11 +68,16 @@ class Snapshot:
     files: dict[str, RemoteFile]
 
     def present(self, names: Iterable[str]) -> list[RemoteFile]:
+        """Return the files of these names that the repository has."""
         return [self.files[name] for name in names if name in self.files]
 
 
 def check_repository(repository: str) -> str:
-    """The folder's name that a model gets. Raises UserError for what is no OWNER/NAME: the name becomes a path."""
+    """Return the folder's name that a model gets.
+
+    Raises:
+        UserError: For a text that is no OWNER/NAME: the name becomes a path.
+    """
     if not REPOSITORY.fullmatch(repository):
         raise UserError(
             f"MODEL: found {repository!r}, allowed: OWNER/NAME as the hub's page has it, such as Qwen/Qwen3-8B."
@@ -72,9 +86,10 @@ def check_repository(repository: str) -> str:
 
 
 def own_files(repository: str, files: Iterable[RemoteFile]) -> dict[str, RemoteFile]:
-    """By name, those in the repository's folder itself: no model needs those of its subfolders.
+    """Return by name the files in the repository's folder itself: no model needs its subfolders.
 
-    Raises UserError for a name that leads out of the folder: no repository has one by accident.
+    Raises:
+        UserError: For a name that leads out of the folder: no repository has one by accident.
     """
     found = {}
     for file in files:
@@ -90,9 +105,10 @@ def own_files(repository: str, files: Iterable[RemoteFile]) -> dict[str, RemoteF
 
 
 def first_files(snapshot: Snapshot) -> list[RemoteFile]:
-    """The configuration, and the index of the weights where there are several files: they name the others.
+    """Return the configuration, and the index of the weights where there are several files: they name the others.
 
-    Raises UserError for a repository that is not a model with weights in safetensors.
+    Raises:
+        UserError: For a repository that is not a model with weights in safetensors.
     """
     files, place = snapshot.files, snapshot.repository
     if CONFIG not in files and ADAPTER in files:
@@ -122,9 +138,18 @@ def first_files(snapshot: Snapshot) -> list[RemoteFile]:
 
 
 def needed_files(snapshot: Snapshot, family: Family, directory: Path, only_config: bool) -> list[RemoteFile]:
-    """All that the import of a model of this family reads, licences, and generation_config.json; small files first.
+    """Return the files that the import of a model of this family reads, with licences, small ones first.
 
-    directory: where the first files are. Raises UserError where the index is damaged or names what is not there.
+    generation_config.json is one of them.
+
+    Args:
+        snapshot: Of the repository.
+        family: Of the model.
+        only_config: Without the weights.
+        directory: Of the first files.
+
+    Raises:
+        UserError: If the index is damaged or names a missing file.
     """
     own = family.published.tokenizer
     names = [CONFIG, GENERATION, *TOKENIZER, *((own.sentencepiece or ())[:1]), *own.copied]
@@ -141,6 +166,7 @@ def needed_files(snapshot: Snapshot, family: Family, directory: Path, only_confi
 
 
 def weight_bytes(files: Iterable[RemoteFile]) -> int:
+    """Return the bytes of the weights."""
     return sum(file.size for file in files if WEIGHTS.fullmatch(file.name))
 
 
@@ -161,7 +187,7 @@ def _shards(index: Path) -> list[str]:
 
 
 def _some(names: Iterable[str]) -> str:
-    """The first names, and how many more there are."""
+    """Return the first names, and how many more there are."""
     names = sorted(names)
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(names[:3]) + more if names else "no files"

@@ -36,7 +36,8 @@ SHOWN = ("python", "paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "git revisio
 def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link:
     """Wait for the other nodes; returns the connections to them. ranks: how many this node has.
 
-    Raises UserError, on all nodes the same, when one is missing or not alike.
+    Raises:
+        UserError: On all nodes the same, when one is missing or not alike.
     """
     assert nodes.master is not None  # several nodes have one
     host, _ = split_address(nodes.master)
@@ -47,8 +48,9 @@ def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link
 
 
 def await_master(nodes: Nodes) -> None:
-    """In Kubernetes, wait until the name of node 0 is known here, and on node 0 that it means this pod: a pod gets its
-    name after it has started. Elsewhere a name that is unknown now stays so, which the checks report.
+    """Wait in Kubernetes until the name of node 0 is known here, and on node 0 that it means this pod.
+
+    A pod gets its name after it has started. Elsewhere a name that is unknown now stays so, which the checks report.
     """
     if not os.environ.get(IN_KUBERNETES):
         return
@@ -70,7 +72,10 @@ def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:
     often gives to loopback; so it gets the one that leads to node 0, unless GLOO_SOCKET_IFNAME is set.
 
     Reads the place of this rank from what paddle.distributed.launch has set. They meet at rank 0's own endpoint,
-    which nothing else uses yet. Raises UserError, on all ranks the same, when one is missing or not alike.
+    which nothing else uses yet.
+
+    Raises:
+        UserError: On all ranks the same, when one is missing or not alike.
     """
     if not _several_nodes():
         return []
@@ -93,8 +98,11 @@ def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:
 def compare_flags(flags: Mapping[str, list[str]]) -> None:
     """Compare the flags of the ranks of one node: ranks started by hand with different flags would train all the same.
 
-    Needs Paddle: the flags pass through its store, which rank 0 opens here rather than with the first group. Raises
-    UserError, on all ranks the same. Does nothing on several nodes (meet_ranks) and where there is one rank.
+    Needs Paddle: the flags pass through its store, which rank 0 opens here rather than with the first group. Does
+    nothing on several nodes (meet_ranks) and where there is one rank.
+
+    Raises:
+        UserError: On all ranks the same.
     """
     rank, count = _place()
     if count == 1 or _several_nodes():
@@ -117,13 +125,13 @@ def _several_nodes() -> bool:
 
 
 def _place() -> tuple[int, int]:
-    """(this rank, number of ranks)"""
+    """Return (this rank, number of ranks)."""
     rank, count = (int(os.environ.get(name, default)) for name, default in PLACE)
     return rank, count
 
 
 def _wait_seconds() -> float:
-    """How long to wait for the others, from RENDEZVOUS_MINUTES."""
+    """Return the seconds to wait for the other nodes, from RENDEZVOUS_MINUTES."""
     value = os.environ.get(WAIT_VARIABLE) or str(WAIT_MINUTES)
     try:
         minutes = float(value)
@@ -140,7 +148,7 @@ def _member(index: int, count: int, leader: str, known: Mapping[str, str], flags
 
 
 def _describe(assembly: Assembly, per_node: int) -> list[str]:
-    """The two lines of a run on several nodes: that they are alike, and how they are connected."""
+    """Return the two lines of a run on several nodes: that they are alike, and how they are connected."""
     first = [member for member in assembly.members if member.facts]
     alike = ", ".join(f"{name} {first[0].facts[name]}" for name in SHOWN if name in first[0].facts)
     where = ", ".join(f"node {number} {member.address} ({member.interface})" for number, member in enumerate(first))

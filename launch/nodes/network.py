@@ -22,7 +22,11 @@ from launch.errors import UserError
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """("10.0.0.1", 8090) for "10.0.0.1:8090". Raises UserError for anything else."""
+    """Return ("10.0.0.1", 8090) for "10.0.0.1:8090".
+
+    Raises:
+        UserError: For other texts.
+    """
     host, _, port = address.rpartition(":")
     if not host or set("/:") & set(host) or whole_number(port, 1, 65535) is None:
         raise UserError(f"MASTER: found {address!r}, expected HOST:PORT such as 10.0.0.1:8090.")
@@ -30,9 +34,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def resolve(host: str) -> str:
-    """The IPv4 address of a host; the launcher compares addresses as text, so names must not reach it.
+    """Return the IPv4 address of a host.
 
-    Raises UserError when there is no such host.
+    Raises:
+        UserError: If there is no such host.
     """
     try:
         return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
@@ -41,7 +46,7 @@ def resolve(host: str) -> str:
 
 
 def address_towards(host: str) -> str:
-    """This machine's own address on the way to another. Sends nothing."""
+    """Return this machine's own address on the way to another. It sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((host, 9))
@@ -51,7 +56,7 @@ def address_towards(host: str) -> str:
 
 
 def interface_of(address: str) -> str:
-    """The network interface that has an IPv4 address, such as eth0; "lo" for every loopback address."""
+    """Return the network interface that has an IPv4 address, such as eth0; "lo" for every loopback address."""
     import psutil
 
     if is_loopback(address):
@@ -63,7 +68,7 @@ def interface_of(address: str) -> str:
 
 
 def own_addresses() -> list[str]:
-    """["10.0.0.1 (eth0)", ...], without loopback."""
+    """Return the addresses of this machine, such as "10.0.0.1 (eth0)", without loopback."""
     import psutil
 
     return [
@@ -75,12 +80,13 @@ def own_addresses() -> list[str]:
 
 
 def is_loopback(address: str) -> bool:
+    """Return whether an address is a loopback one."""
     return ipaddress.ip_address(address).is_loopback
 
 
 @contextmanager
 def reserved_ports(count: int) -> Iterator[list[int]]:
-    """Different ports that are free, and that the kernel gives to nobody else within the block.
+    """Reserve different free ports, which the kernel gives to nobody else within the block.
 
     A port that is only looked up may be another program's when it is needed, seconds later: ranks then meet a
     stranger there ("Connection reset by peer"). A socket that is bound but does not listen holds it; whoever binds with
@@ -100,7 +106,7 @@ KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 def encode(message: dict) -> bytes:
-    """The line that carries a message."""
+    """Return the line that carries a message."""
     return json.dumps(message).encode() + b"\n"
 
 
@@ -117,7 +123,11 @@ class Connection:
                 connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def send(self, message: dict) -> None:
-        """Raises OSError when the other side is gone."""
+        """Send a message.
+
+        Raises:
+            OSError: If the other side is gone.
+        """
         self.send_line(encode(message))
 
     def send_line(self, line: bytes) -> None:
@@ -126,7 +136,10 @@ class Connection:
         self._socket.sendall(line)
 
     def receive(self, seconds: float) -> dict:
-        """The next message. Raises TimeoutError; ConnectionError at the end, or for what is no such message."""
+        """Return the next message.
+
+        Raises TimeoutError; ConnectionError at the end, or for a text that is no message.
+        """
         deadline = time.monotonic() + seconds
         while b"\n" not in self._received:
             if len(self._received) > MAX_LINE_BYTES:
@@ -148,7 +161,7 @@ class Connection:
         return message
 
     def is_open(self) -> bool:
-        """Whether the other side is still there, as far as this machine knows."""
+        """Return whether the other side is still there, as far as this machine knows."""
         self._socket.setblocking(False)
         try:
             return self._socket.recv(1, socket.MSG_PEEK) != b""
@@ -158,6 +171,7 @@ class Connection:
             return False
 
     def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
 
 
@@ -166,20 +180,25 @@ LOST = 1  # exit code where a node vanished without reporting its own
 
 @dataclass(frozen=True)
 class Ended:
-    """The failure of another node. why: a sentence; exit_code: for this node, too."""
+    """The failure of another node.
+
+    Attributes:
+        why: A sentence.
+        exit_code: For this node, too.
+    """
 
     why: str
     exit_code: int
 
 
 class Link:
-    """connections: to other nodes, by their names."""
+    """The connections to other nodes, by their names."""
 
     def __init__(self, connections: dict[str, Connection]):
         self._connections = dict(connections)
 
     def lost(self, seconds: float = 0.0) -> Ended | None:
-        """The first failure of another node that is known, or becomes known within so many seconds."""
+        """Return the first failure of another node that is known, or becomes known within `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             for name, connection in list(self._connections.items()):
@@ -204,7 +223,7 @@ class Link:
 
 
 def _receive_end(name: str, connection: Connection) -> Ended | None:
-    """The end that another node reports; None while it reports none."""
+    """Return the end that another node reports; None while it reports none."""
     try:
         message = connection.receive(seconds=0.0)
     except TimeoutError:

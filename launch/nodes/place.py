@@ -22,7 +22,7 @@ FIRST_JOB_PORT, JOB_PORTS = 20000, 10000
 
 
 def _split_hosts(hosts: str) -> list[str]:
-    """["10.0.0.1", "10.0.0.2"] for "10.0.0.1:6170,10.0.0.1:6171,10.0.0.2:6170"."""
+    """Return ["10.0.0.1", "10.0.0.2"] for "10.0.0.1:6170,10.0.0.1:6171,10.0.0.2:6170"."""
     return list(dict.fromkeys(word.strip().partition(":")[0] for word in hosts.split(",") if word.strip()))
 
 
@@ -32,10 +32,12 @@ BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
 
 def expand_hosts(hosts: str) -> list[str]:
-    """["node01", "node02", "node07"] for "node[01-02,07]"; several brackets in a name are all combinations.
+    """Return ["node01", "node02", "node07"] for "node[01-02,07]"; several brackets in a name are all combinations.
 
     As `scontrol show hostnames` does it: numbers keep their leading zeros, the last bracket counts fastest.
-    Raises UserError for what is no such list.
+
+    Raises:
+        UserError: For a text that is no such list.
     """
     if not HOST_LIST.fullmatch(hosts):
         raise UserError(f"list of hosts: found {hosts!r}, expected one such as node[01-03,07],login1.")
@@ -49,7 +51,7 @@ def _expand_name(name: str) -> list[str]:
 
 
 def _expand_ranges(ranges: str, name: str) -> list[str]:
-    """["01", "02", "07"] for "01-02,07"."""
+    """Return ["01", "02", "07"] for "01-02,07"."""
     numbers = []
     for part in ranges.split(","):
         first, dash, last = part.partition("-")
@@ -65,15 +67,16 @@ def _expand_ranges(ranges: str, name: str) -> list[str]:
 class Scheduler:
     """The variables of one scheduler; where one field has several, the first that is set counts.
 
-    count:  number of nodes
-    rank:   this node's number, from 0
-    master: "host:port" where the nodes meet
-    hosts:  all nodes in the order of their numbers, as `split` reads them
-    own:    this node's address, as in hosts
-    port:   where the first node may listen
-    job:    number of the job
-    tasks:  how many processes were started on this node: each would start the whole node's ranks
-    start:  how one process a node is started
+    Attributes:
+        count: Number of nodes.
+        rank: This node's number, from 0.
+        master: "host:port" where the nodes meet.
+        hosts: All nodes in the order of their numbers, as `split` reads them.
+        own: This node's address, as in hosts.
+        port: Where the first node may listen.
+        job: Number of the job.
+        tasks: How many processes were started on this node: each would start the whole node's ranks.
+        start: How one process a node is started.
     """
 
     name: str
@@ -128,7 +131,11 @@ SCHEDULERS = (
 
 @dataclass(frozen=True)
 class SchedulerFacts:
-    """What a scheduler's variables say; None, or empty, where they say nothing. variables: field -> its variable."""
+    """The values of a scheduler's variables; None, or empty, where they are missing.
+
+    Attributes:
+        variables: Field -> its variable.
+    """
 
     variables: Mapping[str, str]
     count: int | None = None
@@ -141,9 +148,10 @@ NOTHING = SchedulerFacts({})
 
 
 def read_scheduler(variables: Mapping[str, str]) -> tuple[Scheduler | None, SchedulerFacts]:
-    """The first scheduler of the table whose variables are set, and what they say.
+    """Return the first scheduler of the table whose variables are set, and their values.
 
-    Raises UserError where they contradict each other, or where more than one process a node was started.
+    Raises:
+        UserError: If they contradict each other, or where more than one process a node was started.
     """
     for scheduler in SCHEDULERS:
         if _first(variables, scheduler.count) or _first(variables, scheduler.hosts):
@@ -186,7 +194,7 @@ def _read(scheduler: Scheduler, variables: Mapping[str, str]) -> SchedulerFacts:
 
 
 def _require_one_task(scheduler: Scheduler, variables: Mapping[str, str], name: str | None) -> None:
-    """SLURM writes the processes a node as "8(x2)" or "2,1"."""
+    """Raise UserError for several processes a node. SLURM writes the processes a node as "8(x2)" or "2,1"."""
     if name and set(re.findall(r"(\d+)(?:\(x\d+\))?", variables[name])) != {"1"}:
         raise UserError(
             f"{scheduler.name}: {name}={variables[name]}: one process a node is needed, it starts the ranks of all "
@@ -215,9 +223,10 @@ VARIABLES = {"NNODES": "count", "RANK": "rank", "MASTER": "master"}  # the user'
 
 
 def read_nodes(variables: Mapping[str, str]) -> Nodes:
-    """The nodes from the user's variables and the scheduler's; each variable of the user overrides the scheduler's.
+    """Return the nodes from the user's variables and the scheduler's; a variable of the user overrides the scheduler's.
 
-    Raises UserError where something is missing or contradictory.
+    Raises:
+        UserError: If something is missing or contradictory.
     """
     if variables.get("NNODES") == "1" and variables.get("RANK") in (None, "", "0"):
         return ONE_NODE  # whatever a scheduler says
@@ -248,7 +257,7 @@ def read_nodes(variables: Mapping[str, str]) -> Nodes:
 
 
 def _describe_sources(names: list[str], scheduler: Scheduler | None) -> str:
-    """SLURM: SLURM_NNODES, SLURM_NODEID, MASTER"""
+    """Return the sources as text, such as "SLURM: SLURM_NNODES, SLURM_NODEID, MASTER"."""
     listed = ", ".join(dict.fromkeys(names))
     return f"{scheduler.name}: {listed}" if scheduler and set(names) - set(VARIABLES) else listed
 

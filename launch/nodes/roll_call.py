@@ -28,7 +28,7 @@ COMPARED = ("python", "paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "numpy")
 
 
 def facts(ranks: int) -> dict[str, str]:
-    """What this node runs: versions, the state of this repository, its number of ranks."""
+    """Return the facts of this node: versions, the state of this repository, its number of ranks."""
     versions = package_versions()
     return {
         **{name: versions[name] for name in COMPARED if name in versions},
@@ -39,17 +39,20 @@ def facts(ranks: int) -> dict[str, str]:
 
 
 def flag_facts(flags: Mapping[str, list[str]]) -> dict[str, str]:
-    """Every flag with its value."""
+    """Return every flag with its value."""
     return {f"--{name}": " ".join(words) or "1" for name, words in flags.items()}
 
 
 def differences(
     facts_of_members: Iterable[tuple[int, Mapping[str, str]]], describe: Callable[[list[int]], str]
 ) -> list[str]:
-    """One line for each fact that is not the same for all members. facts_of_members: (number of a member, its facts).
+    """Return one line for each fact that is not the same for all members.
 
-    describe: the members with these numbers, in words. Of thousands of members the lines say the first facts and values
-    alone: they go to all of them as one message.
+    Of thousands of members the lines have the first facts and values alone: they go to all of them as one message.
+
+    Args:
+        facts_of_members: (number of a member, its facts).
+        describe: The text of the members with these numbers.
     """
     members = list(facts_of_members)
     names = dict.fromkeys(name for _, known in members for name in known)
@@ -73,7 +76,7 @@ def _first(texts: list[str], limit: int) -> list[str]:
 
 
 def _digest_of_sources() -> str:
-    """Twelve letters that change with any source file: two checkouts with edits are "-dirty" both."""
+    """Return twelve letters that change with any source file: two checkouts with edits are "-dirty" both."""
     digest = hashlib.sha256()
     for folder in ("launch", "data_tools"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -94,12 +97,13 @@ VERDICT_SECONDS = 10.0  # for member 0's answer, on top of its own time-out
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where and for how long.
+    """The place and time limit of a roll call.
 
-    what:    "node" or "rank", as a member is called in messages
-    address: "host:port" where member 0 listens
-    nodes:   the name of each member's node, in the order of the members
-    seconds: how long to wait for all
+    Attributes:
+        what: "node" or "rank", as a member is called in messages.
+        address: "host:port" where member 0 listens.
+        nodes: The name of each member's node, in the order of the members.
+        seconds: How long to wait for all.
     """
 
     what: str
@@ -108,7 +112,7 @@ class Meeting:
     seconds: float
 
     def describe(self, indices: list[int]) -> str:
-        """node 1 (gpu02) / ranks 8, 9 of node 1 (10.0.0.2); of many the first"""
+        """Return members as text: node 1 (gpu02), or ranks 8, 9 of node 1 (10.0.0.2); of many the first."""
         if self.what == "node":
             return self.describe_nodes(indices)
         by_node: dict[str, list[str]] = {}
@@ -120,7 +124,7 @@ class Meeting:
         return "; ".join(listed) + self._rest(indices)
 
     def describe_nodes(self, indices: list[int]) -> str:
-        """The nodes of these members; of many the first."""
+        """Return the nodes of these members; of many the first."""
         return ", ".join(self.nodes[index] for index in indices[:SHOWN_MEMBERS]) + self._rest(indices)
 
     def _rest(self, indices: list[int]) -> str:
@@ -132,10 +136,11 @@ class Meeting:
 class Member:
     """A node or rank that takes part.
 
-    index: its number; count: how many members it believes there are
-    facts: what must be the same on all nodes; empty where another member reports it for its node
-    address, interface: of its node, to be shown
-    flags: what must be the same for all members
+    Attributes:
+        index: Its number; count: how many members it believes there are.
+        facts: What must be the same on all nodes; empty where another member reports it for its node.
+        address, interface: Of its node, to be shown.
+        flags: What must be the same for all members.
     """
 
     index: int
@@ -148,9 +153,11 @@ class Member:
 
 @dataclass(frozen=True)
 class Assembly:
-    """members: those that report the facts of a node, in order, without their flags.
+    """The assembled members.
 
-    connections: from member 0 to all others, by number; from each other to member 0.
+    Attributes:
+        members: The ones that report the facts of a node, in order, without their flags.
+        connections: From member 0 to all others, by number; from each other to member 0.
     """
 
     members: tuple[Member, ...]
@@ -158,7 +165,11 @@ class Assembly:
 
 
 def roll_call(meeting: Meeting, me: Member) -> Assembly:
-    """Meet all others. Raises UserError when one does not come in time, comes twice, or differs."""
+    """Meet all others.
+
+    Raises:
+        UserError: If one does not come in time, comes twice, or differs.
+    """
     return _lead(meeting, me) if me.index == 0 else _join(meeting, me)
 
 
@@ -205,9 +216,10 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
 
 
 def _allow_open_files(members: int, what: str) -> None:
-    """Each member has a connection, and 1,024 files is a common limit, which a process may raise to the hard one.
+    """Allow an open file for each member's connection.
 
-    Raises UserError where the hard one is too low.
+    1,024 files is a common limit, which a process may raise to the hard one. Raises UserError where the hard one is too
+    low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = members + OTHER_FILES
@@ -223,13 +235,13 @@ def _allow_open_files(members: int, what: str) -> None:
 
 
 def _forget_gone(members: dict[int, Member], connections: dict[int, Connection]) -> None:
-    """A member that left while others were awaited may come again."""
+    """Forget a member that left while others were awaited: it may come again."""
     for index in [index for index, connection in connections.items() if not connection.is_open()]:
         del members[index], connections[index]
 
 
 def _fault_of(meeting: Meeting, me: Member, member: Member, connections: dict[int, Connection]) -> str | None:
-    """Why a new member is refused; None where it is not."""
+    """Return why a new member is refused; None where it is not."""
     number = {"node": "RANK", "rank": "PADDLE_TRAINER_ID"}[meeting.what]
     if member.count != me.count:
         return f"{meeting.what} {member.index} ({member.address}) counts {member.count} {meeting.what}s, not {me.count}"
@@ -246,7 +258,7 @@ def _name_missing(meeting: Meeting, missing: list[int]) -> str:
 
 
 def _listen(address: str) -> socket.socket:
-    """On all interfaces, as the launcher's own meeting point does."""
+    """Listen on all interfaces, as the launcher's own meeting point does."""
     _, port = split_address(address)
     try:
         return socket.create_server(("", port), backlog=1024)
@@ -256,7 +268,7 @@ def _listen(address: str) -> socket.socket:
 
 
 def _accept(listener: socket.socket) -> tuple[Connection, Member] | None:
-    """The next member that connects; None when nobody does now, or when it is no member."""
+    """Return the next member that connects; None when nobody does now, or when it is no member."""
     listener.settimeout(RETRY_SECONDS)
     try:
         connected, _ = listener.accept()
@@ -275,7 +287,7 @@ def _accept(listener: socket.socket) -> tuple[Connection, Member] | None:
 
 
 def _read_member(message: object) -> Member:
-    """The member that a message describes. Raises TypeError where it describes none."""
+    """Return the member that a message describes. Raises TypeError where it describes none."""
     if not isinstance(message, dict):
         raise TypeError
     member = Member(**message)
@@ -317,7 +329,7 @@ def _name_leader(meeting: Meeting, host: str, error: Exception) -> str:
 
 
 def refuse(meeting: Meeting, faults: list[str]) -> None:
-    """Raises UserError with these faults, if there are any."""
+    """Raise UserError with these faults, if there are any."""
     if faults:
         listed = "\n".join(f"  {fault}" for fault in faults)
         raise UserError(f"the {meeting.what}s cannot train together:\n{listed}")

@@ -19,8 +19,12 @@ Tensor = paddle.Tensor
 
 
 class Residual:
-    """A layer's input in host memory. ahead: (device tensor, event) of a copy that was begun early. previous: the one
-    that a backward pass needs next."""
+    """A layer's input in host memory.
+
+    Attributes:
+        ahead: (device tensor, event) of a copy that was begun early.
+        previous: The one that a backward pass needs next.
+    """
 
     __slots__ = ("host", "ahead", "previous")
 
@@ -43,11 +47,12 @@ class Residuals:
         self._latest: Residual | None = None
 
     def put(self, tensor: Tensor) -> Residual:
+        """Offload a tensor."""
         self._latest = Residual(self._host_copy(tensor), self._latest)
         return self._latest
 
     def fetch(self, residual: Residual) -> Tensor:
-        """On the device, as a leaf that collects a gradient; the copy of the one before begins."""
+        """Return a tensor on the device, as a leaf that collects a gradient; the copy of the one before begins."""
         device, copied = residual.ahead or self._begin(residual)
         self._lane.wait(copied)
         if residual.previous is not None and residual.previous.host is not None:
@@ -57,7 +62,10 @@ class Residuals:
         return device
 
     def _begin(self, residual: Residual) -> tuple:
-        """Its host memory is free at once: what is written there next waits for this copy, on the same stream."""
+        """Begin the copy to the device.
+
+        The host memory is free at once: a later copy into it waits for this one, on the same stream.
+        """
         host, residual.host = residual.host, None
         assert host is not None, "a layer's backward pass runs once"
         device = paddle.empty(host.shape, host.dtype)
@@ -66,8 +74,10 @@ class Residuals:
         return device, copied
 
     def _host_copy(self, tensor: Tensor) -> Tensor:
-        """In memory of an earlier tensor of this shape, where some is free. Batches of another length take its place
-        instead of staying beside it."""
+        """Copy a tensor to host memory, of an earlier tensor of this shape where some is free.
+
+        Batches of another length take its place instead of staying beside it.
+        """
         for index, host in enumerate(self._free):
             if host.shape == tensor.shape and host.dtype == tensor.dtype:
                 self._lane.copy(host, tensor.detach())
@@ -85,8 +95,10 @@ def offload_activations(model) -> Residuals:
     residuals = Residuals()
 
     def recompute(function, hidden_states, *others, preserve_rng_state=True, use_reentrant=False, **named):
-        """Paddle's, in its implementation by hooks for every family: use_reentrant is not read. The other one, a
-        PyLayer, saves its inputs itself; both compute the same."""
+        """Recompute as Paddle does, by hooks for every family: use_reentrant is not read.
+
+        Paddle's other implementation, a PyLayer, saves its inputs itself; both compute the same.
+        """
         if hidden_states.stop_gradient or not paddle.is_grad_enabled():
             return function(hidden_states, *others, **named)
         if hidden_states.offset:  # a rank's part of a sequence: what autograd saves of it lies at that offset for good
@@ -105,4 +117,4 @@ def offload_activations(model) -> Residuals:
 
 
 def _no_state(*_):
-    """Paddle's hooks for a state of one's own beside those of its random generators; there is none."""
+    """Do nothing: Paddle's hooks are for a state beside its random generators, and there is none."""

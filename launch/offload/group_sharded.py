@@ -22,9 +22,11 @@ from launch.offload.streamed_optimizer import StreamedClip, keep_states, unscale
 
 
 def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
+    """Return stage 2 with offloaded gradients."""
+
     class OffloadedStage2(GroupShardedStage2):
         def _get_scaled_grad_fn(self, param):
-            """Upstream's function for a new gradient, after the sum of earlier micro batches is back on the device."""
+            """Return upstream's function for a new gradient, after the sum of earlier ones is back on the device."""
             scale = super()._get_scaled_grad_fn(param)
 
             @paddle.autograd.no_grad()
@@ -36,7 +38,7 @@ def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
             return bring_back_and_scale
 
         def _get_reduce_fn(self, index, param, dst_rank):
-            """Upstream's function that reduces a gradient; the result goes to the host."""
+            """Return upstream's function that reduces a gradient; the result goes to the host."""
             reduce = super()._get_reduce_fn(index, param, dst_rank)
             if dst_rank != self._rank or (self._use_grad_storage and self._has_grad_storage[index]):
                 return reduce
@@ -50,7 +52,7 @@ def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
 
         @paddle.no_grad()
         def _grad_scale(self):
-            """The mean over ranks, where that was not formed gradient by gradient."""
+            """Divide gradients to the mean over ranks, where that was not done gradient by gradient."""
             with self._without_kept():
                 super()._grad_scale()
             scale = (self._world_size_scaling if self.scale_in_opt else 1.0) * (1.0 / self._data_parallel_degree)
@@ -60,7 +62,7 @@ def offloaded_stage2(host: HostMemory) -> type[GroupShardedStage2]:
 
         @paddle.no_grad()
         def _dp_allreduce(self):
-            """The sum over the sharding groups, where there are several."""
+            """Sum gradients over the sharding groups, where there are several."""
             with self._without_kept():
                 super()._dp_allreduce()
             if self._data_parallel_degree > 1:
@@ -99,11 +101,11 @@ def keep_filled(fill) -> None:
 
 
 def offloaded_stage3(base: type, host: HostMemory) -> type:
-    """base: GroupShardedStage3, or what a rehearsal has made of it."""
+    """Return stage 3 with offloaded parameters. base: GroupShardedStage3, or a rehearsal's subclass."""
 
     class OffloadedStage3(base):
         def _sync_params_and_buffers(self):
-            """Upstream's: all ranks begin with the values of the first."""
+            """Let all ranks begin with the values of the first, as upstream does."""
             for param in self._layer.parameters():
                 with host.on_device(write=[param]):
                     dist.broadcast(param, src=self._global_root_rank, group=self._group)
@@ -111,7 +113,7 @@ def offloaded_stage3(base: type, host: HostMemory) -> type:
                         dist.broadcast(param, src=self._dp_group.ranks[0], group=self._dp_group)
 
         def _segment_rank_params(self, layer, name="last_layer"):
-            """Upstream's, for the whole model. Parameters that it does not slice move to the device."""
+            """Slice the parameters as upstream does. Parameters that it does not slice move to the device."""
             super()._segment_rank_params(layer, name)
             for param in layer.parameters(include_sublayers=False):
                 host.take_back(param)
@@ -168,21 +170,25 @@ def return_slice(param) -> None:
 
 
 class Offload:
-    """Offload in a Trainer's run. host: the tensors in host memory."""
+    """Offload in a Trainer's run.
+
+    Attributes:
+        host: The tensors in host memory.
+    """
 
     def __init__(self):
         self.host = host_memory()
         self.optimizer = None
 
     def prepare(self, optimizer) -> None:
-        """Called with the optimizer before it has states and before anything wraps it."""
+        """Take the optimizer before it has states and before anything wraps it."""
         if self.optimizer is None:
             self.optimizer = optimizer
             keep_states(optimizer, self.host)
 
     @contextmanager
     def sharding(self):
-        """Within, upstream wraps a model for stage 2 or 3 by the classes above."""
+        """Let upstream wrap a model for stage 2 or 3 by the classes above within the block."""
         stages = group_sharded.GroupShardedStage2, group_sharded.GroupShardedStage3
         group_sharded.GroupShardedStage2 = offloaded_stage2(self.host)
         group_sharded.GroupShardedStage3 = offloaded_stage3(stages[1], self.host)
@@ -193,7 +199,11 @@ class Offload:
             group_sharded.GroupShardedStage2, group_sharded.GroupShardedStage3 = stages
 
     def finish(self, scaler=None) -> None:
-        """Called when model and optimizer are wrapped. scaler: the scaler of the loss, None without one."""
+        """Finish once model and optimizer are wrapped.
+
+        Args:
+            scaler: The scaler of the loss, None without one.
+        """
         assert self.optimizer is not None
         self.optimizer._grad_clip = StreamedClip(self.optimizer._grad_clip, self.host)
         if scaler is not None:

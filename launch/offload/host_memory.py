@@ -31,9 +31,11 @@ class HostMemory:
 
     @property
     def nbytes(self) -> int:
+        """Bytes in the host."""
         return sum(_nbytes(tensor) for tensor in self._kept.values())
 
     def holds(self, tensor: Tensor) -> bool:
+        """Return whether a tensor is in the host."""
         return tensor._is_initialized() and tensor.data_ptr() in self._kept
 
     def keep(self, tensor: Tensor) -> None:
@@ -56,7 +58,7 @@ class HostMemory:
         self._kept.pop(tensor.data_ptr(), None)
 
     def copy_of(self, tensor: Tensor) -> Tensor:
-        """A copy on the device of a tensor in the host."""
+        """Return a copy on the device of a tensor in the host."""
         device, copied = self._begin(self._kept[tensor.data_ptr()])
         self._lane.wait(copied)
         return device
@@ -69,7 +71,7 @@ class HostMemory:
 
     @contextmanager
     def on_device(self, read: Iterable[Tensor] = (), write: Iterable[Tensor] = ()):
-        """Give the tensors that are in the host device memory; those of `write` are copied back at the end."""
+        """Give tensors in the host device memory within the block; `write` tensors are copied back at its end."""
         loaded = [self._load(tensor) for tensor in read if self.holds(tensor)]
         changed = [self._load(tensor) for tensor in write if self.holds(tensor)]
         yield
@@ -83,7 +85,7 @@ class HostMemory:
         self._lane.settle()
 
     def _load(self, tensor: Tensor) -> tuple[Tensor, Tensor]:
-        """(the tensor, on the device now; its host memory)"""
+        """Return (the tensor, on the device now; its host memory)."""
         host = self._kept[tensor.data_ptr()]
         device, copied = self._ahead.pop(tensor.data_ptr(), None) or self._begin(host)
         self._lane.wait(copied)
@@ -97,12 +99,12 @@ class HostMemory:
 
 @cache
 def host_memory() -> HostMemory:
-    """The host memory of this process: the model is read into it before there is a Trainer."""
+    """Return the host memory of this process: the model is read into it before there is a Trainer."""
     return HostMemory()
 
 
 class KeptTensors(dict):
-    """A dictionary that keeps its tensors in the host, except those of one element."""
+    """A dictionary that moves its tensors to the host, except tensors of one element."""
 
     def __init__(self, host: HostMemory):
         super().__init__()
@@ -145,17 +147,19 @@ class Lane:
         return event
 
     def wait(self, event) -> None:
+        """Let the computation wait for a copy."""
         if event is not None:
             paddle.device.current_stream().wait_event(event)
 
     def settle(self) -> None:
+        """Wait for all copies."""
         if self._stream is not None:
             self._stream.synchronize()
             self._leaving, self._busy = [], []
 
 
 def in_host_memory(tensor: Tensor) -> Tensor:
-    """A copy: page-locked for a GPU, in NumPy's memory for a CPU."""
+    """Return a copy, page-locked for a GPU, in NumPy's memory for a CPU."""
     if tensor.place.is_gpu_place():
         return tensor._copy_to(core.CUDAPinnedPlace(), True)
     dtype = numpy_dtype(str(tensor.dtype).removeprefix("paddle."))

@@ -20,7 +20,7 @@ def keep_states(optimizer, host: HostMemory) -> None:
     following: dict[str, tuple] = {}  # name of a parameter -> the next pair
 
     def parts(pair) -> tuple[list, list]:
-        """(gradient, [parameter, master weight, moments])"""
+        """Return (gradient, [parameter, master weight, moments])."""
         parameter, gradient = pair
         of_parameter = [optimizer._master_weights.get(parameter.name)]
         of_parameter += [states.get(parameter.name) for states in optimizer._accumulators.values()]
@@ -52,6 +52,7 @@ class StreamedClip:
         self._clip, self._host = clip, host
 
     def __call__(self, pairs: list) -> list:
+        """Clip the gradients."""
         self._clip(_Streamed(pairs, self._host))
         return pairs
 
@@ -75,8 +76,11 @@ class _Streamed(list):
 
 
 def unscale_on_device(scaler, host: HostMemory) -> None:
-    """Divide gradients by the loss scale one by one. Upstream's scaler of stage 2 and 3 passes all to one kernel
-    (GroupShardedScaler in group_sharded_utils.py); values and the decision of all ranks are the same."""
+    """Divide gradients by the loss scale one by one.
+
+    Upstream's scaler of stage 2 and 3 passes all to one kernel (GroupShardedScaler in group_sharded_utils.py); values
+    and the decision of all ranks are the same.
+    """
 
     def unscale(self, optimizer) -> None:
         if not self._enable:

@@ -27,7 +27,13 @@ from launch.training.model import family_config
 
 @dataclass(frozen=True)
 class Row:
-    """name: of the format. loss: in nats a token of the answers. line: of the loading, "" for the model as it is."""
+    """The loss of one format.
+
+    Attributes:
+        name: Of the format.
+        loss: In nats a token of the answers.
+        line: Of the loading, "" for the model as it is.
+    """
 
     name: str
     loss: float
@@ -35,9 +41,17 @@ class Row:
 
 
 def losses(model: Path, data: str, formats: list[Format], samples: int, lengths: tuple[int, int]) -> Iterator[Row]:
-    """The model as it is, then one row a format. data: as --dataset_name_or_path; its first `samples` to evaluate on.
+    """Yield the row of the model as it is, then one row a format.
 
-    lengths: tokens of a question and of a sample, at most. Raises UserError or DataError as training would.
+    Args:
+        model: Its directory.
+        data: As --dataset_name_or_path; its first `samples` to evaluate on.
+        formats: To compare.
+        samples: Number of samples.
+        lengths: Tokens of a question and of a sample, at most.
+
+    Raises:
+        UserError, DataError: As training would.
     """
     config = family_config(load_config(str(model)))
     family = family_of_config(config.to_dict())
@@ -60,7 +74,10 @@ def _open(family: Family, directory: Path, format: Format | None):
 
 
 def _batches(directory: Path, data: str, config, samples: int, lengths: tuple[int, int]) -> list[dict]:
-    """One sample each: so many have their own length, and the logits of one are the largest tensor."""
+    """Return batches of one sample each.
+
+    Most samples have their own length, and the logits of one are the largest tensor.
+    """
     src_length, max_length = lengths
     flags = SimpleNamespace(
         dataset_name_or_path=[data],
@@ -82,7 +99,7 @@ def _batches(directory: Path, data: str, config, samples: int, lengths: tuple[in
 
 @paddle.no_grad()
 def _loss(model, batches: list[dict]) -> float:
-    """The mean over all tokens of the answers."""
+    """Return the mean loss over all tokens of the answers."""
     token_loss = TokenLoss(model.config.vocab_size)
     total = counted = 0
     for batch in batches:

@@ -18,7 +18,11 @@ LOGITS = 1 << 26  # in float32 at once: 256 MiB
 
 
 class LogitsInParts:
-    """model: with an adapter or without."""
+    """A model whose logits are computed in parts.
+
+    Attributes:
+        model: With an adapter or without.
+    """
 
     def __init__(self, model, family: Family):
         base = model.model if isinstance(model, ADAPTERS) else model
@@ -30,7 +34,7 @@ class LogitsInParts:
 
     @paddle.no_grad()
     def read(self, inputs: dict[str, paddle.Tensor]) -> paddle.Tensor:
-        """[batch * length, hidden]: what the output layer is given. The layer itself computes one token only."""
+        """Return the input of the output layer, [batch * length, hidden]. The layer itself computes one token only."""
         found: list[paddle.Tensor] = []
 
         def keep(_, arguments):
@@ -48,8 +52,10 @@ class LogitsInParts:
         return found.pop()
 
     def parts(self, hidden_states: paddle.Tensor) -> Iterator[tuple[int, paddle.Tensor]]:
-        """(number of the first token, float32 [tokens, vocabulary]) of hidden_states [tokens, hidden], from the first
-        to the last. Whoever deletes a part before it takes the next one holds one at a time."""
+        """Yield (number of the first token, float32 [tokens, vocabulary]) of hidden_states [tokens, hidden], in order.
+
+        A caller who deletes a part before taking the next one holds one at a time.
+        """
         for start in range(0, hidden_states.shape[0], self.step):
             yield start, self._logits(hidden_states[start : start + self.step])
 

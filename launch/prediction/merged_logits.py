@@ -25,8 +25,9 @@ ROUNDING = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 class Comparison:
     """Largest absolute values over all logits.
 
-    difference: between the merged model and base + adapter. effect: of the adapter, base + adapter less base.
-    largest: of base + adapter. allowed: of the difference.
+    Attributes:
+        difference: Between the merged model and base + adapter. effect: of the adapter, base + adapter less base.
+        largest: Of base + adapter. allowed: of the difference.
     """
 
     difference: float
@@ -36,6 +37,7 @@ class Comparison:
 
     @property
     def ok(self) -> bool:
+        """Whether the difference is allowed."""
         return self.difference <= self.allowed
 
     def __str__(self) -> str:
@@ -46,7 +48,7 @@ class Comparison:
 
 
 def compare_logits(base: Path, lora: Lora, merged: Path) -> Comparison:
-    """Three forward passes on the CPU, one after another."""
+    """Return the comparison of three forward passes on the CPU, one after another."""
     paddle.set_device("cpu")
     scores = lora.score is not None
     trained = fixed_logits(base, lora, scores)
@@ -61,9 +63,13 @@ def compare_logits(base: Path, lora: Lora, merged: Path) -> Comparison:
 
 
 def fixed_logits(directory: Path, lora: Lora | None = None, scores: bool = False) -> np.ndarray:
-    """float32 [SAMPLES, LENGTH, vocabulary]: the same ids at every call. lora: not merged, but computed beside.
+    """Return float32 [SAMPLES, LENGTH, vocabulary]: the same ids at every call.
 
-    scores: whether the directory is the base of a reward model. Of such a model: [SAMPLES x LENGTH], its scores."""
+    Args:
+        directory: Of the model.
+        lora: Not merged, but computed beside.
+        scores: Whether the directory is the base of a reward model, which gives scores, [SAMPLES x LENGTH].
+    """
     values = load_config(str(directory))
     config = family_config(as_reward_model(values) if scores else values)
     family = family_of_config(config.to_dict())
@@ -79,6 +85,7 @@ def fixed_logits(directory: Path, lora: Lora | None = None, scores: bool = False
 
 
 def fixed_inputs(family: Family, vocab_size: int) -> dict[str, np.ndarray]:
+    """Return the inputs, the same at every call."""
     inputs = {"input_ids": np.random.default_rng(0).integers(0, vocab_size, (SAMPLES, LENGTH))}
     if family.attention == "prefix":
         mask = np.tile(prefix_lm_mask(LENGTH, PROMPT), (SAMPLES, 1, 1, 1))
@@ -96,7 +103,7 @@ def _add_beside(model, lora: Lora) -> None:
 
 
 def _adds(change: LoraLayer, scaling: float):
-    """What LoRA's definition adds to a layer's output: scaling * (x A) B."""
+    """Return LoRA's addition to a layer's output: scaling * (x A) B."""
 
     def add(_, inputs, output):
         return output + scaling * ((inputs[0] @ _tensor(change.a)) @ _tensor(change.b))

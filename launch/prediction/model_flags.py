@@ -19,12 +19,16 @@ DEVICES = ["cpu", "gpu"]
 
 
 def default_device() -> str:
-    """gpu where both a card and a Paddle for cards are there."""
+    """Return "gpu" where both a card and a Paddle for cards are there, else "cpu"."""
     return "gpu" if list_cards() and paddle_build() not in (None, "cpu") else "cpu"
 
 
 def add_weight_flags(add: Callable) -> None:
-    """How the weights are kept. add: of a parser's add_argument."""
+    """Add the flags for the storage of weights.
+
+    Args:
+        add: Of a parser's add_argument.
+    """
     add(
         "--dtype",
         choices=["float32", "bfloat16", "float16"],
@@ -48,10 +52,13 @@ def add_weight_flags(add: Callable) -> None:
 
 
 def check_model(name: str) -> None:
-    """Check what can be checked of --model_name_or_path before Paddle is imported.
+    """Check --model_name_or_path before Paddle is imported.
 
-    Raises UserError where there is no configuration, or a directory without weights that can be read: those of
-    Hugging Face are converted first. A name is downloaded later.
+    A name is downloaded later.
+
+    Raises:
+        UserError: If there is no configuration, or a directory without readable weights: weights of Hugging Face
+            are converted first.
     """
     if gives_scores(load_config(name)):
         raise UserError(
@@ -63,10 +70,11 @@ def check_model(name: str) -> None:
 
 
 def check_adapter(name: str, adapter: Path) -> None:
-    """Whether a LoRA adapter belongs to the model, by the shapes in its files and the model's configuration.
+    """Check that a LoRA adapter belongs to the model, by the shapes in its files and the model's configuration.
 
-    Raises UserError where it does not, where there is no adapter, and for that of a reward model; nothing for a prefix,
-    which is small and compared when it is loaded.
+    Raises:
+        UserError: If it does not, where there is no adapter, and for a reward model's; a prefix, which is small, is
+            compared when it is loaded.
     """
     lora_files.require_adapter(adapter)
     if (adapter / lora_files.CONFIG).is_file():

@@ -51,6 +51,8 @@ LONGEST_CHARACTER = 4  # bytes: a token may be one of them
 
 @dataclass
 class Predictor:
+    """A model that answers, with its tokenizer."""
+
     model: Any
     family: Family
     tokenizer: Any
@@ -58,10 +60,12 @@ class Predictor:
 
     @cached_property
     def ends(self) -> tuple[int, ...]:
+        """The ids that end an answer."""
         return end_ids(self.tokenizer, self.family, self.config.eos_token_id)
 
     @cached_property
     def known_ids(self) -> int:
+        """One more than the largest id that the tokenizer can decode."""
         return known_ids_of(self.tokenizer)
 
     def reading(self, template: ChatTemplate | None, prompt: list[int], schemas: Mapping[str, dict]) -> Reading:
@@ -80,9 +84,14 @@ class Predictor:
         until: tuple[str, ...] = (),
         kept: Mapping[int, str] = NOTHING,
     ) -> Iterator[list[tuple[int, str]]]:
-        """Batch by batch, (index of the prompt, its answer). Prompts of about the same length share a batch.
+        """Yield (index of the prompt, its answer), batch by batch. Prompts of about the same length share a batch.
 
-        until: texts that end an answer and are no part of it. kept: see decode().
+        Args:
+            prompts: Ids.
+            decoding: How tokens are chosen.
+            batch_size: Prompts at once.
+            until: Texts that end an answer and are no part of it.
+            kept: See decode().
         """
         self.require_room(prompts, decoding)
         tail = max((len(end.encode()) for end in until), default=0) + LONGEST_CHARACTER
@@ -109,14 +118,13 @@ class Predictor:
 
     @property
     def positions(self) -> float:
-        """How many tokens prompt and answer may have together; infinity where the model does not count them."""
+        """The largest number of tokens of prompt and answer together; infinity where the model does not count them."""
         prefix = getattr(self.model, "prefix_config", None)
         positions = next((getattr(self.config, name) for name in POSITIONS if hasattr(self.config, name)), math.inf)
         return positions - (prefix.num_prefix_tokens if prefix else 0)
 
     def require_room(self, prompts: list[list[int]], decoding: Decoding) -> None:
-        """Raise UserError where prompt and answer would be longer than the model's positions reach, or the model lacks
-        an id of a prompt."""
+        """Raise UserError where a prompt and its answer exceed the model's positions, or the model lacks an id."""
         largest, ids = max(map(max, filter(None, prompts)), default=0), self.config.vocab_size
         if largest >= ids:
             raise UserError(
@@ -132,12 +140,17 @@ class Predictor:
 
 
 def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: Format | None = None) -> Predictor:
-    """name: of a model directory, or one that PaddleNLP downloads. dtype: None for the weights' own on a card that has
-    it, float16 on one without bfloat16, float32 on a CPU. base: codes that the linear layers' weights become as they
-    are read, for use_quantized() once all adapters are in place. All ranks call it together; the model is sharded over
-    them.
+    """Return a model with its tokenizer. All ranks call it together; the model is sharded over them.
 
-    Raises UserError where model and adapter do not fit, or there is no tokenizer.
+    Args:
+        name: Of a model directory, or one that PaddleNLP downloads.
+        adapter: Its directory, if any.
+        dtype: None for the weights' own on a card that has it, float16 on one without bfloat16, float32 on a CPU.
+        base: The format that the linear layers' weights get as they are read, for use_quantized() once all adapters
+            are in place.
+
+    Raises:
+        UserError: If model and adapter do not fit, or there is no tokenizer.
     """
     config = family_config(load_config(name))
     family = family_of_config(config.to_dict())
@@ -176,7 +189,7 @@ def _dtype(requested: str | None, directory: Path) -> str:
 
 
 def load_tokenizer(adapter: Path | None, directory: Path, name: str):
-    """The adapter's, which is the one it was trained with, or else the model's."""
+    """Return the adapter's tokenizer, which it was trained with, or else the model's."""
     for place in (adapter, directory):
         if place and (Path(place) / "tokenizer_config.json").is_file():
             return open_tokenizer("adapter_path" if place is adapter else "model_name_or_path", str(place))
@@ -186,7 +199,7 @@ def load_tokenizer(adapter: Path | None, directory: Path, name: str):
 
 
 def continuations(model_directory: Path, prompts: list[str], max_new_tokens: int, batch_size: int = 1) -> list[str]:
-    """The text that follows each prompt."""
+    """Return the text that follows each prompt."""
     predictor = load_predictor(str(model_directory), None, "float32")
     ids = [predictor.tokenizer(prompt)["input_ids"] for prompt in prompts]
     batches = predictor.answer(ids, Decoding(max_new_tokens), batch_size)
@@ -235,7 +248,7 @@ def answer_one_by_one(predictor: Predictor, texts: list[str], args, decoding: De
 
 
 def _encodings(predictor: Predictor, args) -> Callable[[bool], Encoding]:
-    """From whether a question is a chat to its encoding, which is made and reported once."""
+    """Return a function from whether a question is a chat to its encoding, which is made and reported once."""
 
     @cache
     def encoding(chat: bool) -> Encoding:
@@ -255,7 +268,7 @@ def _encode(question: Question, encodings: Callable[[bool], Encoding]) -> tuple[
 
 
 def _lines() -> Iterator[str]:
-    """The lines of rank 0's standard input that are not blank, on every rank."""
+    """Yield the lines of rank 0's standard input that are not blank, on every rank."""
     while True:
         if rank() == 0 and sys.stdin.isatty():
             print("> ", end="", flush=True)

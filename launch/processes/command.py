@@ -43,10 +43,14 @@ CARDS = "CUDA_VISIBLE_DEVICES"
 
 
 def environment_words(variables: Mapping[str, str], master_host: str | None, devices: tuple[str, ...]) -> list[str]:
-    """What to put before the launcher's command: ["env", "-u", "POD_IP", ...], nothing where nothing is in the way.
+    """Return the words before the launcher's command, such as ["env", "-u", "POD_IP", ...].
 
-    master_host: where several nodes meet, which is reached without a proxy; None on one node. devices: the cards that
-    --gpus names; empty: ranks on the CPU.
+    [] where they are not needed.
+
+    Args:
+        variables: Of the environment.
+        master_host: Where several nodes meet, which is reached without a proxy; None on one node.
+        devices: The cards that --gpus names; empty: ranks on the CPU.
     """
     forgotten = [name for name in OVERRIDING if name in variables]
     if not devices and CARDS in variables:
@@ -61,7 +65,7 @@ def environment_words(variables: Mapping[str, str], master_host: str | None, dev
 
 
 def _found(devices: tuple[str, ...], visible: str | None) -> bool:
-    """Whether the launcher finds all the cards; without the variable it knows them by numbers alone."""
+    """Return whether the launcher finds all the cards; without the variable it knows them by numbers alone."""
     if visible is None:
         return all(device.isdecimal() for device in devices)
     return set(devices) <= set(visible.split(","))
@@ -79,12 +83,13 @@ DECIDE_THE_START = ("--overwrite_output_dir", "--resume_from_checkpoint")  # no 
 class LaunchCommand:
     """One run of the launcher on each node.
 
-    script:    path of the shared module; the launcher runs only a path that ends in .py as Python
-    flags:     of the script
-    log_dir:   where the launcher writes workerlog.N; each of several nodes has a folder of its own in it
-    devices:   numbers of each node's cards, one rank each; empty: ranks on the CPU
-    processes: how many ranks on each node
-    nodes:     the nodes, and which of them this is
+    Attributes:
+        script: Path of the shared module; the launcher runs only a path that ends in .py as Python.
+        flags: Of the script.
+        log_dir: Where the launcher writes workerlog.N; each of several nodes has a folder of its own in it.
+        devices: Numbers of each node's cards, one rank each; empty: ranks on the CPU.
+        processes: How many ranks on each node.
+        nodes: The nodes, and which of them this is.
     """
 
     script: Path
@@ -96,7 +101,7 @@ class LaunchCommand:
 
     @classmethod
     def of_run(cls, run: RunConfig) -> "LaunchCommand":
-        """The command of a run; its logs are in the folder log of its output directory."""
+        """Return the command of a run, whose logs are in the folder log of its output directory."""
         return cls(
             script=ROOT / run.script,
             flags=run.words,
@@ -117,11 +122,14 @@ class LaunchCommand:
         return self._log_dir(self.nodes.rank)
 
     def words(self) -> list[str]:
-        """The command to execute on this node."""
+        """Return the command to execute on this node."""
         return [*self._head(self.nodes.rank, _without_current_folder()), str(self.script), *flag_words(self.flags)]
 
     def text(self) -> str:
-        """The command to read and to paste into a shell, one flag a line; of several nodes, the command of each."""
+        """Return the command to read and to paste into a shell, one flag a line.
+
+        Of several nodes, the command of each.
+        """
         if self.nodes.count == 1:
             return self._text(0)
         titles = [self.nodes.name(rank) for rank in range(self.nodes.count)]
@@ -132,11 +140,11 @@ class LaunchCommand:
         return f"{shlex.join(self._head(rank, ['-m', LAUNCHER]))} \\\n    {self.script_text()}"
 
     def script_text(self) -> str:
-        """The script and its flags, which are the same on all nodes, one a line."""
+        """Return the script and its flags, which are the same on all nodes, one a line."""
         return " \\\n    ".join(shlex.join(line) for line in [[_short(self.script)], *flag_lines(self.flags)])
 
     def _head(self, rank: int, launcher: list[str]) -> list[str]:
-        """Up to the script, for the node with this number."""
+        """Return the command up to the script, for the node with this number."""
         point = self._meeting_point()
         where = ["--nproc_per_node", str(self.processes)]
         if self.devices:
@@ -149,8 +157,11 @@ class LaunchCommand:
         ]
 
     def _node_words(self, rank: int) -> list[str]:
-        """--host: by itself the launcher takes the address of this machine's name, often 127.0.1.1; and node 0 opens
-        the meeting point only if that is the master's address, to the letter."""
+        """Return --host for a node.
+
+        By itself the launcher takes the address of this machine's name, often 127.0.1.1; and node 0 opens the meeting
+        point only if that is the master's address, to the letter.
+        """
         point = self._meeting_point()
         if point is None:
             return []
@@ -161,7 +172,7 @@ class LaunchCommand:
         return [*words, "--host", address_towards(host)] if rank == self.nodes.rank else words
 
     def _meeting_point(self) -> tuple[str, int] | None:
-        """The address, as numbers, and the port where several nodes meet; None on one node."""
+        """Return the address, as numbers, and the port where several nodes meet; None on one node."""
         if self.nodes.count == 1:
             return None
         assert self.nodes.master is not None  # several nodes have one
@@ -173,7 +184,7 @@ class LaunchCommand:
 
 
 def _without_current_folder() -> list[str]:
-    """`-m LAUNCHER` that does not look for modules in the current folder, where a user's dl.py or signal.py may lie.
+    """Return `-m LAUNCHER` without modules of the current folder, where a user's dl.py or signal.py may lie.
 
     Python 3.11 has a flag for that; before, the same is done by hand.
     """
@@ -184,13 +195,13 @@ def _without_current_folder() -> list[str]:
 
 
 def _python() -> str:
-    """This interpreter: by name where that finds it, else by path. Without Paddle, that of `make setup`."""
+    """Return this interpreter, by name where that finds it, else by path; without Paddle, the one of `make setup`."""
     if importlib.util.find_spec("paddle") is None:
         return ".venv/bin/python"
     return "python" if shutil.which("python") == sys.executable else _short(sys.executable)
 
 
 def _short(path: str | Path) -> str:
-    """Relative to the current folder where that leads downwards, else absolute."""
+    """Return the path relative to the current folder where that leads downwards, else absolute."""
     relative = os.path.relpath(path)
     return os.path.abspath(path) if relative.startswith("..") else relative

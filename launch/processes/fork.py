@@ -37,12 +37,13 @@ TIMED_OUT = 124  # exit code, as of timeout(1)
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run of several ranks ended.
+    """The end of a run of several ranks.
 
-    exit_codes:  one per rank, as a shell shows them (128 + N for a rank ended by signal N)
-    exit_code:   of the run: 0, else the highest among the ranks that failed by themselves, 128 + N
-                 when the run was ended by signal N, 124 when it met its time limit
-    failed_rank: the rank that failed first, None when none did
+    Attributes:
+        exit_codes: One per rank, as a shell shows them (128 + N for a rank ended by signal N).
+        exit_code: Of the run: 0, else the highest among the ranks that failed by themselves, 128 + N when the run
+            was ended by signal N, 124 when it met its time limit.
+        failed_rank: The rank that failed first, None when none did.
     """
 
     exit_codes: tuple[int, ...]
@@ -89,7 +90,7 @@ def run_ranks(
 
 
 def rank_environment(rank: int, endpoints: list[str]) -> dict[str, str]:
-    """What paddle.distributed.launch sets for a rank on CPU, and this rank's share of the cores."""
+    """Return the variables that paddle.distributed.launch sets for a rank on CPU, and the rank's share of cores."""
     n = len(endpoints)
     return {
         "PADDLE_MASTER": endpoints[0],
@@ -134,7 +135,7 @@ def _run_rank(n: int, function: Callable[[int], None], rank: int, log: Path) -> 
 
 
 def _enter_world(n: int) -> None:
-    """Have a Paddle that was imported before the fork read this rank's place anew."""
+    """Let a Paddle that was imported before the fork read this rank's place again."""
     parallel = sys.modules.get("paddle.distributed.parallel")
     if parallel is None:
         return
@@ -145,7 +146,7 @@ def _enter_world(n: int) -> None:
 
 
 class _Ranks:
-    """The forked processes: exit codes of those that have ended, signals to the others."""
+    """The forked processes: exit codes of the ended ones, signals to the others."""
 
     def __init__(self, grace: float):
         self.grace = grace
@@ -194,7 +195,7 @@ class _Ranks:
         return [rank for rank, code in enumerate(self.codes) if code]
 
     def reap(self) -> None:
-        """Note the exit codes of those that have ended, and end what they started."""
+        """Note the exit codes of ended processes, and end what they started."""
         for rank, pid in enumerate(self.pids):
             if self.codes[rank] is not None:
                 continue

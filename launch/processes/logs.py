@@ -18,11 +18,12 @@ SECONDS_KEPT = 10.0  # longer than a launcher takes to notice a rank's end
 
 
 def log_path(log_dir: Path, rank: int) -> Path:
+    """Return the path of a rank's log."""
     return Path(log_dir) / f"workerlog.{rank}"
 
 
 def last_lines(path: Path, count: int = LAST_LINES) -> str:
-    """The last `count` lines of a log, "" when there is none."""
+    """Return the last `count` lines of a log, "" when there is none."""
     try:
         with open(path, "rb") as log:
             log.seek(0, os.SEEK_END)
@@ -34,10 +35,10 @@ def last_lines(path: Path, count: int = LAST_LINES) -> str:
 
 
 def first_to_fail(log_dir: Path, ranks: list[int]) -> int:
-    """The rank that failed first among those found failed at one poll.
+    """Return the rank that failed first among the ranks found failed at one poll.
 
-    A rank whose peer has died fails on the lost connection within milliseconds, and its complaint hides the
-    cause. The rank that failed first also wrote to its log for the last time first.
+    A rank whose peer has died fails on the lost connection within milliseconds, and its complaint hides the cause. The
+    rank that failed first also wrote to its log for the last time first.
     """
     return min(ranks, key=lambda rank: log_path(log_dir, rank).stat().st_mtime_ns)
 
@@ -57,6 +58,7 @@ class Follower:
         self.is_unread = False  # whether the stream's reader, or the terminal, is gone
 
     def copy(self) -> None:
+        """Copy new lines of the log; an error is held back for some seconds."""
         new = self._new()
         if self.kept:
             self.kept += new
@@ -123,7 +125,7 @@ def print_failure(rank: int, exit_code: int, log_dir: Path, shown: bool = False,
 
 
 def explain_end(exit_code: int, log_dir: Path) -> str:
-    """Lines about an end that no rank has reported by itself, "" for others."""
+    """Return lines about an end that no rank has reported by itself, "" for other ends."""
     if exit_code == HUNG:
         logs = sorted(log_dir.glob("workerlog.*"), key=lambda log: int(log.suffix[1:]))
         where = "\n".join(f"  rank {log.suffix[1:]}: {_place(log)}" for log in logs)
@@ -132,7 +134,7 @@ def explain_end(exit_code: int, log_dir: Path) -> str:
 
 
 def _place(log: Path) -> str:
-    """The innermost frame of the thread that trains, and what our code or the Trainer called there."""
+    """Return the innermost frame of the thread that trains, and the call of our code or the Trainer there."""
     stacks = STACKS.split(log.read_text(encoding="utf-8", errors="replace"))
     if len(stacks) < 2:
         return "its log has no stack: it was stopped, or it had ended"

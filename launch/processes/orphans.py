@@ -25,7 +25,9 @@ ASK_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def recorded_signals() -> Iterator[list[int]]:
-    """SIGINT, SIGTERM and SIGHUP do nothing but append their number to the list given. For the main thread.
+    """Record SIGINT, SIGTERM and SIGHUP in the list yielded, and do nothing else. For the main thread.
+
+    For the main thread.
 
     SIGHUP stays ignored where it is: that is what nohup is for.
     """
@@ -44,6 +46,7 @@ def recorded_signals() -> Iterator[list[int]]:
 
 
 def hangup_is_ignored() -> bool:
+    """Return whether SIGHUP is ignored."""
     return signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
@@ -82,12 +85,12 @@ def end_with_make() -> None:
 
 
 def make_above() -> int | None:
-    """The process id of the make that started this process; None where it was not started by make."""
+    """Return the process id of the make that started this process; None where it was not started by make."""
     return os.getppid() if os.environ.get(MAKE) == str(os.getppid()) else None
 
 
 def blocked_signals(pid: int) -> set[int]:
-    """The signals that a process blocks; empty where that is not known.
+    """Return the signals that a process blocks; empty where they are unknown.
 
     GNU make handles SIGHUP and SIGINT by waiting for its commands, without passing the signal on. While it waits, the
     signal is blocked, as is any signal whose handler runs, and so its commands can see it.
@@ -107,9 +110,9 @@ def signal_at_parents_end(number: int) -> None:
 
 
 def be_data_worker(worker_id: int) -> None:
-    """For the processes of a DataLoader: end with the rank, whose lock on the output directory they share.
+    """Let a process of a DataLoader end with the rank, whose lock on the output directory it shares.
 
-    In a process group of their own: a signal to the rank's group is for the rank to answer. A worker that it ended
+    It is in a process group of its own: a signal to the rank's group is for the rank to answer. A worker that it ended
     would fail the rank before that has saved.
     """
     os.setpgid(0, 0)
@@ -120,8 +123,10 @@ def run_child(command: list[str], environment: Mapping[str, str] | None = None, 
     """Run a command to its end with its output on the terminal; the exit code, as Popen has it.
 
     It gets SIGTERM when this process gets a signal to end, or is killed; this process waits for it, so that a training
-    can save. Ctrl-C reaches both by the terminal. Raises KeyboardInterrupt, or SystemExit after SIGTERM or SIGHUP, once
-    the command has ended. For the main thread.
+    can save. Ctrl-C reaches both by the terminal. For the main thread.
+
+    Raises:
+        KeyboardInterrupt: Or SystemExit after SIGTERM or SIGHUP, once the command has ended.
     """
     with recorded_signals() as signals:
         child = subprocess.Popen(
@@ -147,7 +152,7 @@ def adopt_orphans() -> None:
 
 
 def _has_requested_signal() -> bool:
-    """Whether the kernel sends this process a signal already."""
+    """Return whether the kernel sends this process a signal already."""
     number = ctypes.c_int()
     _prctl(PR_GET_PDEATHSIG, ctypes.addressof(number))
     return number.value != 0

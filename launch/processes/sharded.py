@@ -26,15 +26,22 @@ SECONDS_TO_END = 60.0  # for ranks between a signal and their end
 
 
 def add_degree(add: Callable) -> None:
-    """The flag. add: of a parser's add_argument."""
+    """Add the flag of the degree.
+
+    Args:
+        add: Of a parser's add_argument.
+    """
     add(FLAG, type=above_zero, default=1, help="cards that share the model, one process each; default %(default)s")
 
 
 def starts_ranks(degree: int) -> bool:
-    """Whether this process is to start the ranks. degree: the flag's value; 1: there is one process, or a launcher has
-    started several.
+    """Return whether this process is to start the ranks.
 
-    Raises UserError where a launcher has started another number of ranks, or ranks on several nodes.
+    Args:
+        degree: The flag's value; 1: there is one process, or a launcher has started several.
+
+    Raises:
+        UserError: If a launcher has started another number of ranks, or ranks on several nodes.
     """
     started = int(os.environ.get("PADDLE_TRAINERS_NUM", 1))
     if started == 1:
@@ -48,13 +55,24 @@ def starts_ranks(degree: int) -> bool:
 
 
 def is_follower() -> bool:
-    """Whether this process is another rank than the first."""
+    """Return whether this process is another rank than the first."""
     return int(os.environ.get("PADDLE_TRAINERS_NUM", 1)) > 1 and int(os.environ.get("PADDLE_TRAINER_ID", 0)) > 0
 
 
 def run_ranks(script: Path, argv: list[str], degree: int, on_cpu: bool) -> int:
-    """Run a command on so many ranks, show the output of rank 0, and return the exit code. Logs of all ranks are kept
-    where one has failed. Raises UserError where there are fewer cards."""
+    """Run a command on `degree` ranks, show the output of rank 0, and return the exit code.
+
+    Logs of all ranks are kept where one has failed.
+
+    Args:
+        script: The command's file.
+        argv: Its arguments.
+        degree: Number of ranks.
+        on_cpu: Whether they have no cards.
+
+    Raises:
+        UserError: If there are fewer cards.
+    """
     devices = () if on_cpu else tuple(visible_devices()[:degree])
     if not on_cpu and len(devices) < degree:
         raise UserError(f"{FLAG}: found {degree}, but cards here: {len(devices)}.")

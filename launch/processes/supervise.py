@@ -39,8 +39,10 @@ FAILED_CONTAINER = re.compile(r"Container rank (\d+) status failed .* code (-?\d
 def supervise(
     command: list[str], log_dir: str | Path, ranks: int, link: Link | None = None, grace: float = SECONDS_TO_SAVE
 ) -> int:
-    """Run a launcher's command to its end; the exit code of the run. Call from the main thread of a process
-    of its own. ranks: of this node; link: to the other nodes of the run, whose bad end is ours, too.
+    """Run a launcher's command to its end; the exit code of the run.
+
+    Call from the main thread of a process of its own. ranks: of this node; link: to the other nodes of the run, whose
+    bad end is ours, too.
 
     Rank 0's output appears on stdout, but for a traceback that another rank's end has caused. SIGINT, SIGTERM and
     SIGHUP go to the ranks, which save what they have done; so they do when the make above gets one to end, when the
@@ -60,7 +62,7 @@ def supervise(
 
 
 def _run(command: list[str], log_dir: Path, ranks: int, link: Link | None, grace: float) -> tuple[int, Ended | None]:
-    """The exit code of the run, and another node's bad end."""
+    """Return the exit code of the run, and another node's failure."""
     _put_aside(log_dir)
     log_dir.mkdir(parents=True)
     adopt_orphans()
@@ -109,8 +111,10 @@ def _run(command: list[str], log_dir: Path, ranks: int, link: Link | None, grace
 def _wait(
     launcher: subprocess.Popen, follower: Follower, signals: list[int], link: Link | None, grace: float
 ) -> tuple[int | None, Ended | None]:
-    """Until the launcher has ended, and its ranks where it was killed; the first signal received meanwhile, the first
-    bad end of another node."""
+    """Wait until the launcher has ended, and its ranks where it was killed.
+
+    Return the first signal received meanwhile, and the first failure of another node.
+    """
     received = peer = kill_at = None
     make, received_at = _SignalsOfMake(), 0.0
     while (code := launcher.poll()) is None or (code < 0 and _are_left()):
@@ -147,7 +151,10 @@ class _SignalsOfMake:
         self.seen: set[int] = set()
 
     def received(self) -> list[int]:
-        """The signal that make has received, once it was seen twice: a terminal's Ctrl-C comes to us, too."""
+        """Return the signal that make has received, once it was seen twice.
+
+        A terminal's Ctrl-C reaches this process, too.
+        """
         if self.process is None:
             return []
         before, self.seen = self.seen, blocked_signals(self.process) - self.blocked
@@ -155,12 +162,15 @@ class _SignalsOfMake:
 
 
 def _are_left() -> bool:
-    """Whether any process below us lives; those that have ended are cleared away."""
+    """Return whether any process below this one lives; ended ones are cleared away."""
     return bool(psutil.wait_procs(psutil.Process().children(), timeout=0)[1])
 
 
 def _signal_ranks(launcher: subprocess.Popen, number: int) -> None:
-    """Not the launcher, while it has ranks: it gives them 30 seconds. Where it is gone they are ours."""
+    """Send a signal to the ranks, not to the launcher, which would give them 30 seconds.
+
+    Where the launcher is gone the ranks are children of this process.
+    """
     with contextlib.suppress(psutil.NoSuchProcess):  # it may have ended just now
         above = psutil.Process(launcher.pid if launcher.poll() is None else None)
         for process in above.children() or [psutil.Process(launcher.pid)]:
@@ -178,14 +188,14 @@ def _end_descendants() -> None:
 
 
 def _is_lost_connection(log_dir: Path, ranks: int) -> bool:
-    """Whether all tracebacks of ranks here end on a lost connection: then another node's end is the reason."""
+    """Return whether all tracebacks of ranks here end on a lost connection: then another node's end is the reason."""
     ends = [last_lines(log_path(log_dir, rank)) for rank in range(ranks)]
     errors = [end.rpartition(PYTHON_ERROR)[2].splitlines()[-1] for end in ends if PYTHON_ERROR in end]
     return bool(errors) and all(LOST_CONNECTION.search(error) for error in errors)
 
 
 def _stopped_by_launcher(returncode: int, launcher_log: Path) -> int | None:
-    """The signal after which the launcher, not we, ended its ranks; it then exits with that number."""
+    """Return the signal after which the launcher itself ended its ranks; it then exits with that number."""
     if returncode not in (signal.SIGINT, signal.SIGTERM):
         return None
     was_stopped = f"Terminating with signal {returncode}" in launcher_log.read_text(errors="replace")
@@ -195,8 +205,10 @@ def _stopped_by_launcher(returncode: int, launcher_log: Path) -> int | None:
 def _explain_failure(
     returncode: int, launcher_log: Path, log_dir: Path, ranks: int, follower: Follower, where: str
 ) -> int:
-    """Show the end of the log that has the cause; the exit code of the run. follower: of rank 0, whose traceback is
-    shown where it is the cause."""
+    """Show the end of the log that has the cause; the exit code of the run.
+
+    follower: of rank 0, whose traceback is shown where it is the cause.
+    """
     failure = FAILED_CONTAINER.search(launcher_log.read_text(errors="replace"))
     codes = {_as_shell_code(returncode)}
     if failure is None:
@@ -223,8 +235,10 @@ def _last_line(log_dir: Path, rank: int) -> str:
 
 
 def _as_shell_code(code: int) -> int:
-    """128 + N for an end by signal N, which Popen gives as -N and the launcher's sys.exit(-N) turns into 256
-    - N."""
+    """Return 128 + N for an end by signal N.
+
+    Popen gives such an end as -N, and the launcher's sys.exit(-N) becomes 256 - N.
+    """
     if code < 0:
         return 128 - code
     return 128 + 256 - code if code > 192 else code

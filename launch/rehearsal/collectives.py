@@ -47,6 +47,7 @@ class Concat(PyLayer):
 
     @staticmethod
     def forward(ctx, x, group):
+        """Gather the parts of all ranks along the last axis."""
         ctx.group = group
         parts = []
         paddle.distributed.all_gather(parts, x.contiguous(), group=group)
@@ -54,6 +55,7 @@ class Concat(PyLayer):
 
     @staticmethod
     def backward(ctx, gradient):
+        """Return this rank's part of the gradient."""
         return paddle.split(gradient, ctx.group.nranks, axis=-1)[ctx.group.rank].clone()
 
 
@@ -66,6 +68,7 @@ class ParallelCrossEntropy(PyLayer):
 
     @staticmethod
     def forward(ctx, logits, label, ignore_index, group):
+        """Compute the entropy of this rank's part of the vocabulary."""
         x = logits.astype("float32")
         largest = x.max(axis=-1, keepdim=True)
         paddle.distributed.all_reduce(largest, op=paddle.distributed.ReduceOp.MAX, group=group)
@@ -90,6 +93,7 @@ class ParallelCrossEntropy(PyLayer):
 
     @staticmethod
     def backward(ctx, _softmax_gradient, loss_gradient):
+        """Return the gradient of the logits."""
         softmax, local_label, is_here, is_counted = ctx.saved_tensor()
         target = paddle.nn.functional.one_hot(local_label.squeeze(-1), softmax.shape[-1]) * is_here
         gradient = (softmax - target) * (loss_gradient.astype("float32") * is_counted)
@@ -113,7 +117,7 @@ def _c_softmax_with_cross_entropy(logits, label, ignore_index, ring_id, rank, nr
 
 
 def install_tensor_parallel_operators() -> None:
-    """Operators of tensor parallelism that have no CPU kernel.
+    """Install operators of tensor parallelism that have no CPU kernel.
 
     Upstream: the layers of paddle.distributed.fleet.layers.mpu call c_identity, c_split, c_concat and
     c_softmax_with_cross_entropy, and c_identity by its old name where an all-reduce is to overlap with a product.
@@ -136,7 +140,7 @@ def install_tensor_parallel_operators() -> None:
 
 
 def with_cpu_as_custom_device(paddle) -> ModuleView:
-    """The module paddle (or a view of it) as seen by a module that knows custom devices."""
+    """Return the module paddle (or a view of it) as seen by a module that knows custom devices."""
     return ModuleView(
         paddle,
         get_device=lambda: "cpu:0",
@@ -146,8 +150,7 @@ def with_cpu_as_custom_device(paddle) -> ModuleView:
 
 
 def install_fleet() -> None:
-    """Checks for a GPU in tensor and pipeline parallelism."""
-
+    """Let tensor and pipeline parallelism pass their checks for a GPU."""
     # Upstream sets a rank's device number only where it was built for a GPU, an XPU or a custom device.
     # Without: PipelineLayer's constructor raises AttributeError '_device_id'. Here: 0, as there is one CPU.
     parallel.ParallelEnv._device_id = 0
@@ -176,7 +179,7 @@ class _CustomPlace:
 
 
 def install_loss_scaling() -> None:
-    """Loss scaling on a CPU.
+    """Let losses be scaled on a CPU.
 
     Upstream: paddle.amp.GradScaler switches itself off where the device is no GPU, XPU or custom device.
     Without the bridge: --fp16 1 trains on a CPU without a loss scale, and without a word, as the warning is filtered.
@@ -189,14 +192,14 @@ STAGE3_SEGMENT_SIZE = 2**10  # elements: below every matrix of a tiny model, abo
 
 
 def install_sharding() -> None:
-    """Sharding stages 1 to 3: checks for a GPU, and copies that are none on a CPU."""
+    """Let sharding stages 1 to 3 pass their checks for a GPU, and copy where a CPU would not."""
     accept_the_cpu()
     copy_before_clearing()
     set_stage3_segment_size(STAGE3_SEGMENT_SIZE)
 
 
 def accept_the_cpu() -> None:
-    """Let sharding run on a device that is none of those it knows.
+    """Let sharding run on a device that it does not know.
 
     Upstream: group_sharded_parallel asserts a GPU, XPU or custom device, the optimizer of stage 2 and the
     layer of stage 3 assert a build for one, the optimizer reads the number behind the colon of get_device(),
@@ -245,8 +248,8 @@ def copy_before_clearing() -> None:
 def set_stage3_segment_size(numel: int) -> None:
     """Slice parameters of more than `numel` elements in stage 3.
 
-    Upstream slices those above 2**20 and has no flag for it: the parameters of a tiny model would stay whole
-    on every rank, and a rehearsal of stage 3 would rehearse nothing.
+    Upstream slices parameters above 2**20 and has no flag for it: the parameters of a tiny model would stay whole on
+    every rank, and a rehearsal of stage 3 would rehearse nothing.
     """
 
     class FinelySlicedStage3(group_sharded_stage3.GroupShardedStage3):
@@ -269,9 +272,11 @@ _installed = False
 
 
 def install() -> None:
-    """Bridge all gaps, in this process; a second call does nothing.
+    """Bridge all gaps in this process; a second call does nothing.
 
-    Raises UserError on a GPU or XPU build of Paddle, RuntimeError when process groups exist already.
+    Raises:
+        UserError: On a GPU or XPU build of Paddle.
+        RuntimeError: If process groups exist already.
     """
     global _installed
     if _installed:

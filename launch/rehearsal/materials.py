@@ -34,7 +34,7 @@ SHARES = list(accumulate(1 / rank for rank in range(1, WORDS + 1)))  # of the fi
 
 
 def documents() -> Iterator[str]:
-    """Texts of made-up words, about 0.6 MB in all."""
+    """Yield texts of invented words, about 0.6 MB in all."""
     random = Random(1)
     words = ["".join(_some(random, SYLLABLES_OF_A_WORD, lambda: _syllable(random))) for _ in range(WORDS)]
     for _ in range(DOCUMENTS):
@@ -51,7 +51,7 @@ def _syllable(random: Random) -> str:
 
 
 def _some(random: Random, count: tuple[int, int], make) -> list[str]:
-    """As many as make() makes for a random number from count[0] to count[1], both included."""
+    """Call make() a random number of times from count[0] to count[1], both included, and return the results."""
     first, last = count
     return [make() for _ in range(first + int(random.random() * (last - first + 1)))]
 
@@ -61,10 +61,15 @@ SENTENCES = 4  # of one chat
 
 
 def write_dialogues(directory: Path, dev: int = DEV) -> None:
-    """Questions that are sentences of the made-up text, each answered by the sentence after it; of preferences the one
-    after that is rejected.
+    """Write pairs/, chats/ and preferences/, each with train.json and dev.json.
 
-    Write pairs/, chats/ and preferences/, each with train.json and dev.json. dev: rows of the latter."""
+    Questions are sentences of the invented text, each answered by the sentence after it; in preferences the one after
+    that is rejected.
+
+    Args:
+        dev: Rows of dev.json.
+        directory: Where they are written.
+    """
     for name, row in (("pairs", _pair), ("chats", _chat), ("preferences", _preference)):
         rows = (row(passage) for passage in _passages())
         (directory / name).mkdir()
@@ -74,7 +79,7 @@ def write_dialogues(directory: Path, dev: int = DEV) -> None:
 
 
 def _passages():
-    """Lists of consecutive sentences."""
+    """Yield lists of consecutive sentences."""
     for document in documents():
         sentences = [f"{sentence}." for sentence in document.rstrip(".\n").split(". ")]
         for start in range(0, len(sentences) - SENTENCES + 1, SENTENCES):
@@ -118,7 +123,7 @@ def make_materials(directory: Path, configuration: str) -> None:
 
 
 def _make_data(directory: Path, config: dict) -> None:
-    """A tokenizer of made-up text, saved where the model will be, and the text's token files."""
+    """Save a tokenizer of invented text where the model will be, and the text's token files."""
     texts = list(documents())
     symbols = family_of_config(config).answer_symbols
     save_tokenizer(directory / "model", train_tokenizer(texts, config["vocab_size"], symbols=symbols))
@@ -129,7 +134,7 @@ def _make_data(directory: Path, config: dict) -> None:
 
 
 def _make_model(directory: Path, configuration: str) -> None:
-    """Random weights, saved by a fork: this process must not run an operator before it forks ranks."""
+    """Save random weights, in a fork: this process must not run an operator before it forks ranks."""
 
     def save(rank: int) -> None:
         from launch.training.model import save_random_model

@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 900
 
 @dataclass(frozen=True)
 class Meeting:
-    """Where a group met. The store must live as long as the group."""
+    """The store in which a group met. It must live as long as the group."""
 
     name: str
     group_id: int
@@ -38,7 +38,7 @@ _meetings: dict[core.ProcessGroup, Meeting] = {}
 
 
 def create_group(name: str, rank: int, size: int, group_id: int) -> core.ProcessGroup:
-    """A gloo group of `size` processes, seen from its `rank`; all members call this.
+    """Return a gloo group of `size` processes, seen from its `rank`; all members call this.
 
     `name` must be unique in the run, `group_id` in this process, both equal on all members.
     """
@@ -62,7 +62,10 @@ _memories: dict[core.ProcessGroup, SharedMemory] = {}
 
 
 def shared_memory(group: core.ProcessGroup) -> SharedMemory | None:
-    """That of the group's ranks, made when they first call a collective; None where they cannot share any."""
+    """Return the shared memory of the group's ranks, made when they first call a collective.
+
+    None where they cannot share any.
+    """
     if not available():
         return None
     if group not in _memories:
@@ -75,13 +78,13 @@ def _shared(name: str, rank: int, size: int) -> SharedMemory:
 
 
 def identity(group: core.ProcessGroup) -> tuple[str, int]:
-    """Name and id of a group; those of the default group where it was not made by create_group."""
+    """Return name and id of a group; the default group's where it was not made by create_group."""
     meeting = _meetings.get(group)
     return (meeting.name, meeting.group_id) if meeting else ("default", 0)
 
 
 def install_rendezvous() -> None:
-    """Every gloo group meets in a store of its own.
+    """Let every gloo group meet in a store of its own.
 
     Upstream: a ProcessGroupGloo connects its members twice. The first time they publish their addresses in the
     common TCPStore under "<group id>/<rank in group>", the second time (for the communication context of
@@ -115,7 +118,10 @@ def install_rendezvous() -> None:
 
 
 def _own_address() -> str:
-    """Where the other ranks find this one: on several nodes, the address on the way to the first of them."""
+    """Return the address where the other ranks find this one.
+
+    On several nodes it is the address on the way to the first of them.
+    """
     if os.environ.get("PADDLE_NNODES", "1") == "1":  # `launch --backend gloo` does not set it
         return "127.0.0.1"
     return address_towards(split_address(os.environ["PADDLE_MASTER"])[0])
@@ -123,7 +129,7 @@ def _own_address() -> str:
 
 @contextmanager
 def _sockets_without_delay() -> Iterator[None]:
-    """Connections that are opened meanwhile send small messages at once."""
+    """Let connections that are opened within the block send small messages at once."""
     before = _open_sockets()
     yield
     for descriptor in _open_sockets() - before:
@@ -136,7 +142,7 @@ def _sockets_without_delay() -> Iterator[None]:
 
 
 def _open_sockets() -> set[int]:
-    """File descriptors of this process; empty where there is no /proc."""
+    """Return the file descriptors of this process; empty where there is no /proc."""
     found = set()
     with suppress(FileNotFoundError):
         for name in os.listdir("/proc/self/fd"):
@@ -151,8 +157,12 @@ SUM = core.ReduceOp.SUM
 
 
 class Done:
-    """The task of a collective that has ended. held: a tensor whose memory lasts as long as the task, as with gloo's:
-    sharding stage 2 keeps its last task, and the plan counts that."""
+    """The task of a collective that has ended.
+
+    Attributes:
+        held: A tensor whose memory lasts as long as the task, as with gloo's: sharding stage 2 keeps its last task,
+            and the plan counts that.
+    """
 
     def __init__(self, held: paddle.Tensor | None = None):
         if held is not None:
@@ -160,12 +170,14 @@ class Done:
             held._share_buffer_to(self.memory)
 
     def wait(self, *args) -> bool:
+        """Return True: the work is done."""
         return True
 
     is_completed = synchronize = wait
 
 
 def finish(task) -> Done:
+    """Wait for a task and return one that is done."""
     task.wait()
     return Done()
 
@@ -194,7 +206,7 @@ def reduce_scatter_tensor(group, out, tensor, op=SUM, sync_op=True) -> Done:
 
 
 def _refusing_float16(reduction):
-    """The reduction `method(group, tensor, ...)`, with an error instead of inf."""
+    """Return the reduction `method(group, tensor, ...)` with an error instead of inf."""
 
     def checked(group, tensor, *args, **kwargs):
         if tensor.dtype == paddle.float16:
@@ -208,7 +220,7 @@ def _refusing_float16(reduction):
 
 
 def install_shared_memory() -> None:
-    """Collectives of the ranks of one machine do not go through gloo.
+    """Let collectives of the ranks of one machine go through shared memory.
 
     Upstream: gloo passes every message to a thread of its own, which sends it over TCP.
     Without the bridge: the same numbers, but for the order of sums; a rehearsal of eight ranks waits most of its time.
@@ -239,7 +251,7 @@ def install_shared_memory() -> None:
         return Done(tensor)
 
     def all_gather(group, *arguments):
-        """(outputs, tensor, sync_op), or in the older form, which sharding stage 3 calls, (tensor, output)."""
+        """Gather (outputs, tensor, sync_op), or, as sharding stage 3 calls it, (tensor, output)."""
         memory = shared_memory(group)
         if memory is None:
             return gloo["all_gather"](group, *arguments)
@@ -268,7 +280,7 @@ def install_shared_memory() -> None:
 
 
 def install_collectives() -> None:
-    """Collectives that ProcessGroupGloo lacks, or gets wrong.
+    """Install collectives that ProcessGroupGloo lacks, or gets wrong.
 
     Upstream: tensor parallelism, pipelines and sharding call the variants "*_on_calc_stream", which NCCL groups
     order on the computation's stream, and reduce-scatter.
@@ -296,7 +308,7 @@ _pairs: dict[tuple[core.ProcessGroup, int, int], core.ProcessGroup] = {}
 
 
 def _pair(group: core.ProcessGroup, peer: int) -> tuple[core.ProcessGroup, int]:
-    """The group of this rank and `peer` (a rank of `group`), and the peer's rank in it."""
+    """Return the group of this rank and `peer` (a rank of `group`), and the peer's rank in it."""
     if group.size() == 2:
         return group, peer
     low, high = sorted((group.rank(), peer))
@@ -320,7 +332,7 @@ def _pair_memory(group: core.ProcessGroup, peer: int) -> SharedMemory:
 
 
 def _between_pairs(upstream, gives: bool):
-    """send (which gives) or recv of any group, carried out between the two ranks; waits until it is done."""
+    """Return send (gives=True) or recv of any group, carried out between the two ranks and waited for."""
 
     def transfer(group, tensor, peer, sync_op=True) -> Done:
         if available():
@@ -339,6 +351,7 @@ def _part(tensor: paddle.Tensor, nranks: int, rank_id: int) -> slice:
 
 
 def send_partial(group, tensor, dst, nranks=1, rank_id=0) -> Done:
+    """Send this rank's part of a tensor."""
     return group.send(tensor.flatten()[_part(tensor, nranks, rank_id)], dst, True)
 
 
@@ -354,7 +367,7 @@ def recv_partial(group, tensor, src, nranks=1, rank_id=0) -> Done:
 
 
 def all_gather_partial(group, out, tensor, nranks=1, rank_id=0) -> Done:
-    """Each rank gives its part of `tensor`; `out` gets them all. Both may be the same tensor."""
+    """Gather the ranks' parts of `tensor` in `out`. Both may be the same tensor."""
     whole = paddle.empty([int(out.size)], out.dtype)
     finish(group.all_gather_into_tensor(whole, tensor.flatten()[_part(tensor, nranks, rank_id)], True))
     write(out, whole.reshape(out.shape))
@@ -362,7 +375,7 @@ def all_gather_partial(group, out, tensor, nranks=1, rank_id=0) -> Done:
 
 
 def install_point_to_point() -> None:
-    """Sends between pipeline stages.
+    """Send between pipeline stages.
 
     Upstream: gloo numbers the sends and receives of a group with one counter and matches them by it.
     Without the bridge: in groups of three or more the counters of two ranks differ as soon as one of them has

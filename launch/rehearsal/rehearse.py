@@ -66,7 +66,11 @@ LIMITED = {
 
 @dataclass(frozen=True)
 class Change:
-    """One flag of the recipe that a rehearsal changes. before: None where the recipe does not state it."""
+    """One flag of the recipe that a rehearsal changes.
+
+    Attributes:
+        before: None where the recipe does not state it.
+    """
 
     flag: str
     before: str | None
@@ -75,10 +79,13 @@ class Change:
 
 
 def scale_down(flags: Flags, materials: Path, output: Path, prefers: bool = False) -> tuple[Flags, list[Change]]:
-    """The flags of the rehearsal, and what was changed.
+    """Return the flags of the rehearsal, and the changes.
 
-    materials: what stands in for the recipe's own model and data (launch/rehearsal/materials.py); output: where the
-    rehearsal writes. prefers: whether the data are preferences.
+    Args:
+        flags: Of the recipe.
+        materials: The model and data used in place of the recipe's (launch/rehearsal/materials.py).
+        output: Where the rehearsal writes.
+        prefers: Whether the data are preferences.
     """
     model = str(materials / "model")
     changes = [
@@ -112,7 +119,7 @@ def scale_down(flags: Flags, materials: Path, output: Path, prefers: bool = Fals
 
 
 def _layers(flags: Flags) -> list[Change]:
-    """A card runs stock layers, not those of launch/cpu, so a rehearsal does the same unless the switch is given."""
+    """Return the change to stock layers: a card has them, not the layers of launch/cpu, unless the switch is given."""
     return [] if "cpu_fast" in flags else [_always(flags, "cpu_fast", "off", "stock layers, as a card has them")]
 
 
@@ -129,8 +136,10 @@ def _data(flags: Flags, materials: Path, prefers: bool) -> list[Change]:
 
 
 def _samples(flags: Flags) -> list[Change]:
-    """Fewer samples a step. In a pipeline the accumulated micro batches are what runs side by side, and evaluation
-    takes as many."""
+    """Return the changes to fewer samples a step.
+
+    In a pipeline the accumulated micro batches are the work that runs side by side, and evaluation takes as many.
+    """
     stages = int(_stated(flags, "pipeline_parallel_degree") or 1)
     size, steps = (int(_stated(flags, name) or 1) for name in (MICRO_BATCH, ACCUMULATION))
     small, few = min(size, SAMPLES), min(steps, stages * MICRO_BATCHES)
@@ -149,12 +158,12 @@ def _always(flags: Flags, flag: str, value: str, reason: str) -> Change:
 
 
 def _stated(flags: Flags, flag: str) -> str | None:
-    """The value a flag has, None where it is not stated; `--fp16` alone means 1."""
+    """Return the value of a flag, None where it is not given; `--fp16` alone means 1."""
     return " ".join(flags[flag]) or "1" if flag in flags else None
 
 
 def describe(changes: list[Change]) -> str:
-    """One line a change: the flag, the recipe's value and the rehearsal's, the reason."""
+    """Return one line a change: the flag, the recipe's value and the rehearsal's, the reason."""
     return "\n".join(
         f"  --{change.flag} {_short(change.before)}{' -> ' if change.before else ''}{_short(change.after)}"
         f"  ({change.reason})"
@@ -163,7 +172,7 @@ def describe(changes: list[Change]) -> str:
 
 
 def _short(value: str | None) -> str:
-    """Paths relative to the current folder."""
+    """Return the value with paths relative to the current folder."""
     if value and Path(value).is_absolute() and Path(value).is_relative_to(Path.cwd()):
         return str(Path(value).relative_to(Path.cwd()))
     return value or ""
@@ -207,8 +216,10 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
 
 
 def tiny_configuration(name: str, ranks: int) -> str:
-    """The configuration of this name, if its key/value heads can be dealt to so many tensor parallel ranks; else the
-    file of one that has so many times the heads, each smaller. The published models have more heads than the tiny."""
+    """Return the configuration of this name, or the file of one whose heads can be dealt to the tensor parallel ranks.
+
+    The file has a multiple of the key/value heads, each smaller. The published models have more heads than the tiny.
+    """
     config = load_config(name)
     times = ranks // math.gcd(ranks, key_value_heads(config))
     if times == 1:
@@ -221,7 +232,7 @@ def tiny_configuration(name: str, ranks: int) -> str:
 
 
 def find_materials(configuration: str) -> Path:
-    """Where the materials of a configuration are kept: elsewhere once what they are made from has changed."""
+    """Return the folder of a configuration's materials, which is another once their sources have changed."""
     made_from = [find_config(configuration), Path(__file__).with_name("materials.py")]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in made_from)).hexdigest()
     return DIRECTORY / "materials" / f"{Path(configuration).stem}-{digest[:8]}"
@@ -243,7 +254,7 @@ def import_paddle(flags: Flags, processes: int) -> str:
 
 
 def train_rank(module: str, argv: list[str], processes: int, rank: int) -> None:
-    """What each rank does: the shared module's main, as the launcher would start it."""
+    """Run the script's main on a rank, as the launcher would start it."""
     from launch.guard import guarded
 
     exit_code = guarded(importlib.import_module(f"launch.{module}").main, argv)

@@ -36,11 +36,12 @@ DTYPES = {
 
 
 def available() -> bool:
-    """Whether the ranks are processes of one machine, whose system can share memory that has no name."""
+    """Return whether the ranks are processes of one machine, whose system can share memory without a name."""
     return os.environ.get("PADDLE_NNODES", "1") == "1" and hasattr(os, "memfd_create")
 
 
 def reduces(tensor: paddle.Tensor, op: core.ReduceOp) -> bool:
+    """Return whether shared memory reduces such a tensor."""
     return tensor.dtype in DTYPES and op in REDUCTIONS
 
 
@@ -48,12 +49,14 @@ class SharedMemory:
     """The memory of one group, and its collectives. All members make it, and call each collective, in the same order.
 
     Rank 0 of the group leads: it waits until all others have written what they give, combines it, and lets them go.
-    Each rank has two slots and uses them in turn: one that is ahead of the others by a collective writes into its
-    other slot while they still read the first; it cannot be ahead by two, as the second waits for all. Ranks are
-    numbered in the group.
+    Each rank has two slots and uses them in turn: one that is ahead of the others by a collective writes into its other
+    slot while they still read the first; it cannot be ahead by two, as the second waits for all. Ranks are numbered in
+    the group.
 
-    store: where rank 0 says which of its descriptors the others shall open; name: unique in the store; timeout: in
-    seconds.
+    Attributes:
+        store: Where rank 0 says which of its descriptors the others shall open.
+        name: Unique in the store.
+        timeout: In seconds.
     """
 
     def __init__(self, name: str, rank: int, size: int, store: core.TCPStore, timeout: float):
@@ -87,7 +90,7 @@ class SharedMemory:
         self.turn = 0
 
     def _open_there(self, process: int, descriptor: int, how: int) -> int:
-        """A descriptor of rank 0's process."""
+        """Return a descriptor of rank 0's process."""
         try:
             return os.open(f"/proc/{process}/fd/{descriptor}", how)
         except OSError as error:
@@ -100,32 +103,35 @@ class SharedMemory:
         )
 
     def all_reduce(self, tensor: paddle.Tensor, op: core.ReduceOp) -> None:
+        """Reduce the tensors of all ranks into each."""
         self._reduce(tensor, op, receivers=range(self.size))
 
     def reduce(self, tensor: paddle.Tensor, to: int, op: core.ReduceOp) -> None:
-        """The tensors of the other ranks stay as they are."""
+        """Reduce the tensors of all ranks into one; the others' tensors stay as they are."""
         self._reduce(tensor, op, receivers=(to,))
 
     def broadcast(self, tensor: paddle.Tensor, source: int) -> None:
+        """Copy a rank's tensor to all ranks."""
         self._copy(tensor, source, receivers=range(self.size))
 
     def transfer(self, tensor: paddle.Tensor, source: int) -> None:
-        """From one of two ranks to the other."""
+        """Copy a tensor from one of two ranks to the other."""
         self._copy(tensor, source, receivers=(1 - source,))
 
     def all_gather(self, outputs: list[paddle.Tensor], tensor: paddle.Tensor) -> None:
-        """outputs: one for each rank, of the tensor's shape and dtype."""
+        """Gather the tensors of all ranks. outputs: one for each rank, of the tensor's shape and dtype."""
         for output in outputs:
             self._require_size(output, 1, tensor)
         self._gather(tensor, [_address(output) for output in outputs])
 
     def all_gather_into(self, output: paddle.Tensor, tensor: paddle.Tensor) -> None:
-        """output: the tensors of all ranks, one after the other."""
+        """Gather the tensors of all ranks in `output`, one after the other."""
         self._require_size(output, self.size, tensor)
         first = _address(output)
         self._gather(tensor, [first + rank * _bytes(tensor) for rank in range(self.size)])
 
     def barrier(self) -> None:
+        """Wait for all ranks."""
         self._meet(self._next(), "barrier")
 
     def _require_size(self, output: paddle.Tensor, times: int, tensor: paddle.Tensor) -> None:
@@ -170,7 +176,7 @@ class SharedMemory:
                 ctypes.memmove(address + start, slots[source], length)
 
     def _next(self) -> list[int]:
-        """The addresses of all ranks' slots for this piece."""
+        """Return the addresses of all ranks' slots for this piece."""
         self.turn = 1 - self.turn
         return self.slots[self.turn]
 
@@ -198,7 +204,7 @@ class SharedMemory:
             os.write(departure, b".")
 
     def _wait_for_all(self, what: str) -> None:
-        """Of rank 0."""
+        """Block rank 0 until every other rank has arrived."""
         missing = self.size - 1
         while missing:
             events = dict(self.waiting.poll(self.timeout * 1000))
@@ -214,7 +220,7 @@ class SharedMemory:
                 self.waiting.register(departure, 0)
 
     def _follow(self, what: str) -> None:
-        """Of the other ranks: wait until rank 0 lets them go."""
+        """Block another rank until rank 0 lets it go."""
         try:
             os.write(self.arrival, b".")
         except BrokenPipeError as error:
@@ -240,7 +246,7 @@ def _address(tensor: paddle.Tensor) -> int:
 
 
 def _pieces(tensor: paddle.Tensor) -> Iterator[tuple[int, int]]:
-    """(start, length) in bytes of what fits a slot; one piece of no bytes for a tensor of none."""
+    """Yield (start, length) in bytes of the parts that fit a slot; one part of no bytes for an empty tensor."""
     total = _bytes(tensor)
     for start in range(0, max(total, 1), SLOT_BYTES):
         yield start, min(SLOT_BYTES, total - start)

@@ -18,7 +18,7 @@ SHOWN = "LAUNCH_SHOWN"
 
 
 def format_duration(seconds: float) -> str:
-    """42s, 3m05s, 2h07m or 5d03h."""
+    """Return a duration such as 42s, 3m05s, 2h07m or 5d03h."""
     seconds = int(round(seconds))
     minutes, second = divmod(seconds, 60)
     hours, minute = divmod(minutes, 60)
@@ -33,11 +33,13 @@ def format_duration(seconds: float) -> str:
 
 
 def next_step(run: RunConfig, started: float) -> list[str]:
-    """How long it took, what came of it, where the model or adapter is and the command that runs predictions with it.
+    """Return the end of a run: its time and result, where model or adapter is, and the command for predictions.
 
-    Nothing for a run that trained nothing, or that was stopped before it had a result.
+    Return [] for a run that trained nothing, or that was stopped before it had a result.
 
-    started: time.time() at the start of the run, which writes its summary last.
+    Args:
+        run: Its configuration.
+        started: time.time() at the start of the run, which writes its summary last.
     """
     values = run.flags
     summary = Path(values.output_dir, RUN_SUMMARY)
@@ -53,7 +55,7 @@ def next_step(run: RunConfig, started: float) -> list[str]:
 
 
 def _outcome(summary: dict) -> list[str]:
-    """Of a run that has made steps."""
+    """Return the result of a run that has made steps."""
     if not summary.get("last_loss"):
         return []
     losses = f"loss {summary['last_loss']:.4f}, {summary['first_loss']:.4f} at first"
@@ -79,8 +81,10 @@ def first_lines(findings: list) -> str:
 
 
 def not_shown(lines: list[str]) -> list[str]:
-    """Return the lines that the checks before the start have not printed; a sample, whose lines begin with spaces, is
-    left out with its first line."""
+    """Return the lines that the checks before the start have not printed.
+
+    A sample, whose lines begin with spaces, is left out with its first line.
+    """
     findings = json.loads(os.environ.get(SHOWN, "{}")).items()
     shown = {text for subject, found in findings for text in (found, f"{subject}: {found}")}
     left, repeats = [], False
@@ -92,6 +96,7 @@ def not_shown(lines: list[str]) -> list[str]:
 
 
 def describe_layout(trainer) -> str:
+    """Return the line about the layout."""
     args = trainer.args
     shape = trainer.reporter.throughput.shape
     layout = topology(args)
@@ -112,7 +117,7 @@ def describe_layout(trainer) -> str:
 
 
 def describe_steps(trainer) -> str:
-    """What a step is, steps an epoch, epochs of this run; a warning where the data repeats unasked."""
+    """Return the samples of a step, steps of an epoch, epochs of the run, and a warning where data repeat unasked."""
     args, stream = trainer.args, trainer.data.stream
     epochs = stream.end / stream.samples
     line = (
@@ -127,7 +132,7 @@ def describe_steps(trainer) -> str:
 
 
 def describe_blend(blend) -> str:
-    """How much of each corpus an epoch of a blend uses; the next goes on with the rest."""
+    """Return how much of each corpus an epoch of a blend uses; the next continues with the rest."""
     parts = [f"{used:,} of {len(corpus):,}" for used, corpus in zip(blend.samples_used, blend.datasets, strict=True)]
     return f"blend: an epoch uses {', '.join(parts)} samples of its corpora"
 

@@ -64,7 +64,7 @@ def import_paddle_quietly() -> None:
 
 @contextlib.contextmanager
 def interrupts_held() -> Iterator[None]:
-    """Ctrl-C takes effect at the end of the block: in the middle of an import of C++ it is lost, or half of it."""
+    """Hold Ctrl-C until the end of the block: in the middle of an import of C++ it is lost, or half of it."""
     received: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
     try:
@@ -80,7 +80,7 @@ def interrupts_held() -> Iterator[None]:
 
 @contextlib.contextmanager
 def known_lines_left_out() -> Iterator[None]:
-    """stderr without LINES; what is written comes at the end of the block."""
+    """Hold stderr until the end of the block, and leave LINES out."""
     written = io.StringIO()
     try:
         with contextlib.redirect_stderr(written):
@@ -92,7 +92,7 @@ def known_lines_left_out() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _warnings_of_the_import() -> Iterator[None]:
-    """Warnings come at the end of the block, by the filters that were there before it.
+    """Show warnings at the end of the block, by the filters that were there before it.
 
     Paddle has every warning shown each time from its import on (paddle/utils/decorator_utils.py).
     """

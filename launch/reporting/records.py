@@ -22,12 +22,15 @@ RUN_SUMMARY = "run_summary.json"
 
 
 def read_train_log(output_dir: Path | str) -> list[dict]:
-    """The records of a run, oldest first. Lines that are none are left out: a kill cut them, or a disk changed them."""
+    """Return the records of a run, oldest first.
+
+    Damaged lines are left out: a kill cut them, or a disk changed them.
+    """
     return [record for _, record in _records(Path(output_dir) / TRAIN_LOG) if record]
 
 
 def past_records(output_dir: Path | str, step: int) -> list[dict]:
-    """Those of training up to a step, oldest first; of a step that was done twice, the later one."""
+    """Return the training records up to a step, oldest first; of a step that was done twice, the later one."""
     if not (Path(output_dir) / TRAIN_LOG).exists():
         return []
     records = {record["global_step"]: record for record in read_train_log(output_dir) if "loss" in record}
@@ -35,12 +38,12 @@ def past_records(output_dir: Path | str, step: int) -> list[dict]:
 
 
 def past_losses(output_dir: Path | str, step: int, count: int) -> list[float]:
-    """The last losses that were logged up to a step, oldest first."""
+    """Return the last losses that were logged up to a step, oldest first."""
     return [record["loss"] for record in past_records(output_dir, step)][-count:]
 
 
 def read_summary(output_dir: Path | str) -> dict:
-    """NaN and infinity, which other writers may have left, are None: as write_summary has them."""
+    """Return the summary. NaN and infinity, which other writers may have left, become None, as in write_summary."""
     path = Path(output_dir) / RUN_SUMMARY
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "no file, but a folder, a pipe or a device", str(path))
@@ -49,9 +52,13 @@ def read_summary(output_dir: Path | str) -> dict:
 
 
 class LogWriter:
-    """Appends records to the log of a run. continues: the run so far is in it, and what it has is not written again:
-    a run that was killed after its last step, or is started again at its end, repeats the last evaluation,
-    and one that ends with its best weights repeats theirs."""
+    """Appends records to the log of a run.
+
+    Attributes:
+        continues: The run so far is in it, and what it has is not written again: a run that was killed after its
+            last step, or is started again at its end, repeats the last evaluation, and one that ends with its best
+            weights repeats theirs.
+    """
 
     def __init__(self, output_dir: Path | str, continues: bool):
         self.path = Path(output_dir) / TRAIN_LOG
@@ -61,7 +68,11 @@ class LogWriter:
             self.written = {_step_and_kind(record) for record in read_train_log(output_dir)}
 
     def write(self, record: dict) -> None:
-        """Raises UserError where the file cannot be written."""
+        """Write a record.
+
+        Raises:
+            UserError: If the file cannot be written.
+        """
         if self.continues and _step_and_kind(record) in self.written:
             return
         self.written.add(_step_and_kind(record))
@@ -76,7 +87,11 @@ class LogWriter:
 
 
 def how_to_mend(failure: str) -> str:
-    """What to do where a file of the output could not be written. failure: it names what the system said."""
+    """Return what to do where a file of the output could not be written.
+
+    Args:
+        failure: The system's message.
+    """
     closed = (os.strerror(code) for code in (errno.EROFS, errno.EACCES, errno.EPERM))
     return "Make the output directory writable" if any(word in failure for word in closed) else "Free the disk"
 
@@ -103,7 +118,7 @@ def cut_log(output_dir: Path | str, step: int) -> None:
 
 
 def next_free_name(path: Path) -> Path:
-    """train_log.1.jsonl for train_log.jsonl, or the first number that is free."""
+    """Return train_log.1.jsonl for train_log.jsonl, or the first number that is free."""
     number = 1
     while path.with_suffix(f".{number}{path.suffix}").exists():
         number += 1
@@ -111,7 +126,10 @@ def next_free_name(path: Path) -> Path:
 
 
 def _records(log: Path) -> list[tuple[bytes, dict | None]]:
-    """(line, its record) of a log; None for a line without its end, or one that is no object with a step's number."""
+    """Yield (line, its record) of a log.
+
+    None for a line without its end, or one that is no object with a step's number.
+    """
     with open(log, "rb") as file:
         return [(line, _record(line)) for line in file]
 
@@ -134,7 +152,7 @@ REPORTED_PACKAGES = ["paddlepaddle", "paddlepaddle-gpu", "paddlenlp", "visualdl"
 
 
 def package_versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that decide the result."""
+    """Return the versions of Python and of the installed packages that decide the result."""
     versions = {"python": platform.python_version()}
     for name in REPORTED_PACKAGES:
         try:
@@ -145,7 +163,7 @@ def package_versions() -> dict[str, str]:
 
 
 def git_revision() -> str | None:
-    """The commit of this repository with "-dirty" when files differ from it; None outside a checkout."""
+    """Return the commit of this repository with "-dirty" when files differ from it; None outside a checkout."""
     root = Path(__file__).resolve().parent.parent
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
@@ -156,7 +174,7 @@ def git_revision() -> str | None:
 
 
 def topology(training_args) -> dict[str, int]:
-    """Processes and parallel degrees of the run."""
+    """Return the number of processes and the parallel degrees of the run."""
     return {
         "processes": max(training_args.world_size, 1),
         "data_parallel_degree": max(training_args.data_parallel_degree, 1),
@@ -175,7 +193,7 @@ def write_summary(output_dir: str, summary: dict) -> None:
 
 
 def _without_infinities(value):
-    """JSON has no NaN and no infinity: null stands for them."""
+    """Return the value with null for NaN and infinity, which JSON lacks."""
     if isinstance(value, dict):
         return {key: _without_infinities(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -186,7 +204,7 @@ def _without_infinities(value):
 
 
 def plain(values: dict) -> dict:
-    """What JSON can hold of argument values."""
+    """Return the argument values that JSON can hold."""
     simple = (str, int, float, bool, type(None))
     return {
         key: value if isinstance(value, simple) else str(value)
@@ -196,4 +214,5 @@ def plain(values: dict) -> dict:
 
 
 def command_line() -> list[str]:
+    """Return the command of this process."""
     return [sys.executable, *sys.argv]

@@ -10,7 +10,8 @@ from launch.families.arithmetic import ModelShape
 class TrainingClock:
     """Seconds spent in training steps; evaluation and saving are excluded by `paused`.
 
-    data_seconds: of the last whole lap, spent waiting for batches (`waiting_for_data`).
+    Attributes:
+        data_seconds: Of the last whole lap, spent waiting for batches (`waiting_for_data`).
     """
 
     def __init__(self):
@@ -18,7 +19,7 @@ class TrainingClock:
         self._paused = self._waited = self.data_seconds = 0.0
 
     def lap(self) -> float:
-        """Seconds of training since the last lap (or the start)."""
+        """Return the seconds of training since the last lap (or the start)."""
         now = time.monotonic()
         seconds = now - self._lap_start - self._paused
         self.data_seconds = self._waited
@@ -27,6 +28,7 @@ class TrainingClock:
 
     @contextlib.contextmanager
     def paused(self):
+        """Leave the block out of the time of training."""
         start = time.monotonic()
         try:
             yield
@@ -35,6 +37,7 @@ class TrainingClock:
 
     @contextlib.contextmanager
     def waiting_for_data(self):
+        """Count the block as waiting for data."""
         start = time.monotonic()
         try:
             yield
@@ -65,11 +68,13 @@ class TimedLoader:
 
 @dataclass(frozen=True)
 class Throughput:
-    """What a token costs, and what the devices could do.
+    """The cost of a token, and the rate of the devices.
 
-    sequence_length: of a sample, on average. peak_flops: of all devices together, in FLOP/s (1 TFLOP = 1e12), dense,
-    in the dtype of training. frozen: whether the model's own weights get no gradients. note: a line about
-    peak_flops, "" where there is none.
+    Attributes:
+        sequence_length: Of a sample, on average.
+        peak_flops: Of all devices together, in FLOP/s (1 TFLOP = 1e12), dense, in the dtype of training.
+        frozen: Whether the model's own weights get no gradients.
+        note: A line about peak_flops, "" where there is none.
     """
 
     shape: ModelShape
@@ -79,9 +84,12 @@ class Throughput:
     note: str = ""
 
     def measure(self, tokens: int, steps: int, seconds: float) -> dict:
-        """tokens_per_second, step_seconds, mfu (6 N) and mfu_with_attention (6 N + 12 L h s) of some steps.
+        """Return tokens_per_second, step_seconds, mfu (6 N) and mfu_with_attention (6 N + 12 L h s) of some steps.
 
-        tokens: that all data ranks together read in them.
+        Args:
+            tokens: Read by all data ranks together in these steps.
+            steps: Their number.
+            seconds: Their time.
         """
         tokens_per_second = tokens / seconds
         return {
