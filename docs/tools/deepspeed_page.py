@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from data_tools.cli import Parser
+from docs.tools.pages import joined
 from launch.config.deepspeed import table
 from launch.guard import guarded
 
@@ -56,15 +57,17 @@ table that the command uses.
 """
 
 
-def _rows(rows: list[dict]) -> list[tuple[str, str, str]]:
-    return [(f"`{row['key']}`", *_meaning(row)) for row in rows]
+def _rows(rows: list[dict]) -> list[tuple[str, ...]]:
+    return joined((f"`{row['key']}`", *_meaning(row)) for row in rows)
 
 
 def _meaning(row: dict) -> tuple[str, str]:
-    """(flags, remark) of a row."""
+    """Return the flags and the remark of a row."""
     if "why" in row:
         return "", row["why"]
     if "flag" in row:
+        if row["flag"] == row["key"] and "note" not in row:
+            return "the same name", ""
         flags = [row["flag"]] if isinstance(row["flag"], str) else row["flag"]
         exponent = " 2^n" if row.get("how") == "power_of_two" else ""
         return ", ".join(f"`--{flag}{exponent}`" for flag in flags), row.get("note", "")
@@ -76,7 +79,7 @@ def _meaning(row: dict) -> tuple[str, str]:
     return "; ".join([*meant, *nothing]), "; ".join([*notes, *others])
 
 
-def _table(rows: list[tuple[str, str, str]]) -> str:
+def _table(rows: list[tuple[str, ...]]) -> str:
     lines = [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows]
     return "\n".join(["| theirs | ours | remark |", "|---|---|---|", *lines])
 

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from data_tools.cli import Parser
+from docs.tools.pages import joined
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
 from launch.config.flag_values import load_schema, range_text
 from launch.config.recipe_file import SCRIPTS
@@ -27,7 +28,7 @@ VALUE = re.compile(r"\{run\.(?:flags\.|layout\.)?(\w+)(?:\[(\w+)\])?[^}]*\}")
 def render() -> str:
     """The page. Rows of model families are left out: the table of families has them."""
     rules = [rule for rule in RULES if rule not in FAMILY_RULES]
-    rows = [(f"`--{rule.flag}`", _plain(rule.found), _action(rule), rule.source) for rule in rules]
+    rows = [(f"`--{rule.flag}`", _found(rule), _action(rule), rule.source) for rule in rules]
     renamed = [(f"`--{old}`", f"`--{new}`") for old, new in RENAMED.items()]
     left_out = [(f"`--{old}`", reason) for old, reason in DROPPED.items()]
     refused = [(f"`--{old}`", ", ".join(("no", *values)), reason) for old, (values, reason) in REFUSED.items()]
@@ -38,9 +39,9 @@ Names and meanings are PaddleNLP's; `--help` of a recipe or a shared module list
 
 ## What does not go together
 
-Checked before every run, by recipe and by hand. A name in pointed brackets stands for the value that is found. A row
-without a fix is announced, and the run starts. Sources are files of paddlenlp 3.0.0b4 and Paddle 3.3.1;
-"measured" was run on CPUs.
+Checked before every run, by recipe and by hand. A name in pointed brackets stands for the value that is found; an empty
+cell is the value itself. A row without a fix is announced, and the run starts. Sources are files of paddlenlp 3.0.0b4
+and Paddle 3.3.1; "measured" was run on CPUs.
 
 <!-- flags -->
 
@@ -95,6 +96,12 @@ def _ranges() -> list[tuple[str, str]]:
     return [(f"`--{name}`", range_text(known)) for name, known in sorted(flags.items()) if "range" in known]
 
 
+def _found(rule: Rule) -> str:
+    """Return what is wrong with the flag: nothing where its value is."""
+    found = _plain(rule.found)
+    return "" if found == f"<{rule.flag}>" else found
+
+
 def _action(rule: Rule) -> str:
     reason = _plain(rule.reason)
     return f"announced: {reason}" if rule.action == ANNOUNCE else f"refused: {reason}. Fix: {_plain(rule.fix)}"
@@ -106,7 +113,7 @@ def _plain(text: str) -> str:
 
 
 def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    return markdown(header, ([_cell(cell) for cell in row] for row in rows))
+    return markdown(header, ([_cell(cell) for cell in row] for row in joined(rows)))
 
 
 def _cell(text: str) -> str:

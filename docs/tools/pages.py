@@ -3,7 +3,7 @@
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from data_tools.cli import Parser
@@ -49,6 +49,14 @@ def write_tables(parser: Parser, argv: list[str], tables: dict[str, Callable[[],
     parser.add_argument("pages", nargs="+", metavar="PAGE", help="a file with the marks")
     for page in parser.parse_args(argv).pages:
         rewrite(Path(page), lambda text, page=page: with_tables(text, tables, page))
+
+
+def joined(rows: Iterable[Sequence[str]]) -> list[tuple[str, ...]]:
+    """Return the rows of a table, those that differ in their first cell alone as one, in the place of the first."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for first, *others in rows:
+        alike.setdefault(tuple(others), []).append(first)
+    return [(", ".join(firsts), *others) for others, firsts in alike.items()]
 
 
 def rewrite(page: Path, change: Callable[[str], str]) -> None:
