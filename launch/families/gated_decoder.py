@@ -105,9 +105,9 @@ def write_gated_config(ours: dict) -> dict:
     }
 
 
-def rope_theta(theirs: Values) -> float:
+def rope_theta(theirs: Values, default: float = 10000.0) -> float:
     """Return `rope_theta`, which transformers 5 writes within `rope_parameters`."""
-    return float(theirs.get("rope_parameters", {}).get("rope_theta") or theirs.get("rope_theta", 10000.0))
+    return float(theirs.get("rope_parameters", {}).get("rope_theta") or theirs.get("rope_theta", default))
 
 
 def read_scaling(theirs: Values) -> dict:

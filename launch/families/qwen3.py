@@ -58,7 +58,7 @@ QWEN3 = Family(
     odd_vocabulary=True,
     row_ends=True,
     corrections=(
-        *("qwen3_unknown", "generation_mask", "llama_flash_masks", "llama_mask_of_nothing"),
+        *("newer_models_unknown", "generation_mask", "llama_flash_masks", "llama_mask_of_nothing"),
         *ROTARY_CORRECTIONS,
     ),
     parameters=partial(gated_parameters, prefix=PREFIX, head_norms=True),

@@ -13,6 +13,7 @@ from launch.families.baichuan import BAICHUAN
 from launch.families.bloom import BLOOM
 from launch.families.chatglm import CHATGLM
 from launch.families.chatglm_v2 import CHATGLM_V2
+from launch.families.ernie4_5 import ERNIE4_5
 from launch.families.family import Family
 from launch.families.glm import GLM
 from launch.families.llama import LLAMA
@@ -28,7 +29,10 @@ MOST_PARAMETERS = 2**19  # tensors; the largest published models have a tenth of
 
 FAMILIES = {
     family.name: family
-    for family in (LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, QWEN3, MISTRAL, MIXTRAL, QWEN2_MOE)
+    for family in (
+        *(LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, QWEN3, MISTRAL, MIXTRAL, QWEN2_MOE),
+        *(ERNIE4_5,),
+    )
 }
 
 

@@ -152,6 +152,7 @@ TAKE_OVER: dict[str, Callable[[Any, Run], None]] = {
     "baichuan": _llama,
     "qwen2": _llama,
     "qwen3": _llama,
+    "ernie4_5": _llama,
     "qwen2_moe": _llama,
     "mistral": _mistral,
     "mixtral": _mixtral,

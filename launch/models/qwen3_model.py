@@ -6,7 +6,7 @@ code, whose names the parameters have, too: qwen2.layers.0.self_attn.q_norm.weig
 models/qwen3/modeling_qwen3.py; Qwen3 technical report (arXiv 2505.09388), section 2.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import paddle
 from paddle import nn
@@ -71,7 +71,15 @@ def _of_all_heads(gradient: paddle.Tensor) -> paddle.Tensor:
 
 
 class Qwen3Attention(Qwen2Attention):
-    """Attention of this rank's heads."""
+    """Attention of this rank's heads.
+
+    norms_heads: whether queries and keys are normalized. rotary_class: of the layer with cosines and sines. rotate: what
+    turns queries and keys by them; None: paddlenlp's apply_rotary_pos_emb, which launch/cpu/attention.py replaces.
+    """
+
+    norms_heads = True
+    rotary_class = Qwen2RotaryEmbedding
+    rotate: Callable | None = None
 
     def __init__(self, config: Qwen3Config, layerwise_recompute: bool):
         nn.Layer.__init__(self)  # Qwen2Attention's makes projections of other shapes
@@ -87,9 +95,10 @@ class Qwen3Attention(Qwen2Attention):
         self.k_proj = _column(config, config.hidden_size, key_value)
         self.v_proj = _column(config, config.hidden_size, key_value)
         self.o_proj = _row(config, query, config.hidden_size)
-        self.q_norm, self.k_norm = (Qwen3RMSNorm(config, self.head_dim) for _ in range(2))
+        if self.norms_heads:
+            self.q_norm, self.k_norm = (Qwen3RMSNorm(config, self.head_dim) for _ in range(2))
         positions, theta = config.max_position_embeddings, config.rope_theta
-        self.rotary_emb = Qwen2RotaryEmbedding(self.head_dim, positions, theta)  # pyright: ignore[reportArgumentType]  # its hint: int
+        self.rotary_emb = self.rotary_class(self.head_dim, positions, theta)  # pyright: ignore[reportArgumentType]  # its hint: int
         put_scaled_positions(self, config, self.head_dim)
         self.attn_func = qwen2.scaled_dot_product_attention
 
@@ -114,12 +123,13 @@ class Qwen3Attention(Qwen2Attention):
         query = query.reshape([*rows, self.num_heads, self.head_dim])
         key = key.reshape([*rows, self.num_key_value_heads, self.head_dim])
         value = value.reshape([*rows, self.num_key_value_heads, self.head_dim])
-        query = self.q_norm(query)
-        key = self.k_norm(key)
+        if self.norms_heads:
+            query = self.q_norm(query)
+            key = self.k_norm(key)
 
         past = past_key_value[0].shape[1] if past_key_value is not None else 0
         cos, sin = self.rotary_emb(value, seq_len=past + key.shape[1])
-        query, key = apply_rotary_pos_emb(query, key, cos, sin, position_ids)
+        query, key = (self.rotate or apply_rotary_pos_emb)(query, key, cos, sin, position_ids)
         if past_key_value is not None:
             key = paddle.concat([past_key_value[0], key], axis=1)
             value = paddle.concat([past_key_value[1], value], axis=1)
@@ -169,10 +179,13 @@ def _row(config: Qwen3Config, inputs: int, outputs: int) -> nn.Layer:
     return getattr(linear_utils, kind)(inputs, outputs, has_bias=False, input_is_parallel=True)
 
 
-def _put_attention(layers: Iterable[nn.Layer]) -> None:
-    """Replace the attention that the constructor of a Qwen2DecoderLayer makes."""
+ATTENTIONS: dict[str, type[Qwen3Attention]] = {"qwen3": Qwen3Attention}  # by model_type
+
+
+def put_attention(layers: Iterable[nn.Layer]) -> None:
+    """Replace the attention that the constructor of a Qwen2DecoderLayer makes by that of the model's type."""
     for layer in layers:
-        layer.self_attn = Qwen3Attention(layer.config, layer.layerwise_recompute)
+        layer.self_attn = ATTENTIONS[layer.config.model_type](layer.config, layer.layerwise_recompute)
 
 
 class Qwen3Model(Qwen2Model):
@@ -182,7 +195,7 @@ class Qwen3Model(Qwen2Model):
 
     def __init__(self, config: Qwen3Config):
         super().__init__(config)
-        _put_attention(self.layers)
+        put_attention(self.layers)
 
 
 class Qwen3ForCausalLM(Qwen2ForCausalLM):
@@ -192,7 +205,7 @@ class Qwen3ForCausalLM(Qwen2ForCausalLM):
 
     def __init__(self, config: Qwen3Config):
         super().__init__(config)
-        _put_attention(self.qwen2.layers)
+        put_attention(self.qwen2.layers)
 
 
 class Qwen2DecoderLayerPipeOfQwen3(Qwen2DecoderLayerPipe):
@@ -200,7 +213,7 @@ class Qwen2DecoderLayerPipeOfQwen3(Qwen2DecoderLayerPipe):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        _put_attention([self])
+        put_attention([self])
 
 
 class Qwen3ForCausalLMPipe(Qwen2ForCausalLMPipe):

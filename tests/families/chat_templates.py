@@ -4,6 +4,7 @@ COUNTED = {
     "baichuan": "4</s>six</s>",
     "chatglm": "4six</s>",
     "chatglm_v2": "4\n\nsix\n\n</s>",
+    "ernie4_5": "4<|end_of_sentence|>six<|end_of_sentence|></s>",
     "llama": " 4 </s> six </s>",
     "llama3": "4<|eot_id|>six<|eot_id|></s>",
     "mistral": " 4</s> six</s>",

@@ -92,6 +92,14 @@ def qwen3(**changes) -> tuple[dict, dict]:
     return config, _gated_decoder(config, qkv_bias=False)
 
 
+def ernie4_5(**changes) -> tuple[dict, dict]:
+    """6 heads of 16, twice the hidden size; tied, as 0.3B is."""
+    config, _ = llama(tie_word_embeddings=True)
+    config |= {"architectures": ["Ernie4_5ForCausalLM"], "model_type": "ernie4_5", "head_dim": 16, "use_bias": False}
+    config |= changes
+    return config, _gated_decoder(config, qkv_bias=False)
+
+
 def mistral(**changes) -> tuple[dict, dict]:
     config, _ = llama()
     config |= {"architectures": ["MistralForCausalLM"], "model_type": "mistral", "sliding_window": None} | changes
@@ -354,6 +362,7 @@ ALL = {
     "mistral": mistral,
     "mixtral": mixtral,
     "qwen2-moe": qwen2_moe,
+    "ernie4_5": ernie4_5,
 }
 LLAMA3 = {
     "rope_type": "llama3",
@@ -395,7 +404,9 @@ IN_TRANSFORMERS = {
     "qwen2-moe": qwen2_moe,
     "qwen2-moe-normalized": lambda: qwen2_moe(norm_topk_prob=True),
     "baichuan-7b": lambda: baichuan(alibi=False),
+    "ernie4_5": ernie4_5,
+    "ernie4_5-untied": lambda: ernie4_5(tie_word_embeddings=False),
 }
 MIXTURES = ("mixtral", "qwen2-moe")  # of experts, with an auxiliary loss
 SAVED_AS_BIN = ("llama", "opt")  # in the format of torch, too
-WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral", "mixtral", "qwen2-moe")
+WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral", "mixtral", "qwen2-moe", "ernie4_5")

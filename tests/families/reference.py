@@ -132,7 +132,7 @@ def slopes(count):
 
 
 def llama(config, tensors, ids):
-    """LLaMA, Qwen2, Qwen3, Mistral, Mixtral and Baichuan."""
+    """LLaMA, Qwen2, Qwen3, Mistral, Mixtral, Baichuan and ERNIE 4.5."""
     w, epsilon, count = Weights(tensors), config["rms_norm_eps"], config["num_attention_heads"]
     alibi = "max_position_embeddings" not in config
     theta = config.get("rope_parameters", config).get("rope_theta", 10000.0)
@@ -153,7 +153,8 @@ def llama(config, tensors, ids):
         if config["model_type"] == "qwen3":
             q, k = (layer.rms_norm(f"self_attn.{name}_norm", one, epsilon) for name, one in (("q", q), ("k", k)))
         if not alibi:
-            q, k = factor * rotate_halves(q, angle), factor * rotate_halves(k, angle)
+            rotate = rotate_neighbours if config["model_type"].startswith("ernie4_5") else rotate_halves
+            q, k = factor * rotate(q, angle), factor * rotate(k, angle)
         h = h + layer.linear("self_attn.o_proj", attend(q, k, v, causal(length), bias))
         x = layer.rms_norm("post_attention_layernorm", h, epsilon)
         if "num_local_experts" in config:
@@ -258,4 +259,5 @@ FORWARD = {
     "chatglm2": chatglm2,
     "mistral": llama,
     "mixtral": llama,
+    "ernie4_5": llama,
 }

@@ -405,7 +405,7 @@ SEEN = {
     "qwen2_moe losses": _qwen2_moe_losses,
     "opt_bfloat16_mask": _opt_mask,
     "pipeline_gradient_shapes": _pipeline_gradient_shapes,
-    "qwen3_unknown": _qwen3,
+    "newer_models_unknown": _qwen3,
     "rotary_tables_of_every_layer": _rotary_bytes,
     "rotary tables": _rotary_tables,
     "scaled_positions_ignored": _scaled_positions,

@@ -128,9 +128,9 @@ def test_pipeline_gradient_shapes(seen):
     assert seen.stock["pipeline_gradient_shapes"] == [[1, length, 2] for length in (3, 4, 9)]
 
 
-def test_qwen3_unknown(seen):
-    assert seen.corrected["qwen3_unknown"] == ["Qwen3Config", "Qwen3Model", "Qwen3ForCausalLM"]
-    assert "Unable to parse 'architectures'" in seen.stock["qwen3_unknown"]
+def test_newer_models_unknown(seen):
+    assert seen.corrected["newer_models_unknown"] == ["Qwen3Config", "Qwen3Model", "Qwen3ForCausalLM"]
+    assert "Unable to parse 'architectures'" in seen.stock["newer_models_unknown"]
     shapes = {"q_proj": [64, 64], "k_proj": [64, 32], "o_proj": [64, 64], "q_norm": [16]}
     assert seen.corrected["qwen3 shapes"] == shapes
 
