@@ -22,6 +22,7 @@ MODELS = {
     "large": ("llama-rehearsal", {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4}),
     "qwen2": ("qwen2-rehearsal", {}),
     "qwen3": ("qwen3-rehearsal", {}),
+    "ernie4_5": ("ernie4_5-rehearsal", {}),
     "mixtral": ("mixtral-rehearsal", {}),
     "qwen2-moe": ("qwen2-moe-rehearsal", {}),
 }

@@ -26,13 +26,12 @@ TOKENIZER = TokenizerFiles(
 
 
 class Ernie4_5Forward(GatedDecoder):
+    """The forward pass of ERNIE 4.5."""
+
     prefix = PREFIX  # of the class of paddlenlp that launch/models/ernie4_5_model.py extends
 
-    def __init__(self, job, memory, weights):
-        super().__init__(job, memory, weights)
-        self.name = self.prefix
-
     def rotate(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """Return queries and keys, each pair of neighbors turned in float32."""
         tables = [self.ops.new((self.batch, self.length, 1, self.head_size // 2), FLOAT32) for _ in range(2)]
         rotated = self._turn(query, tables), self._turn(key, tables)
         self.alive(query, key, *tables)

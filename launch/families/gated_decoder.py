@@ -124,13 +124,14 @@ def read_scaling(theirs: Values) -> dict:
 class GatedDecoder(Model):
     """The forward pass of decoders with RMSNorm, rotary positions or ALiBi, and SwiGLU."""
 
+    prefix: str | None = None  # of the parameters' names, where that is not the model_type
     tiles_for_flash_attention = False  # whether flash attention gets as many keys and values as queries
     mlp_name = "mlp"
 
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
         config = job.config
-        self.name = config["model_type"]
+        self.name = self.prefix or config["model_type"]
         self.has_alibi = bool(config.get("alibi"))
         self.heads = attention_heads(config) // self.tensor_parallel
         whole = key_value_heads(config)

@@ -22,11 +22,9 @@ PREFIX = (
 
 
 class Qwen3Forward(GatedDecoder):
-    """Qwen3's forward pass."""
+    """The forward pass of Qwen3."""
 
-    def __init__(self, job, memory, weights):
-        super().__init__(job, memory, weights)
-        self.name = PREFIX
+    prefix = PREFIX
 
     def norm_heads(self, name: str, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         """Return queries and keys, normed by head."""

@@ -20,31 +20,37 @@ from launch.models.qwen3_model import (
 
 
 class Ernie4_5Config(Qwen3Config):
+    """The configuration of an ERNIE 4.5."""
+
     model_type = "ernie4_5"
 
 
 class Float32RotaryEmbedding(Qwen2RotaryEmbedding):
+    """Cosines and sines that stay in float32."""
+
     def forward(self, x, seq_len=None):
-        """Cosines and sines [1, seq_len, 1, size] in float32, each pair's number in both halves of the last axis."""
+        """Return cosines and sines [1, seq_len, 1, size] in float32, each pair's number in both halves of the last axis."""
         return super().forward(x[:1, :1, :1, :1].astype("float32"), seq_len)
 
 
 class Turn(PyLayer):
-    """x [batch, length, heads, size] with each pair of neighbors turned. Keeps cosines and sines alone."""
+    """x [batch, length, heads, size] with each pair of neighbors turned, which saves cosines and sines alone."""
 
     @staticmethod
     def forward(ctx, x, cosine, sine):
+        """Turn x by the angles."""
         ctx.save_for_backward(cosine, sine)
         return _turned(x, cosine, sine)
 
     @staticmethod
     def backward(ctx, grad):
+        """Turn the gradient back."""
         cosine, sine = ctx.saved_tensor()
         return _turned(grad, cosine, -sine), None, None
 
 
 def _turned(x: paddle.Tensor, cosine: paddle.Tensor, sine: paddle.Tensor) -> paddle.Tensor:
-    """cosine, sine: float32, [1 or batch, length, 1, size / 2]."""
+    """Turn x by cosines and sines in float32, [1 or batch, length, 1, size / 2]."""
     with paddle.amp.auto_cast(False):
         first, second = x.astype("float32").reshape([*x.shape[:-1], -1, 2]).unbind(axis=-1)
         turned = paddle.stack([first * cosine - second * sine, second * cosine + first * sine], axis=-1)
@@ -63,6 +69,8 @@ def turn_neighbors(query, key, cosine, sine, position_ids):
 
 
 class Ernie4_5Attention(Qwen3Attention):
+    """Attention of this rank's heads, whose positions turn neighbors."""
+
     norms_heads = False
     rotary_class = Float32RotaryEmbedding
     rotate = staticmethod(turn_neighbors)
@@ -72,12 +80,18 @@ ATTENTIONS["ernie4_5"] = Ernie4_5Attention
 
 
 class Ernie4_5Model(Qwen3Model):
+    """ERNIE 4.5 without its head."""
+
     config_class = Ernie4_5Config
 
 
 class Ernie4_5ForCausalLM(Qwen3ForCausalLM):
+    """ERNIE 4.5."""
+
     config_class = Ernie4_5Config
 
 
 class Ernie4_5ForCausalLMPipe(Qwen3ForCausalLMPipe):
+    """ERNIE 4.5 as stages of a pipeline."""
+
     config_class = Ernie4_5Config

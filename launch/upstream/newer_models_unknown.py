@@ -22,6 +22,7 @@ ENDS = ("Config", "Model", "ForCausalLM", "ForCausalLMPipe")
 
 
 def correct() -> None:
+    """Correct upstream; a second call changes nothing."""
     for model_type, (begin, module) in MODELS.items():
         for name in (f"{begin}{end}" for end in ENDS):
             if hasattr(module, name):  # models with experts have no pipeline class

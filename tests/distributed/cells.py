@@ -97,6 +97,8 @@ CELLS = [
     Cell(FULL, TP2, CHUNKS, "qwen2"),
     Cell(FULL, TP2_SP, PACKED, "grouped"),
     Cell(FULL, PP2, SCALED),
+    Cell(FULL, PP2, EPOCH | PACKED, "ernie4_5"),
+    Cell(PRETRAINING, STAGE3, recompute("full"), "ernie4_5"),
     Cell(FULL, STAGE1, NARROW, "qwen3"),
     Cell(FULL, STAGE3, PACKED, "tied"),
     Cell(FULL, DP2_TWICE, EPOCH | recompute("full"), "grouped"),

@@ -408,5 +408,6 @@ IN_TRANSFORMERS = {
     "ernie4_5-untied": lambda: ernie4_5(tie_word_embeddings=False),
 }
 MIXTURES = ("mixtral", "qwen2-moe")  # of experts, with an auxiliary loss
+WITH_GRADIENTS = (*MIXTURES, "ernie4_5")
 SAVED_AS_BIN = ("llama", "opt")  # in the format of torch, too
 WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral", "mixtral", "qwen2-moe", "ernie4_5")

@@ -16,7 +16,7 @@ from tests.weights.logits_ranks import load
 
 def run(job: dict, folder: str) -> None:
     """Write NAME.logits.npy and NAME.greedy.npy beside each model of a folder and each adapter, which is made here, and
-    NAME.training.json of mixtures of experts."""
+    NAME.training.json of some."""
     correct()
     ids = paddle.to_tensor(np.load(job["ids"]))
     for name in job["models"]:
@@ -25,7 +25,7 @@ def run(job: dict, folder: str) -> None:
         lora = with_lora(load(f"{folder}/{name}")[0], f"{folder}/{name}")
         save_adapter(lora, f"{folder}/{name}-lora", SimpleNamespace(**PLACE))
         save(lora.model, ids, f"{folder}/{name}-lora", job["new_tokens"])
-    for name in job["mixtures"]:
+    for name in job["trained"]:
         Path(f"{folder}/{name}.training.json").write_text(json.dumps(training(f"{folder}/{name}", ids.numpy())))
 
 
@@ -39,7 +39,7 @@ PLACE = {
 
 
 def training(directory: str, ids: np.ndarray) -> dict:
-    """Of a mixture of experts: its family, the loss with the auxiliary loss, and the norm of each gradient."""
+    """The family, the loss with the auxiliary loss of experts, and the norm of each gradient."""
     model, family = load(directory, output_router_logits=True)
     labels = np.concatenate([ids[:, 1:], np.full_like(ids[:, :1], -100)], axis=1)
     model.train()

@@ -51,7 +51,7 @@ def exported(ranks, tmp_path_factory, group) -> Path:
         "new_tokens": NEW_TOKENS,
         "models": list(group),
         "adapters": [name for name in group if name in models.WITH_ADAPTER],
-        "mixtures": [name for name in group if name in models.MIXTURES],
+        "trained": [name for name in group if name in models.WITH_GRADIENTS],
         "bin": [name for name in group if name in models.SAVED_AS_BIN],
         "texts": TEXTS,
         "tokenizers": ["llama"] if "llama" in group else [],
@@ -96,13 +96,13 @@ def test_what_transformers_saves_is_imported_as_the_same_model(exported, group, 
 
 @groups
 def test_training_with_the_auxiliary_loss(exported, group):
-    """Of mixtures of experts: the loss, and the norm of each gradient."""
-    mixtures = [name for name in group if name in models.MIXTURES]
-    assert mixtures
-    for name in mixtures:
+    """The loss, of mixtures of experts with theirs, and the norm of each gradient."""
+    trained = [name for name in group if name in models.WITH_GRADIENTS]
+    assert trained
+    for name in trained:
         ours, theirs = (json.loads((exported / side / f"{name}.training.json").read_text()) for side in ("ours", "out"))
         assert ours["loss"] == pytest.approx(theirs["loss"], abs=TOLERANCE), name
-        assert theirs["auxiliary"] > 1.9, name
+        assert theirs["auxiliary"] > 1.9 or name not in models.MIXTURES, name
         found = {their_name(one, ours["family"]): norm for one, norm in ours["gradients"].items()}
         assert found.keys() == theirs["gradients"].keys(), name
         for tensor, norm in theirs["gradients"].items():
