@@ -29,7 +29,7 @@ class Float32RotaryEmbedding(Qwen2RotaryEmbedding):
     """Cosines and sines that stay in float32."""
 
     def forward(self, x, seq_len=None):
-        """Return cosines and sines [1, seq_len, 1, size] in float32, each pair's number in both halves of the last axis."""
+        """Return cosines and sines [1, seq_len, 1, size] in float32; both halves of the last axis are alike."""
         return super().forward(x[:1, :1, :1, :1].astype("float32"), seq_len)
 
 

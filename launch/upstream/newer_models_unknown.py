@@ -1,8 +1,8 @@
 """paddlenlp has no Qwen3 and no ERNIE 4.5.
 
 Its last release, 3.0.0b4, is older than these models: paddlenlp/transformers has no module of them, and AutoConfig and
-AutoModel refuse their config.json. Here: the classes of launch/models get the names that modules of paddlenlp would give
-them, and enter the tables of the Auto classes.
+AutoModel refuse their config.json. Here: the classes of launch/models get the names that modules of paddlenlp would
+give them, and enter the tables of the Auto classes.
 """
 
 import sys
