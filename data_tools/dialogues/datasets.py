@@ -147,6 +147,7 @@ class Reader(Protocol[Entry]):
 
     def read(self, file: Path) -> Rows[Entry]:
         """Return all rows of a file."""
+        ...
 
 
 @dataclass(frozen=True)

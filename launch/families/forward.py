@@ -20,81 +20,101 @@ class Run(Protocol):
     @property
     def config(self) -> dict:
         """The model's configuration."""
+        ...
 
     @property
     def layout(self) -> Any:
         """The degrees of parallelism."""
+        ...
 
     @property
     def batch(self) -> int:
         """Rows of a micro batch on a rank."""
+        ...
 
     @property
     def sequence_length(self) -> int:
         """Tokens of a row."""
+        ...
 
     @property
     def sequence_parallel(self) -> bool:
         """Whether activations between blocks are sharded over the tensor parallel ranks."""
+        ...
 
     @property
     def recompute(self) -> str:
         """The granularity of recomputation; "" without."""
+        ...
 
     @property
     def offload(self) -> Any:
         """The offload to the host."""
+        ...
 
     @property
     def flash_attention(self) -> bool:
         """Whether attention is FlashAttention."""
+        ...
 
     @property
     def masked(self) -> bool:
         """Whether rows have a mask of their own, such as packed ones."""
+        ...
 
     @property
     def fused_rms_norm(self) -> bool:
         """Whether RMSNorm is one kernel."""
+        ...
 
     @property
     def fused_rope(self) -> bool:
         """Whether rotary embedding is one kernel."""
+        ...
 
     @property
     def tensor_parallel_overlap(self) -> bool:
         """Whether tensor parallel communication overlaps with computing."""
+        ...
 
     @property
     def drops_out(self) -> bool:
         """Whether dropout is active."""
+        ...
 
     @property
     def adapter(self) -> Any:
         """The adapter that is trained; None without."""
+        ...
 
     @property
     def base(self) -> Format | None:
         """The format of frozen quantized weights; None where they are not quantized."""
+        ...
 
     @property
     def on_gpu(self) -> bool:
         """Whether the device is a GPU."""
+        ...
 
     @property
     def float32_norms_and_head(self) -> bool:
         """Whether norms and head compute in float32."""
+        ...
 
     @property
     def item(self) -> int:
         """Bytes of an element of activations."""
+        ...
 
     @property
     def weighed(self) -> bool:
         """Whether target tokens have weights."""
+        ...
 
     def loss_chunk(self, vocabulary: int, trained: bool) -> int:
         """Return the tokens whose logits exist at once; 0: all."""
+        ...
 
 
 class Model(ABC):
