@@ -8,10 +8,8 @@ from itertools import islice
 import pytest
 
 from data_tools.tokenizer import MODEL_NAME, save_tokenizer, train_tokenizer
-from launch.config.recipe_file import Recipe
 from launch.rehearsal.materials import documents
 from tests.families import published as models
-from tests.recipes.rehearsing import recipes_by_target
 from tests.repository_folder import ROOT, bash, link_repository
 
 PAGE = (ROOT / "docs" / "finetune.md").read_text(encoding="utf-8")
@@ -57,9 +55,3 @@ def test_commands_for_cards_name_recipes_that_take_these_variables(folder):
         printed = bash(line.replace("make ", "make print-", 1), folder)
         for value in ("models/mine", "mydata", re.search(r"OUTPUT=(\S+)", line)[1]):
             assert value in printed, line
-
-
-def test_every_recipe_of_fine_tuning_is_on_the_page():
-    for target, recipe in recipes_by_target().items():
-        if Recipe.load(recipe).script == "launch/finetune_generation.py":
-            assert f"| `{target}` |" in PAGE
