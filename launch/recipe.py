@@ -219,7 +219,7 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     from launch.plan.job import Job
     from launch.plan.memory_model import plan_memory
     from launch.plan.plan_report import FORMATS, TEXT
-    from launch.preflight.memory import lines_below_a_plan
+    from launch.preflight.proposals import lines_below_a_plan
 
     form = os.environ.get("FORMAT") or TEXT
     if form not in FORMATS:

@@ -12,7 +12,7 @@ from statistics import mean, median
 
 from launch.errors import UserError
 from launch.plan.plan_report import this_run
-from launch.preflight.memory import lines_after_out_of_memory
+from launch.preflight.proposals import lines_after_out_of_memory
 
 # ---- the loss: looked at with every record of a run, before the next checkpoint is written
 #

@@ -31,10 +31,9 @@ from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import load_config, named_size
 from launch.guard import guarded
-from launch.plan.changes import describe, smallest_layout
 from launch.plan.hardware import CARDS, Card, kind_of, requested_card
 from launch.plan.interconnect import NETWORK_HELP, network_of
-from launch.preflight.memory import layouts_on
+from launch.preflight.proposals import describe, layouts_on, smallest_layout
 from launch.preflight.rules.model_limits import without_what_is_lacking
 
 UNQUANTIZED = "--weight_quantize_algo= --weight_double_quant="
@@ -74,19 +73,19 @@ def main(argv: list[str]) -> None:
     nodes = Nodes(args.nnodes)
     recipe, run, variables = run_of_recipe(args.method, args.model, os.environ)
     batch = run.global_batch
-    run, ways = layouts_on(replace(run, network=args.network), card, args.gpus, nodes)
+    run, proposals = layouts_on(replace(run, network=args.network), card, args.gpus, nodes)
     print(wrapped(_title(args, card, batch, run), "# ", "# "))
     if nodes.count > 1:
         network = network_of(run.network, card)
         start = f"on each node, the command with its RANK=N and MASTER=ADDRESS ({PAGE})"
         print(wrapped(localized(f"network {network}; {start}"), "# ", "# "))
-    if not ways:
+    if not proposals:
         raise UserError(_nothing_fits(run, args, card, batch))
     if variables["MODEL"] != args.model:
         print(localized("# once, before the first run:"), f"make download MODEL={args.model}", sep="\n")
-    for number, (candidate, arguments) in enumerate(ways, start=1):
-        print("", wrapped(f"{number}. {localized(describe(candidate))}", "# ", "#    "), sep="\n")
-        print(f"make {recipe.target}{given_variables(variables | _cards(args) | {'ARGS': arguments})}")
+    for number, proposal in enumerate(proposals, start=1):
+        print("", wrapped(f"{number}. {localized(describe(proposal.candidate))}", "# ", "#    "), sep="\n")
+        print(f"make {recipe.target}{given_variables(variables | _cards(args) | {'ARGS': proposal.arguments})}")
 
 
 def _cards(args: argparse.Namespace) -> dict[str, str]:
@@ -169,7 +168,7 @@ def _title(args: argparse.Namespace, card: Card, batch: int, run: RunConfig) -> 
 
 
 def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: int) -> str:
-    smallest = smallest_layout(run, card, preflight.is_legal, batch)
+    smallest = smallest_layout(run, card, batch)
     if smallest is None:
         findings = preflight.run_on_flags(run)
         faults = "; ".join(f"{finding.subject}: {finding.found}" for finding in findings if not finding.ok)

@@ -32,7 +32,7 @@ from launch.plan.interconnect import NETWORK_HELP
 from launch.plan.job import Job
 from launch.plan.plan_report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
-from launch.preflight.memory import lines_below_a_plan
+from launch.preflight.proposals import lines_below_a_plan
 
 PRETRAIN, FINETUNE, *_ = SCRIPTS
 

@@ -130,9 +130,12 @@ def least_bytes(job: Job) -> int:
     return max(max(_kept_by_shard(job, stage)) for stage in stages) + beside
 
 
-def is_far_too_large(job: Job, room: float) -> bool:
-    """Whether a job takes more than so many bytes of a device by far: found by a fraction of its plan's work."""
-    return least_bytes(job) > room or _rough_bytes(job) > FAR * room
+def bytes_if_far(job: Job, room: float) -> int:
+    """Return about what a job takes of a device if that exceeds the room by far, else 0: by a fraction of a plan's
+    work."""
+    if (least := least_bytes(job)) > room:
+        return least
+    return int(rough) if (rough := _rough_bytes(job)) > FAR * room else 0
 
 
 def _rough_bytes(job: Job) -> float:

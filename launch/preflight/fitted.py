@@ -15,15 +15,14 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from launch import preflight
 from launch.checkpoint.output_directory import AUTO, NONE
 from launch.config.flag_values import Flags, flag_words
 from launch.config.run_config import HANDED_OVER, RunConfig
 from launch.errors import UserError
-from launch.plan.fitting import BATCH, GROUPS, fit, is_given
 from launch.plan.hardware import Card
 from launch.preflight.continuation import goes_on_from
 from launch.preflight.memory import available_bytes, card_here
+from launch.preflight.proposals import BATCH, GROUPS, fit, is_given
 
 RECORD, PROPOSED = "fit.json", "fit.next.json"
 SETTINGS = ("on", "off")  # of the variable FIT; "" means on
@@ -72,10 +71,10 @@ def fitted(run: RunConfig, card: Card | None) -> tuple[RunConfig, list[str]]:
             words = _of_the_run_so_far(record.words, run)
             return _changed(run, words), _of_earlier(words, start)
     try:
-        fitting = fit(run, card, preflight.is_legal, _host_bytes(run))
+        fitting = fit(run, card, _host_bytes(run))
     except UserError:
         return run, []
-    return _changed(run, fitting.words), [f"FIT for {card.name}: {line}" for line in fitting.lines()]
+    return _changed(run, fitting.after.changes), [f"FIT for {card.name}: {line}" for line in fitting.lines()]
 
 
 def propose_record(run: RunConfig, card: Card | None) -> None:

@@ -19,7 +19,6 @@ from launch.config.variables import DATA_FLAGS, given_variables, number
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import config_names
-from launch.plan.changes import Candidate, describe, faster_ways
 from launch.plan.hardware import CARDS, Card, kind_of
 from launch.plan.interconnect import NETWORKS
 from launch.plan.job import Job
@@ -27,7 +26,7 @@ from launch.plan.memory_model import PARTS, plan_memory
 from launch.plan.plan_report import MILLION, as_json, duration_of, mfu_of, speed_of, verdict
 from launch.plan.plan_report import describe as describe_job
 from launch.plan.time_plan import DAY, plan_time
-from launch.preflight.memory import arguments_of, changes_that_fit, layouts_on
+from launch.preflight.proposals import PINNED, Proposal, changes_that_fit, describe, faster_ways, layouts_on
 from launch.preflight.report import Finding
 from launch.preflight.requested import card_of_plan, make_questions, missing_demo_paths, requested_run
 from launch.processes.command import LaunchCommand
@@ -187,15 +186,12 @@ def advice_of(choice: Choice) -> list[dict]:
     if card is None or not run.flags.do_train:
         return []
     if plan_memory(Job.from_run(run, card), card).fits:
-        ways = faster_ways(run, card, preflight.is_legal)
-        return [
-            _offer(way, f"x {times:.2f}", args) for times, way in ways if (args := arguments_of(run, way)) is not None
-        ]
+        return [_offer(way, f"x {1 / way.slowdown:.2f}") for way in faster_ways(run, card, PINNED)]
     return [
         {
             "title": change.title,
             "result": change.result,
-            "peak_bytes": change.peak_bytes,
+            "peak_bytes": change.candidate.peak_bytes,
             "speed": f"x {1 / change.slowdown:.2f}",
             "args": change.arguments,
         }
@@ -215,11 +211,12 @@ def layouts_of(choice: Choice) -> list[dict]:
     if card is None:
         return []
     _, ways = layouts_on(run, card, cards, Nodes(number("NNODES", choice.variables) or 1))
-    return [_offer(way, "", arguments) for way, arguments in ways]
+    return [_offer(way, "") for way in ways]
 
 
-def _offer(way: Candidate, speed: str, arguments: str) -> dict:
-    return {"title": describe(way), "result": "", "peak_bytes": way.peak_bytes, "speed": speed, "args": arguments}
+def _offer(way: Proposal, speed: str) -> dict:
+    peak = way.candidate.peak_bytes
+    return {"title": describe(way.candidate), "result": "", "peak_bytes": peak, "speed": speed, "args": way.arguments}
 
 
 def checks_of(choice: Choice) -> list[dict]:

@@ -12,12 +12,11 @@ from launch.commands import fit
 from launch.config.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED
 from launch.config.recipe_file import load_recipes
 from launch.config.run_config import Nodes, RunConfig
-from launch.plan.changes import describe, fastest_layouts, smallest_layout
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
 from launch.plan.time_plan import plan_time
-from launch.preflight.memory import layouts_on
+from launch.preflight.proposals import describe, fastest_layouts, layouts_on, smallest_layout
 from launch.preflight.requested import requested_run
 from tests.forked_commands import start_forked
 from tests.recipes.machine import ROOT, Machine
@@ -109,11 +108,11 @@ def test_a_tight_layout_is_offered_only_where_no_other_fits():
     recipe, planned, _ = fit.run_of_recipe("lora", "facebook/llama-13b", {})
     card = CARDS["4090"]
     _, ways = layouts_on(planned, card, 2)
-    assert recipe.target == "lora-1gpu" and len(ways) == 3 and not any(way.memory.tight for way, _ in ways)
-    smallest = smallest_layout(planned, card, preflight.is_legal, planned.global_batch)
+    assert recipe.target == "lora-1gpu" and len(ways) == 3 and not any(way.candidate.memory.tight for way in ways)
+    smallest = smallest_layout(planned, card, planned.global_batch)
     _, ways = layouts_on(planned, replace(card, memory_bytes=smallest.peak_bytes), 1)
-    [(tight, _)] = ways
-    assert tight.memory.tight and "GiB (tight)" in describe(tight)
+    [tight] = ways
+    assert tight.candidate.memory.tight and "GiB (tight)" in describe(tight.candidate)
 
 
 def test_the_fastest_comes_first_and_says_what_it_is(tmp_path):
@@ -175,7 +174,7 @@ def test_every_method_has_a_recipe_and_preferences_their_rows_and_reference():
         job = Job.from_run(fit.run_of_recipe(method, "facebook/llama-7b", {})[1])
         assert (job.loss_type, job.reference, job.rows) == planned
     (_, run, _), card = fit.run_of_recipe("dpo", "facebook/llama-7b", {}), CARDS["A100-80G"]
-    [way, *_] = fastest_layouts(RunConfig(run.script, run.words, processes=4), card, preflight.is_legal, 16)
+    [way, *_] = fastest_layouts(RunConfig(run.script, run.words, processes=4), card, 16)
     assert way.time.step_seconds == plan_time(way.job, card).seconds(1), "with the pass before training"
     given = fit.run_of_recipe("dpo-lora", "opt-6.7b", {"ARGS": "--loss_type simpo --chat_template llama"})[1]
     assert Job.from_run(given).reference == NONE and given.words["chat_template"] == ["llama"]

@@ -10,13 +10,13 @@ from launch import preflight
 from launch.config.recipe_file import Recipe, recipe_paths
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
-from launch.plan import fitting
-from launch.plan.changes import fastest_layouts
-from launch.plan.fitting import BATCH, SPARE, fit
+from launch.plan import search
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job, Offload
 from launch.plan.memory_model import host_bytes
 from launch.plan.time_plan import plan_time
+from launch.preflight import proposals
+from launch.preflight.proposals import SPARE, fastest_layouts, fit
 from launch.preflight.requested import card_of_plan, requested_run
 from tests.recipes.machine import ROOT
 
@@ -37,17 +37,19 @@ IN_EVERY_RUN = {"llama-7b/pretrain", "qwen3-8b/qlora", "chatglm2-6b/full-2gpu", 
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in IN_EVERY_RUN else [pytest.mark.long]) for name in ON_CARDS]
 )
-def test_a_recipe_is_as_fast_as_the_best_that_make_fit_finds_in_its_layout(name):
+def test_a_recipe_is_as_fast_as_the_best_that_make_fit_finds_in_its_layout(name, monkeypatch):
     """Within 5 %; as it stands, it is fitted to its hardware within a tenth."""
     run, stated = recipe_run(name), recipe_run(name, FIT="off")
     card = card_of_plan(run)
 
     def same_kind(other: RunConfig) -> bool:
         sequence = bool(other.flags.sequence_parallel) == bool(run.flags.sequence_parallel)
-        return other.layout == run.layout and sequence and preflight.is_legal(other)
+        return other.layout == run.layout and sequence and legal(other)
 
+    legal = preflight.is_legal
+    monkeypatch.setattr(preflight, "is_legal", same_kind)
     spared = replace(card, memory_bytes=int((1 - SPARE) * card.memory_bytes))
-    best = fastest_layouts(run, spared, same_kind, run.global_batch)[0].time.tokens_per_second
+    best = fastest_layouts(run, spared, run.global_batch)[0].time.tokens_per_second
     ours, as_it_stands = (plan_time(Job.from_run(one, card), card).tokens_per_second for one in (run, stated))
     assert ours >= 0.95 * best
     assert as_it_stands >= 0.9 * ours
@@ -86,21 +88,27 @@ def test_the_micro_batch_stays_where_noise_depends_on_its_padding():
     assert batch(run) == batch(stated) != batch(packed)
 
 
+@pytest.fixture
+def anything_is_legal(monkeypatch):
+    monkeypatch.setattr(preflight, "is_legal", lambda run: True)
+
+
+@pytest.mark.usefixtures("anything_is_legal")
 def test_the_micro_batch_stays_where_a_loss_is_a_mean_over_it(tmp_path):
     """The auxiliary loss of experts, which pretraining adds and fine-tuning leaves out; a line says so."""
 
     def fitted(name: str, trained: bool):
         (tmp_path / "config.json").write_text(json.dumps(EXPERTS | {"output_router_logits": trained}))
-        return fit(recipe_run(name, MODEL=str(tmp_path), FIT="off"), CARD, lambda run: True)
+        return fit(recipe_run(name, MODEL=str(tmp_path), FIT="off"), CARD)
 
     kept = fitted("llama-7b/pretrain", True)
-    assert BATCH not in kept.after.changes
+    assert "batch" not in kept.after.kinds
     assert kept.lines()[0] == (
         "micro batch 4 x accumulation 8 stays as it is: "
         "the auxiliary loss of the experts is a mean over the micro batch"
     )
     for other in (fitted("llama-7b/pretrain", False), fitted("llama-7b/lora", True)):
-        assert BATCH in other.after.changes and not other.batch_stays
+        assert "batch" in other.after.kinds and not other.batch_stays
 
 
 JOB = recipe_run("llama-7b/lora", FIT="off")
@@ -114,32 +122,34 @@ def with_memory(monkeypatch, needs) -> None:
     def plan(job, card):
         return SimpleNamespace(peak_bytes=int(needs(job) * CARD.memory_bytes))
 
-    monkeypatch.setattr(fitting, "plan_memory", plan)
-    monkeypatch.setattr(fitting, "is_far_too_large", lambda job, room: False)
+    monkeypatch.setattr(search, "plan_memory", plan)
+    monkeypatch.setattr(search, "bytes_if_far", lambda job, room: 0)
 
 
+@pytest.mark.usefixtures("anything_is_legal")
 def test_last_resorts_are_the_spared_share_and_a_smaller_evaluation_batch(monkeypatch):
     with_memory(monkeypatch, lambda job: 2.0)
-    assert fit(JOB, CARD, lambda run: True).words == {}  # the check of the memory offers what alters the training
+    assert fit(JOB, CARD).after.changes == {}  # the check of the memory offers what alters the training
     with_memory(monkeypatch, lambda job: 0.99 if job.recompute == "full" and job.micro_batch == 1 else 1.2)
-    fitted = fit(JOB, CARD, lambda run: True)
-    assert fitted.words["recompute_granularity"] == ["full"]
-    assert fitted.words["per_device_train_batch_size"] == ["1"]
+    fitted = fit(JOB, CARD)
+    assert fitted.after.changes["recompute_granularity"] == ["full"]
+    assert fitted.after.changes["per_device_train_batch_size"] == ["1"]
     with_memory(monkeypatch, lambda job: 0.5 if job.eval_batch == 1 else 1.2)
-    fitted = fit(JOB, CARD, lambda run: True)
-    assert fitted.words["per_device_eval_batch_size"] == ["1"]
+    fitted = fit(JOB, CARD)
+    assert fitted.after.changes["per_device_eval_batch_size"] == ["1"]
     assert fitted.lines()[-1].startswith("evaluation batch 1: ")
 
 
+@pytest.mark.usefixtures("anything_is_legal")
 def test_more_is_kept_in_host_memory_only_where_nothing_fits_without(monkeypatch):
     run = recipe_run("chatglm2-6b/full-2gpu", FIT="off")
     run = run.with_words(run.words | {"sharding": ["stage2"]})
     with_memory(monkeypatch, lambda job: 0.5 if job.offload.optimizer or job.micro_batch == 1 else 1.2)
-    fitted = fit(run, CARD, lambda run: True)
-    assert fitted.words["per_device_train_batch_size"] == ["1"] and not fitted.after.job.offload.optimizer
+    fitted = fit(run, CARD)
+    assert fitted.after.changes["per_device_train_batch_size"] == ["1"] and not fitted.after.job.offload.optimizer
     with_memory(monkeypatch, lambda job: 0.5 if job.offload.optimizer else 1.2)
-    assert fit(run, CARD, lambda run: True).after.job.offload.optimizer
-    assert fit(run, CARD, lambda run: True, host_bytes=2**30).words == {}
+    assert fit(run, CARD).after.job.offload.optimizer
+    assert fit(run, CARD, host_bytes=2**30).after.changes == {}
 
 
 def test_activations_are_kept_in_host_memory_only_where_nothing_else_is_enough(monkeypatch):
@@ -147,33 +157,36 @@ def test_activations_are_kept_in_host_memory_only_where_nothing_else_is_enough(m
     enough."""
     run = recipe_run("llama-7b/finetune-stage2", FIT="off")
     with_memory(monkeypatch, lambda job: 0.5 if job.offload.activations and job.micro_batch == 1 else 1.2)
-    fitted = fit(run, CARD, preflight.is_legal)
-    assert fitted.words["offload"] == ["activations"] and fitted.words["recompute_granularity"] == ["full"]
+    fitted = fit(run, CARD)
+    words = fitted.after.changes
+    assert words["offload"] == ["activations"] and words["recompute_granularity"] == ["full"]
     assert fitted.lines()[0].startswith("recompute full, activations in host memory: ")
     needed = sum(host_bytes(fitted.after.job).values())
-    assert fit(run, CARD, preflight.is_legal, needed).words == fitted.words
-    assert fit(run, CARD, preflight.is_legal, needed - 1).words == {}
+    assert fit(run, CARD, needed).after.changes == words
+    assert fit(run, CARD, needed - 1).after.changes == {}
     with_memory(monkeypatch, lambda job: 0.5 if job.offload.activations or job.offload.optimizer else 1.2)
-    assert not fit(run, CARD, preflight.is_legal).after.job.offload.activations
+    assert not fit(run, CARD).after.job.offload.activations
     with_memory(monkeypatch, lambda job: 0.5 if job.offload.activations or job.micro_batch == 1 else 1.2)
-    assert fit(run, CARD, preflight.is_legal).after.job.offload == Offload()
+    assert fit(run, CARD).after.job.offload == Offload()
 
 
+@pytest.mark.usefixtures("anything_is_legal")
 def test_a_change_is_worth_it_and_allowed(monkeypatch):
     """A larger micro batch is faster by 4 %."""
     with_memory(monkeypatch, lambda job: 0.5)
-    assert fit(JOB, CARD, lambda run: True).words == {}
-    monkeypatch.setattr(fitting, "WORTH", 0.03)
-    assert fit(JOB, CARD, lambda run: True).words["per_device_train_batch_size"] == ["16"]
+    assert fit(JOB, CARD).after.changes == {}
+    monkeypatch.setattr(proposals, "WORTH", 0.03)
+    assert fit(JOB, CARD).after.changes["per_device_train_batch_size"] == ["16"]
     with_memory(monkeypatch, lambda job: 1.2 if job.recompute == "" else 0.5)
-    fitted = fit(JOB.with_words(JOB.words), CARD, lambda run: run.flags.recompute_granularity != "core_attn")
+    monkeypatch.setattr(preflight, "is_legal", lambda run: run.flags.recompute_granularity != "core_attn")
+    fitted = fit(JOB, CARD)
     assert fitted.after.job.recompute == "full_attn"
 
 
 def test_each_change_is_told_with_its_effect():
-    fitted = fit(recipe_run("llama-7b/lora", FIT="off"), CARDS["4090"], preflight.is_legal)
+    fitted = fit(recipe_run("llama-7b/lora", FIT="off"), CARDS["4090"])
     lines = fitted.lines()
-    assert len(lines) == len(fitted.after.changes) == 1
+    assert len(lines) == len(fitted.after.edits) == 1
     before, after = (f"{way.peak_bytes / 2**30:.1f}" for way in (fitted.before, fitted.after))
     seconds = f"{fitted.after.seconds / fitted.before.seconds:.2f}"
     assert lines[0].endswith(f": {before} -> {after} GiB, time a token x {seconds}")

@@ -11,7 +11,7 @@ from launch.plan import plan_report
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import Job
 from launch.plan.plan_report import this_run
-from launch.preflight.memory import changes_that_fit, lines_after_out_of_memory
+from launch.preflight.proposals import changes_that_fit, lines_after_out_of_memory
 from launch.watch import BACKWARD, _message
 from tests.plan.test_fitting import recipe_run
 
@@ -60,4 +60,4 @@ def test_the_changes_of_a_fitted_run_are_those_of_the_plan_when_they_are_given(g
     assert {"recompute", "per_device_train_batch_size"} <= run.fitted.keys()
     for change in changes_that_fit(run, replace(CARDS["4090"], memory_bytes=19 * GIB), 4):
         again = recipe_run("llama-7b/prefix", change.arguments, **here)
-        assert Job.from_run(again, CARDS["4090"]) == change.job, change.arguments
+        assert Job.from_run(again, CARDS["4090"]) == change.candidate.job, change.arguments

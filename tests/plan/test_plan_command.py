@@ -6,9 +6,9 @@ import pytest
 
 from docs.tools.recipe_table import plan_of
 from launch.config.recipe_file import recipe_paths
-from launch.plan.fitting import SPARE
 from launch.plan.hardware import GIB
 from launch.plan.time_plan import PUBLIC_SHARES
+from launch.preflight.proposals import SPARE
 from tests.forked_commands import start_forked
 from tests.recipes.machine import ROOT, environment
 

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.page import shown
 from benchmarks.plan_published import ROWS, page
-from launch.plan.fitting import SPARE
+from launch.preflight.proposals import SPARE
 
 EACH, MEDIAN = 0.10, 0.05
 MEASURED = [row for row in ROWS if row.published]

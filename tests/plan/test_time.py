@@ -13,11 +13,12 @@ from benchmarks.published import ROWS
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.config.preference_flags import PRECOMPUTED, SECOND_COPY
+from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
-from launch.plan.fitting import Way
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, FLOAT16, FLOAT32, Job, Lora, Offload, Prefix
 from launch.plan.plan_report import duration, duration_of, speed_of, time_lines
+from launch.plan.search import Candidate
 from launch.plan.time_plan import (
     ACCUMULATE,
     BUBBLE,
@@ -211,7 +212,7 @@ def test_a_whole_run_is_no_faster_by_a_pass_that_comes_before_it():
     assert before.spread.tokens_per_second == pytest.approx(beside.tokens_per_second)
     assert before.spread.seconds(10) == pytest.approx(before.seconds(10)) and before.spread.mfu < before.mfu
     assert beside.spread is beside
-    assert Way(before.job, A100, {}).seconds == before.spread.step_seconds
+    assert Candidate(RunConfig(""), A100, before.job).seconds == before.spread.step_seconds
 
 
 def test_a_quantized_base_is_written_out_before_each_product():

@@ -9,11 +9,14 @@ from launch import preflight
 from launch.config.flag_values import flag_words, parse_flags
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
-from launch.plan import changes
-from launch.plan.changes import advice_lines, cheapest_changes
-from launch.plan.edits import Edit, Requested, edits, with_edits
+from launch.plan import search
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job, Offload
+from launch.plan.search import Edit, candidates
+from launch.plan.time_plan import plan_time
+from launch.plan.variations import layouts, literature
+from launch.preflight import proposals
+from launch.preflight.proposals import advice_lines, changes_that_fit
 
 CARD = CARDS["A100-80G"]
 COMMON = "--output_dir out --per_device_train_batch_size 8 --gradient_accumulation_steps 4 --do_train 1"
@@ -27,13 +30,13 @@ def run_of(words: str, processes: int, script: str = "launch/run_pretrain.py") -
     return RunConfig(script, parse_flags(words.split()), processes=processes)
 
 
-def asked(words: str, processes: int, script: str = "launch/run_pretrain.py") -> Requested:
+def edits(words: str, processes: int, script: str = "launch/run_pretrain.py") -> list[Edit]:
     run = run_of(words, processes, script)
-    return Requested(run, Job.from_run(run, CARD))
+    return list(literature(run, Job.from_run(run, CARD)))
 
 
-def titles(run: Requested) -> list[str]:
-    return [edit.title for edit in edits(run)]
+def titles(*asked) -> list[str]:
+    return [edit.title for edit in edits(*asked)]
 
 
 def stub_memory(monkeypatch, needs):
@@ -41,19 +44,18 @@ def stub_memory(monkeypatch, needs):
 
     def plan_memory(job, card):
         size = needs(job) * GIB
-        return SimpleNamespace(peak_bytes=size, fits=size <= card.memory_bytes)
+        return SimpleNamespace(peak_bytes=size, fits=size <= card.memory_bytes, tight=False)
 
-    monkeypatch.setattr(changes, "least_bytes", lambda job: 0)
-    monkeypatch.setattr(changes, "is_far_too_large", lambda job, room: False)
-    monkeypatch.setattr(changes, "plan_memory", plan_memory)
+    monkeypatch.setattr(search, "bytes_if_far", lambda job, room: 0)
+    monkeypatch.setattr(search, "plan_memory", plan_memory)
 
 
 def test_the_list_is_in_the_literatures_order():
-    run = asked(f"{FINETUNE} --do_eval 1", 4, "launch/finetune_generation.py")
-    kinds = list(dict.fromkeys(edit.kind for edit in edits(run)))
+    asked = f"{FINETUNE} --do_eval 1", 4, "launch/finetune_generation.py"
+    kinds = list(dict.fromkeys(edit.kind for edit in edits(*asked)))
     expected = "evaluation precision attention batch length sharding moments adapter recompute parallel model"
     assert kinds == expected.split()
-    listed = titles(run)
+    listed = titles(*asked)
     assert listed.index("LoRA") < listed.index("QLoRA: a base of 4 bits")
     assert [title for title in listed if title.startswith("sharding")] == [
         "sharding stage1",
@@ -85,17 +87,16 @@ def test_the_list_is_in_the_literatures_order():
     ],
 )
 def test_what_helps_and_is_not_done_is_offered(words, offered, not_offered):
-    found = set(titles(asked(f"{PRETRAIN} {words}", 4)))
+    found = set(titles(f"{PRETRAIN} {words}", 4))
     assert offered <= found and not not_offered & found
 
 
 def test_what_is_offloaded_is_offered_no_other_sharding():
-    run = asked(f"{PRETRAIN} --sharding stage2 --bf16 1 --fp16_opt_level O2", 4)
-    words = run.run.words | {"sharding": ["stage2", "offload"]}
-    job = run.job.changed(offload=Offload(optimizer=True, gradients=True))
-    offloaded = Requested(run.run.with_words(words), job)
-    assert any(title.startswith("sharding") for title in titles(run))
-    assert not any(title.startswith("sharding") for title in titles(offloaded))
+    run = run_of(f"{PRETRAIN} --sharding stage2 --bf16 1 --fp16_opt_level O2", 4)
+    job = Job.from_run(run, CARD)
+    offloaded = job.changed(offload=Offload(optimizer=True, gradients=True))
+    assert any(edit.kind == "sharding" for edit in literature(run, job))
+    assert not any(edit.kind == "sharding" for edit in literature(run, offloaded))
 
 
 def test_shorter_samples_keep_the_shares_of_question_and_answer():
@@ -103,10 +104,10 @@ def test_shorter_samples_keep_the_shares_of_question_and_answer():
         (LENGTHS, {"max_length": "256", "src_length": "192"}),
         ("--max_length 512 --src_length 100", {"max_length": "256", "src_length": "50"}),
     ):
-        run = asked(FINETUNE.replace(LENGTHS, lengths), 4, "launch/finetune_generation.py")
-        (shorter,) = [edit for edit in edits(run) if edit.kind == "length"]
+        asked = FINETUNE.replace(LENGTHS, lengths), 4, "launch/finetune_generation.py"
+        (shorter,) = [edit for edit in edits(*asked) if edit.kind == "length"]
         assert shorter.flags == flags
-    (shorter,) = [edit for edit in edits(asked(PRETRAIN, 4)) if edit.kind == "length"]
+    (shorter,) = [edit for edit in edits(PRETRAIN, 4) if edit.kind == "length"]
     assert shorter.flags == {"max_seq_length": "1024"}
 
 
@@ -120,14 +121,16 @@ def test_shorter_samples_keep_the_shares_of_question_and_answer():
     ],
 )
 def test_a_change_keeps_the_samples_of_a_step(flags, accumulation):
-    changed = with_edits(asked(PRETRAIN, 4), (Edit("some", "kind", flags),))
+    [found] = candidates(run_of(PRETRAIN, 4), CARD, [(Edit("some", "kind", flags),)], 8 * 4 * 4)
+    changed = found.flags
     assert changed["gradient_accumulation_steps"] == [accumulation]
     layout = Layout.from_flags(changed, 4)
+    assert found.job == Job.from_flags("launch/run_pretrain.py", changed, 4, CARD)
     assert int(changed["per_device_train_batch_size"][0]) * int(accumulation) * layout.data_ranks == 8 * 4 * 4
 
 
 def advise(words: str, processes: int, script: str = "launch/run_pretrain.py"):
-    return cheapest_changes(run_of(words, processes, script), CARD, preflight.is_legal)
+    return changes_that_fit(run_of(words, processes, script), CARD, 8)
 
 
 HALF = "--bf16 1 --fp16_opt_level O2 --use_flash_attention on"
@@ -136,12 +139,12 @@ HALF = "--bf16 1 --fp16_opt_level O2 --use_flash_attention on"
 def test_changes_fit_and_are_sorted_by_slowdown(monkeypatch):
     stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (0 if job.recompute else 30))
     found = advise(f"{PRETRAIN} {HALF}", 8)
-    assert found and all(0 < change.peak_bytes <= CARD.memory_bytes for change in found)
+    assert found and all(0 < change.candidate.peak_bytes <= CARD.memory_bytes for change in found)
     assert [round(change.slowdown, 2) for change in found] == sorted(round(change.slowdown, 2) for change in found)
     assert [change.title for change in found] == ["micro batch 4"]  # no pair that contains it
     assert found[0].arguments == "--per_device_train_batch_size 4 --gradient_accumulation_steps 8"
     assert found[0].slowdown > 1.0
-    assert parse_flags([*f"{PRETRAIN} {HALF}".split(), *found[0].arguments.split()]) == found[0].flags
+    assert parse_flags([*f"{PRETRAIN} {HALF}".split(), *found[0].arguments.split()]) == found[0].candidate.flags
 
 
 @pytest.mark.parametrize(
@@ -164,8 +167,8 @@ def test_changes_fit_and_are_sorted_by_slowdown(monkeypatch):
 )
 def test_changes_are_combined_where_one_is_not_enough(monkeypatch, needs, found, arguments):
     stub_memory(monkeypatch, needs)
-    changes_found = advise(f"{PRETRAIN} {HALF}", 8)
-    assert [change.title for change in changes_found] == found and changes_found[0].arguments == arguments
+    changes = advise(f"{PRETRAIN} {HALF}", 8)
+    assert [change.title for change in changes] == found and changes[0].arguments == arguments
 
 
 def test_nothing_illegal_is_offered_and_ties_go_in_the_literatures_order(monkeypatch):
@@ -175,7 +178,8 @@ def test_nothing_illegal_is_offered_and_ties_go_in_the_literatures_order(monkeyp
     assert found == []
     assert "no change of the list makes it fit" in advice_lines(found)[0]
     stub_memory(monkeypatch, lambda job: 50 if job.micro_batch < 8 or job.recompute else 100)
-    monkeypatch.setattr(changes, "_seconds_a_token", lambda job, card: 1.0)
+    same = SimpleNamespace(tokens_per_second=1.0)
+    monkeypatch.setattr(search, "plan_time", lambda job, card: SimpleNamespace(spread=same))
     assert [change.title for change in advise(f"{PRETRAIN} {HALF}", 8)] == ["micro batch 4", "recompute core_attn"]
 
 
@@ -197,22 +201,27 @@ def test_a_smaller_model_brings_its_tokenizer_and_is_combined_only_where_nothing
     stub_memory(monkeypatch, lambda job: 10 * job.micro_batch + (30 if job.recompute else 60))
     assert not [change for change in advise(words, 8) if "smaller model" in change.title]
     words = f"{FINETUNE} --tokenizer_name_or_path facebook/llama-13b"
-    (smaller,) = [edit for edit in edits(asked(words, 1, "launch/finetune_generation.py")) if edit.kind == "model"]
+    (smaller,) = [edit for edit in edits(words, 1, "launch/finetune_generation.py") if edit.kind == "model"]
     assert smaller.flags["model_name_or_path"] == smaller.flags["tokenizer_name_or_path"]
     assert smaller.flags["model_name_or_path"].startswith("facebook/")
 
 
+def divided(words: str):
+    """All candidates of 4 processes that are legal."""
+    ways = candidates(run_of(words, 4), CARD, ((edit,) for edit in layouts(4)), 64, [1 << place for place in range(7)])
+    return [way for way in ways if preflight.is_legal(way.run.with_words(way.flags))]
+
+
 def test_all_divisions_are_tried_but_no_two_changes_of_a_kind():
-    ways = changes._timed(run_of(f"{PRETRAIN} {HALF}", 4), CARD, preflight.is_legal, 64)
-    tried = {time.job.layout for time, _ in ways}
+    tried = {way.job.layout for way in divided(f"{PRETRAIN} {HALF}")}
     assert len(tried) == 12 and all(layout.processes == 4 for layout in tried)
     assert {layout.sharding for layout in tried} == {"", "stage1", "stage2", "stage3"}
     stages = tuple(Edit(stage, "sharding", {"sharding": stage}) for stage in ("stage1", "stage2"))
-    assert with_edits(asked(PRETRAIN, 4), stages) is None
+    assert list(candidates(run_of(PRETRAIN, 4), CARD, [stages], 128)) == []
 
 
 def fastest(words: str, processes: int):
-    return changes.fastest_layouts(run_of(words, processes), CARD, preflight.is_legal, 64)
+    return proposals.fastest_layouts(run_of(words, processes), CARD, 64)
 
 
 def test_layouts_are_legal_different_fit_and_sorted_or_the_smallest_is_named(monkeypatch):
@@ -228,8 +237,8 @@ def test_layouts_are_legal_different_fit_and_sorted_or_the_smallest_is_named(mon
         assert candidate.job.global_batch == 64
     stub_memory(monkeypatch, lambda job: 100 + job.micro_batch + (0 if job.recompute else 10))
     run = run_of(f"{PRETRAIN} {HALF}", 2)
-    assert changes.fastest_layouts(run, CARD, preflight.is_legal, 8) == []
-    smallest = changes.smallest_layout(run, CARD, preflight.is_legal, 8)
+    assert proposals.fastest_layouts(run, CARD, 8) == []
+    smallest = proposals.smallest_layout(run, CARD, 8)
     assert (smallest.job.micro_batch, smallest.job.recompute) == (1, "full")
 
 
@@ -237,25 +246,28 @@ def test_what_is_faster_is_told_with_flags_that_make_it_so(monkeypatch):
     """One in the same layout and one in another, neither of which fits with a micro batch of 8 or more."""
     stub_memory(monkeypatch, lambda job: 10 * job.micro_batch)
     run = run_of(f"{PRETRAIN} {HALF} --tensor_parallel_degree 4 --recompute 1 --per_device_train_batch_size 1", 4)
-    before = changes.plan_time(Job.from_run(run, CARD), CARD)
-    lines = changes.faster_lines(run, changes.faster_ways(run, CARD, preflight.is_legal))
+    before = plan_time(Job.from_run(run, CARD), CARD)
+    lines = proposals.faster_lines(proposals.faster_ways(run, CARD))
     assert lines[0].startswith("what is faster, with the same samples a step") and len(lines) == 5
     layouts = []
     for told, flags in zip(lines[1::2], lines[2::2], strict=True):
         words = shlex.split(flags.strip().removeprefix('ARGS="').removesuffix('"'))
-        after = changes.plan_time(Job.from_run(run.with_words(run.words | parse_flags(words)), CARD), CARD)
+        after = plan_time(Job.from_run(run.with_words(run.words | parse_flags(words)), CARD), CARD)
         assert told.startswith(f"  x {before.step_seconds / after.step_seconds:4.2f}  ")
         assert before.job.global_batch == after.job.global_batch == 4 and after.job.micro_batch <= 4
         layouts.append(after.job.layout)
     assert sorted(layout == before.job.layout for layout in layouts) == [False, True]
-    best = run.with_words(changes.faster_ways(run, CARD, preflight.is_legal)[0][1].flags)
-    assert changes.faster_lines(best, changes.faster_ways(best, CARD, preflight.is_legal)) == []
+    best = run.with_words(proposals.faster_ways(run, CARD)[0].candidate.flags)
+    assert proposals.faster_ways(best, CARD) == []
 
 
 @pytest.mark.long
 def test_no_faster_layout_than_those_found_fits(monkeypatch):
     needs = {"stage3": 30, "stage2": 45, "stage1": 60, "": 100}
     stub_memory(monkeypatch, lambda job: needs[job.layout.sharding] + 10 * job.micro_batch)
-    ways = [way for way in changes._timed(run_of(f"{PRETRAIN} {HALF}", 4), CARD, preflight.is_legal, 64)]
-    fitting = [time for time, _ in ways if needs[time.job.layout.sharding] + 10 * time.job.micro_batch < 79.15]
-    assert fastest(f"{PRETRAIN} {HALF}", 4)[0].time.step_seconds == min(time.step_seconds for time in fitting)
+    fitting = [
+        way.seconds
+        for way in divided(f"{PRETRAIN} {HALF}")
+        if needs[way.job.layout.sharding] + 10 * way.job.micro_batch < 79.15
+    ]
+    assert fastest(f"{PRETRAIN} {HALF}", 4)[0].seconds == min(fitting)
