@@ -25,6 +25,7 @@ from launch.serving.rest_logprobs import by_ids, of_chat, of_completion
 from launch.serving.rest_requests import (
     LARGEST_BODY,
     LOOPBACK,
+    MOST_MARKS,
     BodyLimit,
     ChatRequest,
     CompletionRequest,
@@ -175,7 +176,7 @@ def make_app(service: Service, key: str | None = None, local: bool = True) -> Fa
             name of its own that leads here (DNS rebinding).
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(BodyLimit, largest=LARGEST_BODY)
+    app.add_middleware(BodyLimit, largest=LARGEST_BODY, marks=MOST_MARKS)
     if local:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
     app.add_exception_handler(Refusal, _refused)

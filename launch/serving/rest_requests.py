@@ -7,6 +7,7 @@ penalty must not be answered without one.
 import asyncio
 import hmac
 import json
+import math
 import resource
 import time
 from collections.abc import Coroutine
@@ -35,6 +36,7 @@ from launch.serving.request import LONGEST_MESSAGE, MOST_ITEMS, MOST_LIKELY, Opt
 
 T = TypeVar("T")
 LARGEST_BODY = 4 * 2**20  # bytes
+MOST_MARKS = 2**17  # brackets and colons of a body: they bound the time for which reading it stops the event loop
 MOST_KEYS = 1024  # of an object
 LOOPBACK = ["127.0.0.1", "localhost"]
 HEAD_SECONDS = 20.0  # from a connection, or the end of its last answer, to the end of a request's header
@@ -87,30 +89,34 @@ class TimedHead(H11Protocol):
 class BodyLimit:
     """Middleware that refuses large and slow bodies.
 
-    A body of more than `largest` bytes is refused when this many have come, whatever its header says, and one that has
-    not come to its end after BODY_SECONDS.
+    A body of more than `largest` bytes, or of more brackets and colons than `marks`, is refused when this many have
+    come, whatever its header says, and one that has not come to its end after BODY_SECONDS.
     """
 
-    def __init__(self, app, largest: int):
+    def __init__(self, app, largest: int, marks: float = math.inf):
         self.app = app
         self.largest = largest
+        self.marks = marks
 
     async def __call__(self, scope, receive, send) -> None:
         """Handle a request with the limit."""
-        seen, coming = 0, True
+        seen, marks, coming = 0, 0, True
         deadline = time.monotonic() + BODY_SECONDS
 
         async def counted():
-            nonlocal seen, coming
+            nonlocal seen, marks, coming
             try:
                 message = await (asyncio.wait_for(receive(), deadline - time.monotonic()) if coming else receive())
             except asyncio.TimeoutError:
                 found = f"the body has not come to its end within {BODY_SECONDS:g} s"
                 raise HTTPException(Reason.SLOW.http, found, {"Connection": "close"}) from None
             coming = message.get("more_body", False)
-            seen += len(message.get("body", b""))
+            body = message.get("body", b"")
+            seen, marks = seen + len(body), marks + sum(map(body.count, (b"[", b"{", b":")))
             if seen > self.largest:
                 raise HTTPException(Reason.TOO_LARGE.http, f"the body has more than {self.largest} bytes")
+            if marks > self.marks:
+                raise HTTPException(Reason.TOO_LARGE.http, f"the body has more than {self.marks} brackets and colons")
             return message
 
         await self.app(scope, counted if scope["type"] == "http" else receive, send)

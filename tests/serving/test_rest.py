@@ -220,6 +220,9 @@ def test_other_paths_methods_kinds_and_sizes_of_body_and_names_of_somebody_else(
     for host in ("rebound.example", "localhost.rebound.example", "127.0.0.1.rebound.example", "[::1", ""):
         assert server.ask("/v1/models", headers={"Host": host})[0] == 400, host
     assert server.ask("/v1/completions", b" " * (4 * 2**20 + 1))[0] == 413
+    for many in (b"[" * 70_000 + b":" * 70_000, b"{" * 140_000):  # a second of work where all others wait
+        status, said = server.ask("/v1/completions", b'{"user": "' + many + b'"}')
+        assert status == 413 and "more than 131072 brackets and colons" in said
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
         connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n")
         chunk = b"100000\r\n" + b" " * 2**20 + b"\r\n"
