@@ -216,10 +216,8 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
     Returns 1 where it does not fit, unless --force 1 says that it is to start all the same.
     """
-    from launch.plan.job import Job
-    from launch.plan.memory_model import plan_memory
     from launch.plan.plan_report import FORMATS, TEXT
-    from launch.preflight.proposals import lines_below_a_plan
+    from launch.preflight.proposals import exit_code_of_plan, lines_below_a_plan
 
     form = os.environ.get("FORMAT") or TEXT
     if form not in FORMATS:
@@ -232,8 +230,7 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         _print_notes(lines)
         for line in lines_below_a_plan(run, card_of_plan(run)):
             print(localized(line))
-    card = card_of_plan(run)
-    return int(card is not None and not run.flags.force and not plan_memory(Job.from_run(run, card), card).fits)
+    return exit_code_of_plan(run, card_of_plan(run))
 
 
 def _steps_of_data(run: RunConfig) -> tuple[int, list[str]]:

@@ -8,7 +8,7 @@ r"""Plan the memory and time of a run before it is started: in under a second, w
         path/to/config.json --lora 1 --fp16 1 --fp16_opt_level O2
 
 The arguments after the shared module, or after the model, are flags of the shared module. docs/plan.md says what is
-counted and how accurate it is.
+counted and how accurate it is. Exit code: 1 where the run does not fit.
 """
 
 import argparse
@@ -32,12 +32,12 @@ from launch.plan.interconnect import NETWORK_HELP
 from launch.plan.job import Job
 from launch.plan.plan_report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
-from launch.preflight.proposals import lines_below_a_plan
+from launch.preflight.proposals import exit_code_of_plan, lines_below_a_plan
 
 PRETRAIN, FINETUNE, *_ = SCRIPTS
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int:
     """Run the command."""
     args = _parse(argv)
     nodes = Nodes(args.nnodes)
@@ -53,6 +53,7 @@ def main(argv: list[str]) -> None:
     if args.format == TEXT:
         for line in lines_below_a_plan(run, card):
             print(localized(line))
+    return exit_code_of_plan(run, card)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

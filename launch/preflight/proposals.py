@@ -307,6 +307,11 @@ def in_one_line(changes: list[Proposal]) -> str:
     return "; ".join(lines) or "more or larger cards, or a smaller model"
 
 
+def exit_code_of_plan(run: RunConfig, card: Card | None) -> int:
+    """Return 1 where a planned run does not fit on such cards, unless --force 1 says that it is to start anyway."""
+    return int(card is not None and not run.flags.force and not plan_memory(Job.from_run(run, card), card).fits)
+
+
 def lines_below_a_plan(run: RunConfig, card: Card | None) -> list[str]:
     """Return advice where the run does not fit on such cards, and where it does what is faster; nothing where no card
     is named."""

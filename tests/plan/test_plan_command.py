@@ -72,13 +72,14 @@ def test_json_has_the_documented_keys_and_the_time_of_a_pass_before_training(pla
     once, each = (json.loads(text)["time"] for text in reference[1:])
     assert once["step_seconds"] < 0.8 * each["step_seconds"] and "reference" not in once["parts_seconds"]
     assert once["million_samples_days"] == pytest.approx(each["million_samples_days"], rel=1e-9)
-    found = json.loads(plan("--gpus", "8", "--format", "json", "llama-7b", "--sharding", "stage2", *HALF).stdout)
+    ended = plan("--gpus", "8", "--format", "json", "llama-7b", "--sharding", "stage2", *HALF)
+    found = json.loads(ended.stdout)
     documented = (ROOT / "docs" / "plan.md").read_text()
     assert all(f"`{key}`" in documented for key in found)
     [stage] = found["stages"]
     assert all(f"`{key}`" in documented for key in stage)
     assert stage["peak_bytes"] == max(sum(parts.values()) for parts in stage["phases"].values()) == found["peak_bytes"]
-    assert found["fits"] is True and found["calibrated"] is True
+    assert ended.returncode == 0 and found["fits"] is True and found["calibrated"] is True
     speed = found["time"]["tokens_per_second"]
     assert found["time"]["tokens_per_second_range"] == [share * speed for share in PUBLIC_SHARES]
 
@@ -87,7 +88,9 @@ def test_a_configuration_file_is_enough(plan, tmp_path):
     config = json.loads((ROOT / "launch/families/configs/llama-13b.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config))
     for what in (tmp_path / "config.json", tmp_path):
-        shown = plan("--gpus", "2", "--card", "4090", str(what), "--lora", "1", "--max_length", "1024", *HALF).stdout
+        ended = plan("--gpus", "2", "--card", "4090", str(what), "--lora", "1", "--max_length", "1024", *HALF)
+        shown = ended.stdout
+        assert ended.returncode == 1
         assert "13.02 billion parameters" in shown and "LoRA, rank 8" in shown
         assert "DOES NOT FIT" in shown and "uncalibrated" in shown
 
