@@ -49,13 +49,15 @@ class AIStudio(Hub):
 
     def snapshot(self, repository: str, revision: str) -> Snapshot:
         """Return the files that the repository lists."""
-        listed = self._contents(repository, "", revision)
-        if not isinstance(listed, list):
-            raise self.failed(repository, "it lists no files")
-        names = [entry["path"] for entry in listed if entry.get("type") == "file"]
-        plain = own_files(repository, (RemoteFile(name, 0) for name in names))
-        files = {name: self._file(repository, name, revision) for name in plain if _may_be_needed(name)}
-        return Snapshot(self.key, repository, revision, "", self._licence(repository, revision, plain), plain | files)
+        with self.reading():
+            listed = self._contents(repository, "", revision)
+            if not isinstance(listed, list):
+                raise self.failed(repository, "it lists no files")
+            names = [entry["path"] for entry in listed if entry.get("type") == "file"]
+            plain = own_files(repository, (RemoteFile(name, 0) for name in names))
+            files = {name: self._file(repository, name, revision) for name in plain if _may_be_needed(name)}
+            licence = self._licence(repository, revision, plain)
+        return Snapshot(self.key, repository, revision, "", licence, plain | files)
 
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
         """Fetch a file, continuing behind an earlier part where the hub sends parts."""
@@ -70,7 +72,9 @@ class AIStudio(Hub):
             headers = _header_fill() | ({"Range": f"bytes={done}-"} if done else {})
             with self._refusals(snapshot.repository, snapshot.revision):
                 address = self._address(snapshot.repository, "media", file.name, snapshot.revision)
-                with requests.get(address, headers=headers, timeout=SECONDS, stream=True) as answer:
+                with self.reading():
+                    answer = requests.get(address, headers=headers, timeout=SECONDS, stream=True)
+                with answer:
                     if answer.status_code == 416:  # what is there is of another file
                         part.unlink(missing_ok=True)
                     if answer.status_code == 429:

@@ -6,7 +6,8 @@ import re
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,10 +106,6 @@ class Hub(ABC):
         """Return the result of snapshot or fetch, repeated where the hub is busy.
 
         method: snapshot or fetch.
-
-        Raises:
-            Unreachable: For an answer that the client cannot read: another server's, such as the page of a network that
-                asks to log in, or a redirect to itself.
         """
         for tries_left in itertools.count(TRIES - 1, -1):
             try:
@@ -118,8 +115,19 @@ class Hub(ABC):
                     raise self.no_answer(str(busy)) from None
                 print(localized(f"{self.title} is busy: asked again in {busy.seconds} s"), file=sys.stderr, flush=True)
                 time.sleep(busy.seconds)
-            except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
-                raise self.no_answer("what it sends is no answer of this hub") from None
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read the hub's answers.
+
+        Raises:
+            Unreachable: For an answer that cannot be read: another server's, such as the page of a network that asks to
+                log in, or a redirect to itself.
+        """
+        try:
+            yield
+        except (LookupError, TypeError, AttributeError, ValueError, RecursionError):
+            raise self.no_answer("what it sends is no answer of this hub") from None
 
     def no_answer(self, reason: str) -> Unreachable:
         """Return the error of a hub that does not answer."""

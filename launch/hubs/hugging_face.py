@@ -56,18 +56,19 @@ class HuggingFace(Hub):
         """Return the files that the repository lists."""
         from huggingface_hub import HfApi
 
-        with self._refusals(repository, revision):
-            self.largest = LARGEST_FIRST  # bytes of an answer
-            info = HfApi().model_info(repository, revision=revision or None, timeout=SECONDS, files_metadata=True)
-        files = []
-        for one in info.siblings or []:
-            if one.size is None:
-                raise self.failed(repository, f"{self.address_variable} names a mirror that states no sizes of files")
-            hashes = (one.lfs.sha256, "") if one.lfs else ("", one.blob_id or "")
-            files.append(RemoteFile(one.rfilename, one.size, *hashes))
-        return Snapshot(
-            self.key, repository, revision, info.sha or "", _licence(info.card_data), own_files(repository, files)
-        )
+        self.largest = LARGEST_FIRST  # bytes of an answer
+        with self.reading():
+            with self._refusals(repository, revision):
+                info = HfApi().model_info(repository, revision=revision or None, timeout=SECONDS, files_metadata=True)
+            files = []
+            for one in info.siblings or []:
+                if one.size is None:
+                    found = f"{self.address_variable} names a mirror that states no sizes of files"
+                    raise self.failed(repository, found)
+                hashes = (one.lfs.sha256, "") if one.lfs else ("", one.blob_id or "")
+                files.append(RemoteFile(one.rfilename, one.size, *hashes))
+            licence = _licence(info.card_data)
+        return Snapshot(self.key, repository, revision, info.sha or "", licence, own_files(repository, files))
 
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
         """Fetch a file."""
@@ -79,7 +80,7 @@ class HuggingFace(Hub):
                 "HF_HUB_DISABLE_XET=0 before the same command."
             )
         try:
-            with self._refusals(snapshot.repository, snapshot.revision):
+            with self.reading(), self._refusals(snapshot.repository, snapshot.revision):
                 self.largest = max(file.size, 2**20)  # or of a refusal
                 hf_hub_download(snapshot.repository, file.name, revision=snapshot.commit or None, local_dir=directory)
         except _OtherSize as error:

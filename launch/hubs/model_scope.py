@@ -37,19 +37,21 @@ class ModelScope(Hub):
 
     def snapshot(self, repository: str, revision: str) -> Snapshot:
         """Return the files that the repository lists."""
-        with self._refusals(repository, ""):
-            info = self.api.get_repo(repository, MODEL)
-        with self._refusals(repository, revision):
-            listed = self.api.list_repo_files(repository, MODEL, revision=revision or None)
-        files = [RemoteFile(one.path, one.size, one.sha256 or "") for one in listed if not one.is_dir]
-        return Snapshot(self.key, repository, revision, "", info.license or "", own_files(repository, files))
+        with self.reading():
+            with self._refusals(repository, ""):
+                info = self.api.get_repo(repository, MODEL)
+            with self._refusals(repository, revision):
+                listed = self.api.list_repo_files(repository, MODEL, revision=revision or None)
+            files = [RemoteFile(one.path, one.size, one.sha256 or "") for one in listed if not one.is_dir]
+            licence = info.license or ""
+        return Snapshot(self.key, repository, revision, "", licence, own_files(repository, files))
 
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
         """Fetch a file."""
         from modelscope_hub import errors
 
         try:
-            with self._refusals(snapshot.repository, snapshot.revision):
+            with self.reading(), self._refusals(snapshot.repository, snapshot.revision):
                 self.api.download_file(
                     snapshot.repository,
                     MODEL,

@@ -7,6 +7,7 @@ import pytest
 
 from launch.commands.download import main
 from launch.errors import UserError
+from launch.hubs import ai_studio, hugging_face
 from launch.hubs import hub as hubs
 from launch.hubs.repository import RemoteFile
 from tests.hubs.hub_server import Handler, Repository, serving
@@ -71,6 +72,18 @@ def test_an_answer_of_another_server_is_named_as_such(monkeypatch, tmp_path, hub
             found = refusal(hub)
         assert "does not answer: what it sends" in found or "no config.json" in found or "lists no files" in found, body
         assert not list(tmp_path.iterdir()), body
+
+
+def test_a_fault_of_ours_is_not_one_of_the_hub(monkeypatch, tmp_path):
+    def broken(*_):
+        raise KeyError("ours")
+
+    with odd_hub(monkeypatch, tmp_path, lambda handler: False):
+        for place in (hugging_face, ai_studio):
+            monkeypatch.setattr(place, "Snapshot", broken)
+        for hub in HUBS:
+            with pytest.raises(KeyError, match="ours"):
+                main(["some/qwen", "--from", hub, "--only_config"])
 
 
 @pytest.mark.parametrize("hub", HUBS)
