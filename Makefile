@@ -13,7 +13,7 @@ $(if $(wildcard launch/recipe.sh),,$(error make -f works in the Makefile's own f
 ifeq ($(origin CONFIG),environment)
 unexport CONFIG
 endif
-.PHONY: help setup setup-gpu lock doctor lint test test-long test-nightly demo demo-finetune demo-align dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint regenerate test test-long test-nightly demo demo-finetune demo-align dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -138,6 +138,9 @@ lint: setup ## style, mistakes, types: ruff, pyright, hadolint
 	@$(RUN) -m ruff format --check
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(RUN) -m pyright
 	@$(EXEC) .venv/bin/hadolint .devcontainer/Dockerfile
+
+regenerate: setup ## write all generated files anew; CHECK=1: fail if one was old
+	@$(RUN) -m docs.tools.regenerate $(if $(CHECK),--check)
 
 test: setup ## what a contributor runs (at most 5 minutes on 2 cores)
 	@$(RUN) -m pytest -m "not long and not nightly" $(TWO_FILES_AT_A_TIME) :ARGS...

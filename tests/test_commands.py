@@ -72,6 +72,7 @@ OTHERS = [
     "-m docs.tools.chinese",
     "-m docs.tools.flag_docs",
     "-m docs.tools.messages",
+    "-m docs.tools.regenerate",
     "-m launch.training.flag_schema",
 ]
 # Parts of commands, started by make, by recipes and by other commands alone.

@@ -21,7 +21,7 @@ COMMANDS = [command for page in PAGES for command in (*in_blocks(page), *in_pros
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 RECIPES = set(recipes_by_target())
 FORMS = ("", "rehearse-", "plan-", "print-", "k8s-")
-OF_OTHERS = ("fastdeploy", "paddle", "pip", "pytest")  # modules
+OF_OTHERS = ("fastdeploy", "grpc_tools", "paddle", "pip", "pytest")  # modules
 
 
 def form_of(command: Command) -> str:
@@ -114,7 +114,7 @@ def test_a_program_knows_the_flags_of_its_commands(program):
 
 # Flags in sentences that are other programs': SLURM's, the launcher's, vLLM's.
 NOT_OURS = {"--upgrade-package", "--signal", "--nnodes", "--rank", "--master", "--host", "--trust-remote-code"}
-NOT_OURS |= {"--requeue", "--nodes", "--elastic_level", "--job_id"}
+NOT_OURS |= {"--requeue", "--nodes", "--elastic_level", "--job_id", "--python_out", "--grpc_python_out"}
 
 
 @cache

@@ -5,8 +5,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.page import shown
-from benchmarks.plan_runs import RATIO, Comparison, Outcome, outcomes, page, speeds
+from benchmarks.plan_runs import RATIO, Comparison, Outcome, speeds
 from benchmarks.published_runs import PLAIN, halves, layout_of, read, runs
 from launch.config.layout import Layout
 from launch.plan.time_plan import PUBLIC_SHARES
@@ -57,9 +56,3 @@ def test_a_tool_has_the_median_of_its_first_half_or_of_all_tools():
     assert factors == {"A": 1.0, "B": pytest.approx(1.1), "C": pytest.approx(1.1), "PaddleNLP": 1.0}
     assert compared.residual(first[5]) == pytest.approx(3 / 1.1)
     assert "| first | plain | A |  | 1 | 25.0%, 25.0% | 5 | 25.0%, 66.7% |" in compared.table()
-
-
-@pytest.mark.long
-def test_the_page_has_what_the_command_writes():
-    """Else: python benchmarks/plan_runs.py --markdown"""
-    assert shown("plan_runs") == page(Comparison(outcomes()))
