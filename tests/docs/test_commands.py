@@ -16,7 +16,8 @@ from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
 from tests.docs.pages import CODE, FENCED, INDENTED, is_there
 from tests.recipes.rehearsing import recipes_by_target
 
-PAGES = (*ENGLISH_PAGES, ROOT / "CONTRIBUTING.md")
+KERNELS = ROOT / "custom_ops" / "fused_rms_norm" / "README.md"
+PAGES = (*ENGLISH_PAGES, KERNELS, ROOT / "CONTRIBUTING.md")
 COMMANDS = [command for page in PAGES for command in (*in_blocks(page), *in_prose(page))]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 RECIPES = set(recipes_by_target())

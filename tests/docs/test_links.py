@@ -10,7 +10,8 @@ from docs.tools.pages import ENGLISH_PAGES, ROOT, TRANSLATED, chinese_of, read
 from tests.docs.pages import FENCED, LINK, anchor, is_there, sections
 
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
-PAGES = [*ENGLISH_PAGES, *map(chinese_of, TRANSLATED), *RESULTS, ROOT / "CONTRIBUTING.md"]
+KERNELS = ROOT / "custom_ops" / "fused_rms_norm" / "README.md"
+PAGES = [*ENGLISH_PAGES, *map(chinese_of, TRANSLATED), *RESULTS, KERNELS, ROOT / "CONTRIBUTING.md"]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
