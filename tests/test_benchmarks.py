@@ -13,7 +13,11 @@ from tests.store import ROOT
 @pytest.mark.parametrize(
     ("benchmark", "flags", "shown"),
     [
-        ("attack", "--requests 40 --seed 1", ["fine    largest gap of the stream", "fine    the studio ends"]),
+        (
+            "attack",
+            "--requests 40 --seed 1 --slower 10",
+            ["fine    largest gap of the stream", "fine    the studio ends"],
+        ),
         ("checkpoint_stall", "--smoke", ["in the background", "at once", "paddlenlp's own"]),
         ("parity", "dp2", ["bound", "dp2"]),
         ("plan_runs", "--rows", ["mpt-7b, 8 x H100", "speeds in the range"]),
