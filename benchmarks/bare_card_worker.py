@@ -38,7 +38,7 @@ DTYPE_PAIRS = ("float32-float32", "bfloat16-bfloat16", "bfloat16-float32", "floa
 BACKENDS = {"flash-attention 2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 
 
-class Run:
+class CardRun:
     """A part that runs: its device, its numbers so far, and whether all of them are within their tolerances."""
 
     def __init__(self, device: str, output: Path | None):
@@ -91,7 +91,7 @@ def relative_error(found: torch.Tensor, right: torch.Tensor) -> float:
 # Parts ---------------------------------------------------------------------------------------------------------------
 
 
-def card(run: Run) -> None:
+def card(run: CardRun) -> None:
     """Store what the launcher reads of this card (launch/devices/cards.py), torch's and the catalogue's values."""
     run.store("torch", {"version": torch.__version__, "cuda": torch.version.cuda})
     if not run.on_card:
@@ -121,7 +121,7 @@ def card(run: Run) -> None:
     run.expect("capability", float(capability != planned.compute_capability), 0)
 
 
-def rms_norm_check(run: Run) -> None:
+def rms_norm_check(run: CardRun) -> None:
     """Check the kernels against float64, without any framework (harness/check.cu), in every dtype and kernel."""
     with tempfile.TemporaryDirectory() as folder:
         program = _compile_check(run, Path(folder))
@@ -144,7 +144,7 @@ def _at_once(commands: list[list]) -> Iterator[tuple[int, str]]:
         yield from pool.map(run_one, commands)
 
 
-def _compile_check(run: Run, folder: Path) -> Path:
+def _compile_check(run: CardRun, folder: Path) -> Path:
     program = folder / "check"
     if not run.on_card:
         harness = KERNELS / "harness" / "cuda_on_cpu.py"
@@ -162,7 +162,7 @@ def _compile_check(run: Run, folder: Path) -> Path:
     return program
 
 
-def rms_norm_memory(run: Run) -> None:
+def rms_norm_memory(run: CardRun) -> None:
     """Run compute-sanitizer over shapes of each kernel: accesses out of bounds, races, values never written."""
     sanitizer = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not run.on_card:
@@ -177,7 +177,7 @@ def rms_norm_memory(run: Run) -> None:
             run.store(" ".join(case), output.strip().splitlines()[-1] if code == 0 else output[-800:])
 
 
-def rms_norm_speed(run: Run) -> None:
+def rms_norm_speed(run: CardRun) -> None:
     """Measure the bandwidth of the kernels, a copy and torch's own, also for more than 2^31 elements."""
     if not run.on_card:
         return run.store("left out", "needs a card")
@@ -204,7 +204,7 @@ def rms_norm_speed(run: Run) -> None:
     _many_elements(run, norms["ours"])
 
 
-def _many_elements(run: Run, norm: Callable) -> None:
+def _many_elements(run: CardRun, norm: Callable) -> None:
     """Check the first and last rows of a tensor of more than 2^31 elements."""
     rows, hidden = 2**31 // 4096 + 1000, 4096
     x = torch.randn(rows, hidden, device="cuda", dtype=torch.bfloat16).requires_grad_()
@@ -225,7 +225,7 @@ def _many_elements(run: Run, norm: Callable) -> None:
     run.expect(f"[{rows}, {hidden}] weight_grad", relative_error(weight_grad, sums), 2.0**-7)
 
 
-def rates(run: Run) -> None:
+def rates(run: CardRun) -> None:
     """Measure products, attention and copies as shares of the data sheet's rates, beside launch/plan/work.py."""
     planned = run.planned_card()
     side = 8192 if run.on_card else 64
@@ -277,7 +277,7 @@ def rates(run: Run) -> None:
         run.store(name, {"GB/s": rate / 1e9, "share": rate / planned.host_link, "plan": PCIE})
 
 
-def _attention_seconds(run: Run, batch: int, length: int) -> dict[str, tuple[float, float]]:
+def _attention_seconds(run: CardRun, batch: int, length: int) -> dict[str, tuple[float, float]]:
     """Return the seconds of causal attention, forward and backward, by each backend that has it; 32 heads of 128."""
     heads, size = (32, 128) if run.on_card else (4, 16)
     shape = (batch, heads, length, size)
@@ -299,7 +299,7 @@ def _attention_seconds(run: Run, batch: int, length: int) -> dict[str, tuple[flo
 class Layer(torch.nn.Module):
     """A decoder layer of LLaMA: RMSNorm, rotary positions, causal attention, SwiGLU; no biases."""
 
-    def __init__(self, config: dict, length: int, run: Run):
+    def __init__(self, config: dict, length: int, run: CardRun):
         super().__init__()
         hidden, inner = config["hidden_size"], config["intermediate_size"]
         self.heads, self.backend = (
@@ -342,7 +342,7 @@ class Layer(torch.nn.Module):
         return x * self.cosines + torch.cat([-second, first], -1) * self.sines
 
 
-def layer(run: Run) -> None:
+def layer(run: CardRun) -> None:
     """Time and kept bytes of a LLaMA-7B layer beside the plan of the same job, part by part, and AdamW's update."""
     planned = run.planned_card()
     config = load_config("llama-7b" if run.on_card else "llama-rehearsal")
@@ -369,7 +369,7 @@ def _job(config: dict, batch: int, length: int, recompute: str = "") -> Job:
     )
 
 
-def _layer_of(run: Run, planned: Card, config: dict, batch: int, length: int) -> None:
+def _layer_of(run: CardRun, planned: Card, config: dict, batch: int, length: int) -> None:
     work = Work(_job(config, batch, length), Pace(planned, BFLOAT16, 2))
     block = Layer(config, length, run)
     x = torch.randn(batch, length, config["hidden_size"], device=run.device, dtype=torch.bfloat16).requires_grad_()
@@ -405,7 +405,7 @@ def _layer_of(run: Run, planned: Card, config: dict, batch: int, length: int) ->
         )
 
 
-def _products_seconds(run: Run, block: Layer, x: torch.Tensor) -> float:
+def _products_seconds(run: CardRun, block: Layer, x: torch.Tensor) -> float:
     """Return the seconds of the seven products of a layer, forward and backward."""
     rows = x.detach().flatten(0, 1)
     total = 0.0
@@ -428,7 +428,7 @@ def _kept(block: Layer, x: torch.Tensor, config: dict, batch: int, length: int, 
     return {"bytes": found, "planned": (per_layer[1] - per_layer[0]) / 2}
 
 
-def _update(run: Run, planned: Card, config: dict) -> None:
+def _update(run: CardRun, planned: Card, config: dict) -> None:
     """Measure AdamW on one layer's parameters in float32, from bfloat16 gradients to bfloat16 weights."""
     weights = list(Layer(config, 32, run).parameters())
     masters = [weight.detach().float().requires_grad_() for weight in weights]
@@ -449,7 +449,7 @@ def _update(run: Run, planned: Card, config: dict) -> None:
     run.store("update", {"ns a parameter": 1e9 * found / trained, "planned": 1e9 * traffic.update() / traffic.updated})
 
 
-def head(run: Run) -> None:
+def head(run: CardRun) -> None:
     """Measure the output layer and cross entropy, forward and backward, beside the plan's time."""
     config = load_config("llama-7b" if run.on_card else "llama-rehearsal")
     hidden, vocabulary = config["hidden_size"], config["vocab_size"]
@@ -469,7 +469,7 @@ def head(run: Run) -> None:
 # What launch/ computes with Paddle, by torch's operators: whether the card's arithmetic has the properties needed -----
 
 
-def alibi_columns(run: Run) -> None:
+def alibi_columns(run: CardRun) -> None:
     """Check launch/models/alibi_columns.py: slopes in columns of the queries, positions in columns of the keys."""
     columns, parts_of_slope = 8, 3
     heads, size, length = (8, 128, 4096) if run.on_card else (2, 16, 64)
@@ -500,7 +500,7 @@ def alibi_columns(run: Run) -> None:
         run.expect(str(dtype), relative_error(found, right), 2.0**-7 if dtype == torch.bfloat16 else 2.0**-10)
 
 
-def chunked_entropy(run: Run) -> None:
+def chunked_entropy(run: CardRun) -> None:
     """Check launch/training/chunked_loss.py: losses and gradients over chunks of tokens against float64."""
     tokens, hidden, vocabulary, chunk = (4096, 1024, 128256, 512) if run.on_card else (64, 16, 300, 16)
     x = torch.randn(tokens, hidden, device=run.device, dtype=torch.bfloat16)
@@ -529,7 +529,7 @@ def chunked_entropy(run: Run) -> None:
     run.expect("gradient of the weight", relative_error(weight_grad, right_weight_grad), 2.0**-6)
 
 
-def stochastic_rounding(run: Run) -> None:
+def stochastic_rounding(run: CardRun) -> None:
     """Check launch/training/narrow_moments.py: the mean of rounded numbers is the number; 0 stays 0."""
     count, rounds = (1 << 20, 256) if run.on_card else (1 << 10, 64)
     values = torch.rand(count, device=run.device) + 1
@@ -572,7 +572,7 @@ def main() -> int:
         sys.exit("error: torch sees no card here; --device cpu tries the script with tiny sizes")
     os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # float32 products in float32
     torch.manual_seed(0)
-    run = Run(args.device, args.output)
+    run = CardRun(args.device, args.output)
     parts[args.part](run)
     return 0 if run.ok else 1
 

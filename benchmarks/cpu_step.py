@@ -40,7 +40,7 @@ EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
-class Shape:
+class StepShape:
     """Sizes of a step, in the order of the command line."""
 
     batch: int
@@ -52,7 +52,7 @@ class Shape:
     layers: int
 
     @classmethod
-    def parse(cls, text: str) -> "Shape":
+    def parse(cls, text: str) -> "StepShape":
         """Return the shape of a text such as "4,128,..."."""
         return cls(*map(int, text.split(",")))
 
@@ -63,7 +63,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Piece:
+class StepPiece:
     """A part of a step.
 
     Attributes:
@@ -78,7 +78,7 @@ class Piece:
     flops: int = 0
 
 
-def pieces(shape: Shape) -> list[Piece]:
+def pieces(shape: StepShape) -> list[StepPiece]:
     """Return the parts of a step."""
     import paddle
     import paddle.nn.functional as F
@@ -98,9 +98,9 @@ def pieces(shape: Shape) -> list[Piece]:
         grad = paddle.ones_like(function(*inputs))
         return lambda: paddle.grad(function(*inputs), inputs, grad_outputs=grad)
 
-    def product(name: str, rows: int, columns: int, count: int) -> Piece:
+    def product(name: str, rows: int, columns: int, count: int) -> StepPiece:
         call = both_ways(paddle.matmul, (tokens, rows), (rows, columns))
-        return Piece(f"product with {name}", call, count, 6 * tokens * rows * columns)
+        return StepPiece(f"product with {name}", call, count, 6 * tokens * rows * columns)
 
     numbers = hidden * (4 * hidden + 3 * inner) * layers + 2 * shape.vocabulary * hidden
     weights = paddle.create_parameter([numbers], "float32")
@@ -111,26 +111,26 @@ def pieces(shape: Shape) -> list[Piece]:
         product("gate and up", hidden, inner, 2 * layers),
         product("down", inner, hidden, layers),
         product("the head", hidden, shape.vocabulary, 1),
-        Piece(
+        StepPiece(
             "attention",
             both_ways(lambda *heads: causal_attention(*heads, scale), by_head, by_head, by_head),
             layers,
             12 * tokens * shape.sequence * hidden,
         ),
-        Piece("rotary embedding", both_ways(lambda x: rotary_embedding(x, *tables), by_head), 2 * layers),
-        Piece("SwiGLU", both_ways(swiglu, (tokens, inner), (tokens, inner)), layers),
-        Piece(
+        StepPiece("rotary embedding", both_ways(lambda x: rotary_embedding(x, *tables), by_head), 2 * layers),
+        StepPiece("SwiGLU", both_ways(swiglu, (tokens, inner), (tokens, inner)), layers),
+        StepPiece(
             "RMSNorm (fused_ln)",
             both_ways(lambda x, weight: fused_rms_norm(x, weight, EPSILON)[0], (tokens, hidden), (hidden,)),
             2 * layers + 1,
         ),
-        Piece("residual sums", both_ways(lambda x, y: x + y, (tokens, hidden), (tokens, hidden)), 2 * layers),
-        Piece(
+        StepPiece("residual sums", both_ways(lambda x, y: x + y, (tokens, hidden), (tokens, hidden)), 2 * layers),
+        StepPiece(
             "cross entropy",
             both_ways(lambda x: F.cross_entropy(x, labels, reduction="none"), (tokens, shape.vocabulary)),
             1,
         ),
-        Piece("AdamW", optimizer.step, 1),
+        StepPiece("AdamW", optimizer.step, 1),
     ]
 
 
@@ -171,7 +171,7 @@ def page(report: dict) -> str:
     """Return the page of a report: a line a piece, three columns a shape."""
     heads, columns = [""], []
     for text, rows in report["results"].items():
-        shape = Shape.parse(text)
+        shape = StepShape.parse(text)
         heads += [f"hidden {shape.hidden} x {shape.layers}, {shape.batch} x {shape.sequence}: ms", "share", "GFLOP/s"]
         columns.append(shares(rows))
     names = [row["name"] for row in next(iter(report["results"].values()))]
@@ -196,7 +196,7 @@ def main(argv: list[str]) -> None:
     report = {"machine": machine_facts(1), "results": {}}
     console = Console(soft_wrap=True)
     for text in args.shapes:
-        shape = Shape.parse(text)
+        shape = StepShape.parse(text)
         rows = [
             {"name": piece.name, "count": piece.count, "flops": piece.flops, "seconds": cpu_seconds(piece.call)}
             for piece in pieces(shape)

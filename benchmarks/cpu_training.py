@@ -48,7 +48,7 @@ CHECKED_STEPS, TOLERANCE = 3, 5e-5
 
 
 @dataclass(frozen=True)
-class Row:
+class Contender:
     """One line of the table.
 
     Attributes:
@@ -72,14 +72,14 @@ class Row:
 # MKL_DEBUG_CPU_TYPE, which Paddle's older MKL heeds, it no longer knows.
 FAST_MKL = "int mkl_serv_intel_cpu_true(void) { return 1; }"
 
-STOCK = Row("Paddle, stock", "paddle", warm_up=0, steps=1)  # up to 30 s a step
-OURS = Row("Paddle, cpu_fast, fused_ln", "paddle", cpu_fast="auto", custom_ops=True)
+STOCK = Contender("Paddle, stock", "paddle", warm_up=0, steps=1)  # up to 30 s a step
+OURS = Contender("Paddle, cpu_fast, fused_ln", "paddle", cpu_fast="auto", custom_ops=True)
 ROWS = (
     OURS,
-    Row("Paddle, cpu_fast", "paddle", cpu_fast="auto"),
-    Row("torch, default", "torch"),
-    Row("torch, fused, malloc", "torch", fused=True, keep_freed_memory=True),
-    Row("torch, fused, malloc, MKL", "torch", fused=True, keep_freed_memory=True, mkl_fast=True),
+    Contender("Paddle, cpu_fast", "paddle", cpu_fast="auto"),
+    Contender("torch, default", "torch"),
+    Contender("torch, fused, malloc", "torch", fused=True, keep_freed_memory=True),
+    Contender("torch, fused, malloc, MKL", "torch", fused=True, keep_freed_memory=True, mkl_fast=True),
     STOCK,
 )
 
@@ -87,7 +87,7 @@ ROWS = (
 class RowWorker(Worker):
     """One row's process."""
 
-    def __init__(self, row: Row, python: str, model: dict, weights: Path, cores: set[int], clock: str):
+    def __init__(self, row: Contender, python: str, model: dict, weights: Path, cores: set[int], clock: str):
         self.row = row
         variables = {"LD_PRELOAD": str(fast_mkl(weights.parent))} if row.mkl_fast else {}
         job = {
@@ -171,12 +171,12 @@ def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, c
     }
 
 
-def tokens_per_second(result: dict, row: Row) -> float:
+def tokens_per_second(result: dict, row: Contender) -> float:
     """Return the median tokens a second of a row."""
     return BATCH * LENGTH / median(second for turn in result["seconds"][row.name] for second in turn)
 
 
-def ours_is(result: dict, row: Row) -> float:
+def ours_is(result: dict, row: Contender) -> float:
     """Return how many times as fast ours is: the median over the rounds, in each of which both had their turn."""
     rounds = zip(result["seconds"][row.name], result["seconds"][OURS.name], strict=True)
     return median(median(theirs) / median(ours) for theirs, ours in rounds)

@@ -301,7 +301,7 @@ def make_tree(repository: Path, revision: str, tree: Path) -> None:
                 raise RuntimeError(f"{new}/bin/python imports {found}: expected that of {tree}; run `make setup`")
 
 
-class Trial:
+class MutantTrial:
     """Runs of pytest in a tree, below one limit of CPU seconds."""
 
     def __init__(self, tree: Path, limit: float):
@@ -350,7 +350,7 @@ def try_row(row: dict, settings: argparse.Namespace) -> tuple[dict, dict, list[s
     tests = tests_of(tree, row["file"])
     if not _apply(tree, row):
         return row, {"result": "moved"}, failing
-    trial = Trial(tree, settings.cpu_seconds)
+    trial = MutantTrial(tree, settings.cpu_seconds)
     long = [path for path in tests if "mark.long" in (tree / path).read_text()]
     groups = [("not long", tests[n : n + CHUNK]) for n in range(0, len(tests), CHUNK)]
     groups += [("long", long[n : n + CHUNK]) for n in range(0, len(long), CHUNK)]
@@ -366,7 +366,7 @@ def try_row(row: dict, settings: argparse.Namespace) -> tuple[dict, dict, list[s
                 return row, result | {"result": "unknown", "by": ""}, failing
             _restore(tree)
             chosen = [found] if "::" in found else ["--collect-only", *files]
-            if Trial(tree, settings.cpu_seconds).pytest(*chosen)[0] == 0:
+            if MutantTrial(tree, settings.cpu_seconds).pytest(*chosen)[0] == 0:
                 return row, result | {"result": "killed"}, failing
             if "::" not in found or found == killer:
                 return row, result | {"result": "unknown"}, failing  # it fails without a mutant, too

@@ -42,7 +42,7 @@ PEFT_LENGTH = 256
 
 
 @dataclass(frozen=True)
-class Row:
+class PublishedMemory:
     """A published measurement.
 
     Attributes:
@@ -108,22 +108,22 @@ TP4 = Layout(1, 1, 4, 1, "")
 ONE = Layout(1, 1, 1, 1, "")
 
 
-def _flagperf(name: str, layout: Layout, accumulation: int, *published: float, small: bool = False) -> Row:
+def _flagperf(name: str, layout: Layout, accumulation: int, *published: float, small: bool = False) -> PublishedMemory:
     more = {"fused_rms_norm": False, "recompute": "full"} if small else {}
     job = _job("llama-7b", layout, 2 if small else 4, accumulation, 2048, **more)
     card = "A100-40G" if small else "A100-80G"
-    return Row(FLAGPERF, f"LLaMA-7B, {name}, {card}", job, published, card=card)
+    return PublishedMemory(FLAGPERF, f"LLaMA-7B, {name}, {card}", job, published, card=card)
 
 
-def _pretrain(name: str, model: str, micro_batch: int, accumulation: int, megabytes: int, **more) -> Row:
+def _pretrain(name: str, model: str, micro_batch: int, accumulation: int, megabytes: int, **more) -> PublishedMemory:
     job = _job(model, TP2_S2, micro_batch, accumulation, 4096, compute=BFLOAT16, fused_rope=True, **more)
-    return Row(PRETRAIN, name, job, (megabytes / 1024,), ALLOCATED)
+    return PublishedMemory(PRETRAIN, name, job, (megabytes / 1024,), ALLOCATED)
 
 
-def _peft(name: str, model: str, layout: Layout, micro_batch: int, fitted: bool = True, **more) -> Row:
+def _peft(name: str, model: str, layout: Layout, micro_batch: int, fitted: bool = True, **more) -> PublishedMemory:
     exact = {"flash_attention": False, "fused_rms_norm": False}
     job = _job(model, layout, micro_batch, 1, PEFT_LENGTH, finetunes=True, **exact | more)
-    return Row(PEFT, name, job, fitted=fitted)
+    return PublishedMemory(PEFT, name, job, fitted=fitted)
 
 
 LORA = Lora(8, ("q_proj", "k_proj", "v_proj"))

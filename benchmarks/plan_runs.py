@@ -24,7 +24,7 @@ if __name__ == "__main__":
 
 from benchmarks import plan_published, plan_speed, published
 from benchmarks.page import put
-from benchmarks.published_runs import PLAIN, Run, runs
+from benchmarks.published_runs import PLAIN, PublishedRun, runs
 from launch.families.parameters import with_layers
 from launch.families.registry import parameters
 from launch.guard import guarded
@@ -56,7 +56,7 @@ HEAD = ["half", "class", "tool", "card", *RESULTS]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PublishedOutcome:
     """One result of a published run beside its plan.
 
     It is memory, (published, planned) GiB of each pipeline stage, or the share of the planned speed that the run
@@ -77,38 +77,38 @@ class Outcome:
         return [abs(planned / found - 1) for found, planned in self.memory]
 
 
-def outcomes() -> Iterator[Outcome]:
+def outcomes() -> Iterator[PublishedOutcome]:
     """Yield the outcome of each row."""
     yield from speeds()
     for run in runs():
         if found := run.row.get("memory"):
             planned = [_gib(run, stage) for stage in plan_memory(run.job, run.card).stages]
             memory = zip(found, planned if len(found) > 1 else [max(planned)], strict=True)
-            yield Outcome(_name(run), run.half, run.kind, run.tool, run.row["card"], tuple(memory))
+            yield PublishedOutcome(_name(run), run.half, run.kind, run.tool, run.row["card"], tuple(memory))
     for row in plan_published.ROWS:
         if row.published:
             memory = tuple(zip(row.published, row.planned, strict=True))
-            yield Outcome(row.name, 1, PLAIN, PADDLE, row.card, memory)
+            yield PublishedOutcome(row.name, 1, PLAIN, PADDLE, row.card, memory)
 
 
-def speeds(halves: Collection[int] = (1, 2)) -> Iterator[Outcome]:
+def speeds(halves: Collection[int] = (1, 2)) -> Iterator[PublishedOutcome]:
     """Yield the outcome of each row of these halves that has a speed, PaddleNLP's included: planned in a second."""
     for run in runs():
         if "speed" in run.row and run.half in halves:
             share = run.row["speed"] / plan_time(run.job, run.card).tokens_per_second_per_card
-            yield Outcome(_name(run), run.half, run.kind, run.tool, run.row["card"], share=share)
+            yield PublishedOutcome(_name(run), run.half, run.kind, run.tool, run.row["card"], share=share)
     for row in published.ROWS:
         share = row.tokens_per_second / plan_speed.estimate(row)
-        yield Outcome(row.name, 1, PLAIN, PADDLE, row.card, share=share)
+        yield PublishedOutcome(row.name, 1, PLAIN, PADDLE, row.card, share=share)
 
 
-def _name(run: Run) -> str:
+def _name(run: PublishedRun) -> str:
     row = run.row
     layout = row.get("layout", "one rank")
     return f"{run.source}: {row['model']}, {row['cards']} x {row['card']}, {layout}, {row['batch']} x {row['length']}"
 
 
-def _gib(run: Run, stage: StagePlan) -> float:
+def _gib(run: PublishedRun, stage: StagePlan) -> float:
     """Return GiB of a pipeline stage as the source of a run counts them."""
     if run.tool == PADDLE:
         return stage.peak.total_bytes / GIB
@@ -117,7 +117,7 @@ def _gib(run: Run, stage: StagePlan) -> float:
     return factor * max(sizes) / GIB + beside
 
 
-def _tensors(run: Run, phase: str, parts: dict[str, int]) -> float:
+def _tensors(run: PublishedRun, phase: str, parts: dict[str, int]) -> float:
     """Return the bytes of tensors in a phase as the tool of a run has them."""
     job = run.job
     size = sum(size for part, size in parts.items() if part not in (*OUTSIDE, "allocator slack"))
@@ -134,7 +134,7 @@ def _tensors(run: Run, phase: str, parts: dict[str, int]) -> float:
 class Comparison:
     """All outcomes, with the shares of each tool and the range that follow from the first half."""
 
-    def __init__(self, found: Iterable[Outcome]) -> None:
+    def __init__(self, found: Iterable[PublishedOutcome]) -> None:
         self.outcomes = list(found)
         self.shares: dict[tuple[str, str], list[float]] = defaultdict(list)
         for one in self.outcomes:
@@ -154,7 +154,7 @@ class Comparison:
         ]
         return statistics.median(own if len(own) >= FEWEST else others)
 
-    def residual(self, one: Outcome) -> float:
+    def residual(self, one: PublishedOutcome) -> float:
         """Return the speed of a run as a share of the planned speed of its tool."""
         assert one.share
         return one.share / self.factor(one.tool, one.kind)
@@ -175,20 +175,20 @@ class Comparison:
             key=lambda ends: (sum(ends[0] <= share <= ends[1] for share in found), -abs(math.log(ends[0] * ends[1]))),
         )
 
-    def covers(self, one: Outcome) -> bool:
+    def covers(self, one: PublishedOutcome) -> bool:
         """Return whether the range covers an outcome."""
         return self.range[0] <= self.residual(one) <= self.range[1]
 
     def table(self) -> str:
         """Return the errors by half, class, tool and card, and of each half's classes together."""
-        groups: dict[tuple, list[Outcome]] = defaultdict(list)
+        groups: dict[tuple, list[PublishedOutcome]] = defaultdict(list)
         for one in self.outcomes:
             groups[one.half, one.kind, one.tool, one.card].append(one)
             groups[one.half, one.kind, "all", ""].append(one)
         order = sorted(groups, key=lambda key: (key[0], key[1] != PLAIN, key[1], key[2] == "all", key[2], key[3]))
         return markdown(HEAD, ([NAMES[key[0]], *key[1:], *self._cells(groups[key])] for key in order))
 
-    def _cells(self, group: list[Outcome]) -> list[str]:
+    def _cells(self, group: list[PublishedOutcome]) -> list[str]:
         timed = [one for one in group if one.share]
         memory = [error for one in group for error in one.memory_errors]
         speed = [abs(1 / self.residual(one) - 1) for one in timed]
@@ -254,7 +254,7 @@ def page(compared: Comparison) -> str:
     return "\n\n".join((*tables, f"Range: {start:.2f} to {end:.2f} times the planned speed."))
 
 
-def row(compared: Comparison, one: Outcome) -> str:
+def row(compared: Comparison, one: PublishedOutcome) -> str:
     """Return the line of an outcome."""
     memory = " ".join(f"{found:.1f} GiB planned {planned:.1f}" for found, planned in one.memory)
     speed = f"{compared.residual(one):.2f} of the planned speed" if one.share else ""

@@ -39,7 +39,7 @@ OVERLAPPING = Engine(overlapped=frozenset({GRADIENTS, PARAMETERS, ACTIVATIONS}))
 
 
 @dataclass(frozen=True)
-class Run:
+class NodesRun:
     """A published run on several nodes.
 
     Attributes:
@@ -133,7 +133,7 @@ def _without(hidden: int, count: int, length: int, vocabulary: int) -> float:
 
 
 def _2021(source: str, size: str, shape: tuple[int, int, int], layout: tuple[int, int], cards: int, samples: int,
-          teraflops: float, **stated) -> Run:  # fmt: skip
+          teraflops: float, **stated) -> NodesRun:  # fmt: skip
     hidden, heads, count = shape
     tensor, pipeline = layout
     config = _gpt(hidden, heads, count, VOCABULARY_21)
@@ -141,11 +141,11 @@ def _2021(source: str, size: str, shape: tuple[int, int, int], layout: tuple[int
                engine=MEGATRON)  # fmt: skip
     name = f"GPT {size}, {cards:,} x A100, TP{tensor}, PP{pipeline}, {samples:,} samples"
     speed = teraflops * 1e12 / _with_recompute(hidden, count)
-    return Run(source, TABLE_21, name, A100.name, job, speed, **stated)
+    return NodesRun(source, TABLE_21, name, A100.name, job, speed, **stated)
 
 
 def _2022(size: str, shape: tuple[int, int, int], pipeline: int, stages: int, cards: int, samples: int,
-          seconds: float, selective: bool) -> Run:  # fmt: skip
+          seconds: float, selective: bool) -> NodesRun:  # fmt: skip
     hidden, heads, count = shape
     config = _gpt(hidden, heads, count, VOCABULARY_21)
     how = {"recompute": "core_attn", "sequence_parallel": True} if selective else {"recompute": "full"}
@@ -154,11 +154,11 @@ def _2022(size: str, shape: tuple[int, int, int], pipeline: int, stages: int, ca
     recompute = "selective recompute, sequence parallel" if selective else "full recompute"
     name = f"GPT {size}, {cards:,} x A100, TP8, PP{pipeline}, {recompute}"
     speed = samples * LENGTH_21 / seconds / cards
-    return Run("G", TABLE_22, name, A100.name, job, speed, states_micro_batch=True, states_stages=True)
+    return NodesRun("G", TABLE_22, name, A100.name, job, speed, states_micro_batch=True, states_stages=True)
 
 
 def _2024(size: str, shape: tuple[int, int, int], layout: tuple[int, int], cards: int, samples: int,
-          teraflops: float) -> Run:  # fmt: skip
+          teraflops: float) -> NodesRun:  # fmt: skip
     hidden, heads, count = shape
     tensor, pipeline = layout
     length, vocabulary = 4096, 131072
@@ -169,7 +169,7 @@ def _2024(size: str, shape: tuple[int, int, int], layout: tuple[int, int], cards
                layout=Layout(1, data, tensor, pipeline, "stage1"))  # fmt: skip
     name = f"GPT {size}, {cards:,} x H100, TP{tensor}, PP{pipeline}, {samples:,} samples"
     speed = teraflops * 1e12 / _without(hidden, count, length, vocabulary)
-    return Run("H", README_24, name, H100.name, job, speed)
+    return NodesRun("H", README_24, name, H100.name, job, speed)
 
 
 LLAMA_405B = {
@@ -184,7 +184,7 @@ LLAMA_405B = {
 }
 
 
-def _llama(cards: int, teraflops: float) -> Run:
+def _llama(cards: int, teraflops: float) -> NodesRun:
     """Return a run of 2,048 samples of 8,192 tokens a step.
 
     The report counts 6 FLOPs a parameter and token (3.8e25 for 15.6 T).
@@ -195,7 +195,7 @@ def _llama(cards: int, teraflops: float) -> Run:
                sequence_parallel=True, engine=OVERLAPPING, network="roce-400",
                layout=Layout(1, data, tensor, pipeline, "stage1"))  # fmt: skip
     name = f"Llama 3 405B, {cards:,} x H100, TP8, PP16"
-    return Run("I", LLAMA_3, name, H100.name, job, teraflops * 1e12 / (6 * 405e9), states_micro_batch=True)
+    return NodesRun("I", LLAMA_3, name, H100.name, job, teraflops * 1e12 / (6 * 405e9), states_micro_batch=True)
 
 
 GPT_175B, GPT_530B, GPT_1T = (12288, 96, 96), (20480, 128, 105), (25600, 160, 128)

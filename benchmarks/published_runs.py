@@ -40,7 +40,7 @@ BASES = {"nf4": Format("nf4"), "nf4-dq": Format("nf4", double_quant=True)}
 
 
 @dataclass(frozen=True)
-class Run:
+class PublishedRun:
     """A published run.
 
     Attributes:
@@ -120,7 +120,7 @@ def halves(sources: list[dict]) -> dict[int, list[str]]:
     return drawn
 
 
-def runs() -> list[Run]:
+def runs() -> list[PublishedRun]:
     """Return all rows of all sources."""
     content = read()
     models, found = content["models"], []
@@ -130,5 +130,5 @@ def runs() -> list[Run]:
             config = models[row["model"]] if row["model"] in models else load_config(row["model"])
             if row.get("untied"):
                 config = config | {"tie_word_embeddings": False}
-            found.append(Run(source["name"], source["half"], row, config))
+            found.append(PublishedRun(source["name"], source["half"], row, config))
     return found

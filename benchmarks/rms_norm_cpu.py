@@ -39,7 +39,7 @@ SECONDS = 0.1  # a turn of one row
 
 
 @dataclass(frozen=True)
-class Row:
+class NormKernel:
     """A way to compute RMSNorm.
 
     Attributes:
@@ -52,15 +52,15 @@ class Row:
     kept_only: bool = True
 
 
-OURS = Row("fused_ln", "paddle", kept_only=False)
-TORCH = Row("torch", "torch", kept_only=False)
+OURS = NormKernel("fused_ln", "paddle", kept_only=False)
+TORCH = NormKernel("torch", "torch", kept_only=False)
 ROWS = (
     OURS,
     TORCH,
-    Row("LlamaRMSNorm", "paddle"),
-    Row("incubate", "paddle", has_backward=False),
-    Row("kernel", "none"),
-    Row("copy", "none", has_backward=False),
+    NormKernel("LlamaRMSNorm", "paddle"),
+    NormKernel("incubate", "paddle", has_backward=False),
+    NormKernel("kernel", "none"),
+    NormKernel("copy", "none", has_backward=False),
 )
 
 
@@ -91,7 +91,7 @@ def measure(pythons: dict[str, str], threads: int, kept: bool, rounds: int, cons
     return found, versions
 
 
-def runs_here(row: Row) -> bool:
+def runs_here(row: NormKernel) -> bool:
     """Return whether a row's kernel runs on this processor.
 
     Paddle's own kernel ends its process (SIGILL) on a processor without AVX-512.

@@ -24,7 +24,7 @@ from data_tools.formats.tokens.samples import Split, split_boundaries
 
 
 @dataclass(frozen=True)
-class Source:
+class BlendSource:
     """A corpus of a blend.
 
     Attributes:
@@ -49,7 +49,7 @@ class Source:
         return self.used * self.sequence_length
 
 
-def plan_blend(input_dir: str, sequence_length: int, split: str, tokens: float | None) -> tuple[list[Source], int]:
+def plan_blend(input_dir: str, sequence_length: int, split: str, tokens: float | None) -> tuple[list[BlendSource], int]:
     """Return what each corpus contributes to a run, and the samples of one epoch of the blend.
 
     tokens: of the run; None means one epoch.
@@ -67,7 +67,7 @@ def plan_blend(input_dir: str, sequence_length: int, split: str, tokens: float |
     shares = np.array(weights if weighted else samples, dtype=float)
     shares /= shares.sum()
     sources = [
-        Source(prefix, float(share), count, int(samples_of_epoch), sequence_length)
+        BlendSource(prefix, float(share), count, int(samples_of_epoch), sequence_length)
         for prefix, share, count, samples_of_epoch in zip(prefixes, shares, samples, used, strict=True)
     ]
     return sources, len(blend)

@@ -37,7 +37,7 @@ SPACE = re.compile(r"\s")
 
 
 @dataclass(frozen=True)
-class Rule:
+class CleaningRule:
     """A rule of cleaning.
 
     Attributes:
@@ -54,7 +54,7 @@ def rules(
     max_chars: int | None = None,
     min_letters: float | None = None,
     max_digits: float | None = None,
-) -> list[Rule]:
+) -> list[CleaningRule]:
     """Return the requested rules, cheap ones first.
 
     Lengths are in characters without surrounding space; letters and digits are shares of the characters that are no
@@ -62,13 +62,13 @@ def rules(
     """
     selected = []
     if min_chars is not None:
-        selected.append(Rule("min_chars", lambda text: len(text.strip()) >= min_chars))
+        selected.append(CleaningRule("min_chars", lambda text: len(text.strip()) >= min_chars))
     if max_chars is not None:
-        selected.append(Rule("max_chars", lambda text: len(text.strip()) <= max_chars))
+        selected.append(CleaningRule("max_chars", lambda text: len(text.strip()) <= max_chars))
     if min_letters is not None:
-        selected.append(Rule("min_letters", lambda text: proportion(LETTER, text) >= min_letters))
+        selected.append(CleaningRule("min_letters", lambda text: proportion(LETTER, text) >= min_letters))
     if max_digits is not None:
-        selected.append(Rule("max_digits", lambda text: proportion(DIGIT, text) <= max_digits))
+        selected.append(CleaningRule("max_digits", lambda text: proportion(DIGIT, text) <= max_digits))
     return selected
 
 
@@ -144,7 +144,7 @@ class Report:
 
 
 def block_judge(
-    alone: list[Rule], text_key: str, exact: bool, near: bool
+    alone: list[CleaningRule], text_key: str, exact: bool, near: bool
 ) -> Callable[[Block], tuple[list[Judged], list[str]]]:
     """Return the function that workers apply to blocks: (documents, reasons of bad lines)."""
     if near:
@@ -176,7 +176,7 @@ def block_judge(
 def clean_files(
     inputs: list[str],
     output: BinaryIO,
-    alone: list[Rule],
+    alone: list[CleaningRule],
     exact: bool = False,
     near: float | None = None,
     text_key: str = "text",

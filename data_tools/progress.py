@@ -17,7 +17,7 @@ def progress(verb: str, total_bytes: int, done_bytes: int = 0) -> Iterator[Calla
 
     total_bytes: 0 where unknown. done_bytes: done by an earlier run.
     """
-    pace = Pace(total_bytes, done_bytes)
+    pace = ReadingPace(total_bytes, done_bytes)
     console = Console(stderr=True)
     if not _has_bars(console):
         yield _in_lines(verb, pace)
@@ -68,7 +68,7 @@ def time_left(seconds: float) -> str:
     return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
 
 
-class Pace:
+class ReadingPace:
     """Bytes, documents and tokens a second since the start."""
 
     def __init__(self, total_bytes: int, done_bytes: int = 0):
@@ -98,7 +98,7 @@ class Pace:
         return ", ".join(parts)
 
 
-def _in_lines(verb: str, pace: Pace) -> Callable:
+def _in_lines(verb: str, pace: ReadingPace) -> Callable:
     show = _now_and_then()
     total = f" of {pace.total / 1e6:,.0f}" if pace.total else ""
 

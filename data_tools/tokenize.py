@@ -26,7 +26,7 @@ from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import token_dtype
 from data_tools.formats.tokens.resumable import ResumableWriter
 from data_tools.progress import progress
-from data_tools.text.blocks import STDIN, Block, Place, read_blocks
+from data_tools.text.blocks import STDIN, Block, ReadingPlace, read_blocks
 from data_tools.text.encoders import CONFIG_NAME, fingerprint, load_encoder
 from data_tools.text.sources import BadLine, BadLines, documents, find_files, total_bytes
 from data_tools.text.workers import Workers, at_most_cores
@@ -127,9 +127,13 @@ def tokenize_files(
 def _tokenize(
     files: list[str], text_key: str, total: int, pool: Workers, writer: ResumableWriter, max_bad_lines: int
 ) -> Tokenized:
-    place, empty, input_bytes, bad_lines = Place(), 0, 0, BadLines(max_bad_lines)
+    place, empty, input_bytes, bad_lines = ReadingPlace(), 0, 0, BadLines(max_bad_lines)
     if writer.state:
-        place, empty, input_bytes = Place(**writer.state["place"]), writer.state["empty"], writer.state["input_bytes"]
+        place, empty, input_bytes = (
+            ReadingPlace(**writer.state["place"]),
+            writer.state["empty"],
+            writer.state["input_bytes"],
+        )
         bad_lines.count = writer.state["bad_lines"]
         print(f"going on after {plural(writer.documents, 'document')} of an earlier run", file=sys.stderr, flush=True)
 

@@ -63,7 +63,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Fault:
+class TrainingFault:
     """A fault of a run.
 
     Attributes:
@@ -115,7 +115,7 @@ class LossWatch:
         self._first_step = 0
         self._without_gradient = 0
 
-    def fault(self, record: dict) -> Fault | None:
+    def fault(self, record: dict) -> TrainingFault | None:
         """Return the fault at a record of train_log.jsonl, None where there is none."""
         step, loss, grad_norm = record["global_step"], record["loss"], record["grad_norm"]
         if self._first is None:
@@ -133,11 +133,11 @@ class LossWatch:
             return replace(found, causes=tuple(cause for cause in found.causes if "on this card" not in cause))
         return found
 
-    def _no_number(self, loss: float, grad_norm: float) -> Fault | None:
+    def _no_number(self, loss: float, grad_norm: float) -> TrainingFault | None:
         if math.isfinite(loss) and (math.isfinite(grad_norm) or self.limits.overflows):
             return None
         what = f"the gradient norm is {grad_norm}" if math.isfinite(loss) else f"the loss is {loss}"
-        return Fault(
+        return TrainingFault(
             what,
             (
                 "half precision overflows: --bf16 1 where the card has it, else a smaller --scale_loss",
@@ -148,12 +148,12 @@ class LossWatch:
             ),
         )
 
-    def _collapse(self, step: int, epoch: float, loss: float) -> Fault | None:
+    def _collapse(self, step: int, epoch: float, loss: float) -> TrainingFault | None:
         assert self._first is not None, "fault() notes it at the first record"
         bound = self.limits.collapse * max(self._first, 1.0)
         if loss >= bound or epoch > 1 or step - self._first_step > COLLAPSE_STEPS:
             return None
-        return Fault(
+        return TrainingFault(
             f"the loss is {loss:.4f}, below {bound:.4f} ({self.limits.collapse:g} of the first, at least of 1 nat: "
             "--loss_collapse); nobody predicts text like that",
             (
@@ -163,22 +163,22 @@ class LossWatch:
             ),
         )
 
-    def _first_loss(self, step: int, loss: float) -> Fault | None:
+    def _first_loss(self, step: int, loss: float) -> TrainingFault | None:
         window = self.limits.first_loss
         if step != 1 or window is None or window.low <= loss <= window.high:
             return None
-        return Fault(
+        return TrainingFault(
             f"the first loss is {loss:.3f}, expected {window.low:.2f} to {window.high:.2f} ({window.reason})",
             _TOO_HIGH if loss > window.high else _TOO_LOW,
         )
 
-    def _spike(self, loss: float) -> Fault | None:
+    def _spike(self, loss: float) -> TrainingFault | None:
         if not self.limits.spike or len(self._recent) < ENOUGH_LOSSES:
             return None
         usual = median(self._recent)
         if loss <= usual + self.limits.spike:
             return None
-        return Fault(
+        return TrainingFault(
             f"the loss jumped to {loss:.3f} from {usual:.3f}, the median of the last {len(self._recent)} records; "
             f"allowed {self.limits.spike:g} nats (--loss_spike)",
             (
@@ -188,10 +188,10 @@ class LossWatch:
             ),
         )
 
-    def _stuck(self) -> Fault | None:
+    def _stuck(self) -> TrainingFault | None:
         if self._without_gradient < STUCK or self.limits.rests:
             return None
-        return Fault(
+        return TrainingFault(
             f"the gradient is 0 in {STUCK} records in a row: nothing is learnt",
             (
                 "no token counts: every answer was cut off (--src_length, --max_length), or labels are all ignored",
@@ -360,7 +360,7 @@ PINNED = "page-locking host memory"
 WORDS = ("ResourceExhausted", "cudaErrorMemoryAllocation", "CUBLAS_STATUS_ALLOC_FAILED")
 
 
-class Phase:
+class RunPhase:
     """The current phase of a run, as far as it matters for memory."""
 
     def __init__(self, name: str):
@@ -390,7 +390,7 @@ def _cannot_be_pinned(error: BaseException) -> bool:
 
 
 @contextlib.contextmanager
-def out_of_memory_explained(phase: Phase, args):
+def out_of_memory_explained(phase: RunPhase, args):
     """Raise a UserError with the phase and what to change for an out-of-memory error within the block.
 
     args: the flags of the run.

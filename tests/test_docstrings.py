@@ -18,6 +18,9 @@ NO_VERBS = re.compile(
 SETTINGS = (ROOT / "pyproject.toml").read_text()
 TO_DO = tuple(re.findall(r'^"(\w+/[\w/]+(?:\.py)?)(?:\*\*)?" = \["D"\]$', SETTINGS, re.MULTILINE))
 
+# Class names that still stand for two things.
+TWICE = {"Case", "Collator", "Engine", "Head", "LocalTensor", "Method", "Plan", "Request", "Row", "Step"}
+
 
 def _files() -> Iterator[Path]:
     for folder in FOLDERS:
@@ -36,3 +39,13 @@ def test_a_functions_docstring_begins_with_a_verb():
             if NO_VERBS.match(ast.get_docstring(node) or "Return"):
                 found.append(f"{name}:{node.lineno} {node.name}")
     assert not found, "\n".join(found)
+
+
+def test_a_class_name_stands_for_one_thing():
+    found: dict[str, list[str]] = {}
+    for file in _files():
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    twice = {name: places for name, places in found.items() if len(places) > 1}
+    assert twice.keys() == TWICE, {name: places for name, places in twice.items() if name not in TWICE}

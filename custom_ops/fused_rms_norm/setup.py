@@ -28,7 +28,7 @@ from sources import digest, headers  # noqa: E402
 VERSION = "0.1.0"
 
 
-class Build(build_ext):
+class BuildKernels(build_ext):
     """setuptools' own, not Paddle's: that one prints compilation errors and goes on, and installs its scaffolding.
 
     Adds the object that nvcc makes, and the record of what was built.
@@ -90,7 +90,7 @@ setup(
     version=VERSION,
     packages=["fused_ln"],
     ext_modules=[extension()],
-    cmdclass={"build_ext": Build},
+    cmdclass={"build_ext": BuildKernels},
     options={"build": {"build_base": str(folder)}, "egg_info": {"egg_base": str(folder)}},
     zip_safe=False,
 )

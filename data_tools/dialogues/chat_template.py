@@ -116,8 +116,8 @@ class ChatTemplate:
         return DataError(f"{self.origin}: {reason.rstrip('.')}. Another chat template: --chat_template NAME or FILE.")
 
     @cached_property
-    def _worker(self) -> "_Worker":
-        worker = _Worker(
+    def _worker(self) -> "_RenderingWorker":
+        worker = _RenderingWorker(
             {
                 "source": _marked(self.source),
                 "tokens": self.tokens,
@@ -143,7 +143,7 @@ class Rendered:
     counts: dict[str, int] = field(default_factory=dict)
 
 
-class _Worker:
+class _RenderingWorker:
     """A process that renders. A new one is started after one that had to be ended, and in a forked process."""
 
     def __init__(self, first: dict):

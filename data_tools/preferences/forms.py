@@ -82,7 +82,7 @@ class Preference:
 
 
 @dataclass(frozen=True)
-class Form(Schema[Preference]):
+class PreferenceForm(Schema[Preference]):
     """A form of rows with two judged responses.
 
     Attributes:
@@ -130,7 +130,7 @@ class PreferenceColumns:
             if len(set(keys)) < len(keys):
                 flags = ", ".join(f"--{name}" for name in COLUMNS)
                 raise DataError(f"{flags}: found {', '.join(keys)}, expected three different keys.")
-            return Form("/".join(keys), keys, False, lambda row: _texts(row, *keys))
+            return PreferenceForm("/".join(keys), keys, False, lambda row: _texts(row, *keys))
         if self.prompt or self.chosen or self.rejected:
             raise DataError(f"{', '.join(f'--{name}' for name in COLUMNS)}: give all three or none.")
         return best_schema(rows, FORMS, " ".join(f"--{name} KEY" for name in COLUMNS))
@@ -287,11 +287,11 @@ def _has_no_other_text(row: dict) -> bool:
 
 PAIR, SINGLE = ("prompt", "chosen", "rejected"), ("prompt", "completion", "label")
 FORMS = (
-    Form("prompt/chosen/rejected", PAIR, False, lambda row: _texts(row, *PAIR), also=_has_text),
-    Form("src/response/sort", ("src", "response", "sort"), False, _sorted, ("tgt", "system")),
-    Form("prompt/completion/label", SINGLE, False, _labeled, also=_has_text),
-    Form("prompt/completion/label messages", SINGLE, True, _labeled, SPOKEN, also=_has_messages),
-    Form(
+    PreferenceForm("prompt/chosen/rejected", PAIR, False, lambda row: _texts(row, *PAIR), also=_has_text),
+    PreferenceForm("src/response/sort", ("src", "response", "sort"), False, _sorted, ("tgt", "system")),
+    PreferenceForm("prompt/completion/label", SINGLE, False, _labeled, also=_has_text),
+    PreferenceForm("prompt/completion/label messages", SINGLE, True, _labeled, SPOKEN, also=_has_messages),
+    PreferenceForm(
         "conversations/chosen/rejected",
         ("conversations", *PAIR[1:]),
         True,
@@ -299,7 +299,7 @@ FORMS = (
         SPOKEN,
         also=_has_messages,
     ),
-    Form(
+    PreferenceForm(
         "instruction/chosen/rejected",
         ("instruction", *PAIR[1:]),
         True,
@@ -307,15 +307,17 @@ FORMS = (
         ("input", "history", "system"),
         also=_has_text,
     ),
-    Form("messages/rejected_response", ("messages", "rejected_response"), True, _swift, SPOKEN),
-    Form(
+    PreferenceForm("messages/rejected_response", ("messages", "rejected_response"), True, _swift, SPOKEN),
+    PreferenceForm(
         "messages/label",
         ("messages", "label"),
         True,
         lambda row: of_single(_messages(row), _truth("label", value_at(row, "label"))),
         SPOKEN,
     ),
-    Form("chosen/rejected messages", PAIR[1:], True, _both(_with_prompt), ("prompt", *SPOKEN), also=_has_messages),
-    Form("chosen/rejected of Anthropic", PAIR[1:], True, _both(_anthropic), (), also=_is_anthropic),
-    Form("chosen/rejected", PAIR[1:], False, _implicit, also=_has_no_other_text),
+    PreferenceForm(
+        "chosen/rejected messages", PAIR[1:], True, _both(_with_prompt), ("prompt", *SPOKEN), also=_has_messages
+    ),
+    PreferenceForm("chosen/rejected of Anthropic", PAIR[1:], True, _both(_anthropic), (), also=_is_anthropic),
+    PreferenceForm("chosen/rejected", PAIR[1:], False, _implicit, also=_has_no_other_text),
 )

@@ -26,7 +26,7 @@ BLOCK_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class Place:
+class ReadingPlace:
     """The place to go on reading.
 
     Attributes:
@@ -58,7 +58,7 @@ class Block:
     line: int
     content: bytes | list[str | bytes | None]
     size: int
-    next: Place
+    next: ReadingPlace
 
 
 def kind_of(file: str) -> str | None:
@@ -75,24 +75,24 @@ def kind_of(file: str) -> str | None:
     return KINDS.get(path.suffix)
 
 
-def read_blocks(files: Iterable[str], text_key: str = "text", start: Place | None = None) -> Iterator[Block]:
+def read_blocks(files: Iterable[str], text_key: str = "text", start: ReadingPlace | None = None) -> Iterator[Block]:
     """Yield all blocks from `start` on, file by file. text_key: the column of Parquet files.
 
     Raises:
         DataError: If a file cannot be read, is damaged, or when stdin differs from the earlier run's.
     """
-    start = start or Place()
+    start = start or ReadingPlace()
     readers = {LINES: _lines, TEXT: _text, PARQUET: _parquet}
     for number, file in enumerate(files):
         if number < start.file:
             continue
-        place = start if number == start.file else Place(number)
+        place = start if number == start.file else ReadingPlace(number)
         kind = kind_of(file)
         assert kind, f"{file}: find_files lets no such file through"
         yield from readers[kind](file, text_key, place)
 
 
-def _lines(file: str, _, place: Place) -> Iterator[Block]:
+def _lines(file: str, _, place: ReadingPlace) -> Iterator[Block]:
     with _opened(file) as stream:
         _skip(stream, place)
         stored = stream.stored()
@@ -103,7 +103,7 @@ def _lines(file: str, _, place: Place) -> Iterator[Block]:
             size = stream.stored() - stored if stream.packed else len(content)
             if offset == len(content):  # the first of the file
                 content = content.removeprefix(BOM)
-            yield Block(file, LINES, line, content, size, Place(place.file, offset, next_line, checksum))
+            yield Block(file, LINES, line, content, size, ReadingPlace(place.file, offset, next_line, checksum))
             line, stored = next_line, stream.stored()
 
 
@@ -129,7 +129,7 @@ def _whole_lines(stream: "_Stream", line: int) -> Iterator[tuple[bytes, int]]:
         yield rest, line
 
 
-def _text(file: str, _, place: Place) -> Iterator[Block]:
+def _text(file: str, _, place: ReadingPlace) -> Iterator[Block]:
     if place.offset:
         return
     with _opened(file) as stream:
@@ -138,11 +138,11 @@ def _text(file: str, _, place: Place) -> Iterator[Block]:
             pieces.append(piece)
             _check_length(pieces, file, 1)
         content = b"".join(pieces)
-        next_place = Place(place.file, max(1, len(content)), 2)
+        next_place = ReadingPlace(place.file, max(1, len(content)), 2)
         yield Block(file, TEXT, 1, content.removeprefix(BOM), stream.stored(), next_place)
 
 
-def _parquet(file: str, text_key: str, place: Place) -> Iterator[Block]:
+def _parquet(file: str, text_key: str, place: ReadingPlace) -> Iterator[Block]:
     import pyarrow  # only here: 0.2 s
     from pyarrow.parquet import ParquetFile
 
@@ -161,7 +161,7 @@ def _parquet(file: str, text_key: str, place: Place) -> Iterator[Block]:
                 if begin < first:
                     size = stored * first // rows - stored * begin // rows
                     texts = _texts_of(batch.column(0).slice(done))
-                    yield Block(file, PARQUET, begin + 1, texts, size, Place(place.file, first, first + 1))
+                    yield Block(file, PARQUET, begin + 1, texts, size, ReadingPlace(place.file, first, first + 1))
     except (pyarrow.ArrowException, OSError) as error:
         raise DataError(f"{file} cannot be read as Parquet: {error}. Copy or make it again.") from None
 
@@ -259,7 +259,7 @@ def _opened(file: str) -> Iterator[_Stream]:
             stream._stored.close()
 
 
-def _skip(stream: _Stream, place: Place) -> None:
+def _skip(stream: _Stream, place: ReadingPlace) -> None:
     """Go to a place. Raises DataError when what lies before it is not what was read then."""
     if not place.offset or stream.seek(place.offset):
         return

@@ -39,7 +39,7 @@ class LoraLayer:
 
 
 @dataclass(frozen=True)
-class Lora:
+class LoraFiles:
     """The files of a LoRA adapter.
 
     Attributes:
@@ -75,7 +75,7 @@ def require_adapter(directory: Path) -> None:
         raise UserError(f"{directory}: no adapter: neither {CONFIG} nor {PREFIX_CONFIG} is there.")
 
 
-def read_lora(directory: str | Path) -> Lora:
+def read_lora(directory: str | Path) -> LoraFiles:
     """Return the adapter of a directory.
 
     Raises:
@@ -92,10 +92,10 @@ def read_lora(directory: str | Path) -> Lora:
     layers = _layers(directory, tensors, config["r"])
     if "target_modules" in config:
         _require_targets(target_modules(config, directory / CONFIG), layers, directory / CONFIG)
-    return Lora(directory, config, layers, score)
+    return LoraFiles(directory, config, layers, score)
 
 
-def require_fit(lora: Lora, base: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+def require_fit(lora: LoraFiles, base: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> None:
     """Check that an adapter belongs to a model.
 
     shapes: of the model's tensors by name, a layer's weight [inputs, outputs].

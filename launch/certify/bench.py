@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from launch.certify.results import FAIL, OPEN, PASS, Row, write_json
+from launch.certify.results import FAIL, OPEN, PASS, CheckRow, write_json
 from launch.config.flag_values import Flags, flag_words
 from launch.devices.cards import visible_devices
 from launch.errors import UserError
@@ -56,7 +56,7 @@ class Bench:
     materials: Path
     cards: int
     pretend: bool
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CheckRow] = field(default_factory=list)
 
     # ---- report
 
@@ -68,7 +68,7 @@ class Bench:
         ok: None where nothing could be compared. anywhere: the result of a pretended run counts, too.
         """
         mark = OPEN if ok is None or (ok and self.pretend and not anywhere) else PASS if ok else FAIL
-        self.rows.append(Row(what, expected, without_paths(found, self.directory.parent), mark, numbers))
+        self.rows.append(CheckRow(what, expected, without_paths(found, self.directory.parent), mark, numbers))
         write_json(self.directory / "rows.json", [asdict(row) for row in self.rows])
 
     def needs_cards(self, count: int) -> bool:

@@ -30,7 +30,7 @@ import pytest
 
 from data_tools.formats.atomic import written_aside
 from launch.certify.bench import ROOT, Bench, CheckFailed, without_paths
-from launch.certify.results import FAIL, OPEN, Result, Row, mark_of, read_results, read_rows, write_json
+from launch.certify.results import FAIL, OPEN, CheckResult, CheckRow, mark_of, read_results, read_rows, write_json
 from launch.devices.cards import driver, list_cards
 from launch.environment.doctor_checks import check_cpu
 from launch.errors import UserError
@@ -130,7 +130,7 @@ def describe_machine(pretend: bool) -> dict:
 
 
 @dataclass
-class Report:
+class CertificatePlugin:
     """The plugin that runs the checks and writes the report.
 
     Attributes:
@@ -148,7 +148,7 @@ class Report:
     checks: Sequence[Check]
     chosen: Sequence[Check]
     named: bool = False
-    results: dict[str, Result] = field(default_factory=dict)
+    results: dict[str, CheckResult] = field(default_factory=dict)
     interrupted: bool = False
 
     def __post_init__(self):
@@ -206,7 +206,7 @@ class Report:
 
     # ---- one check
 
-    def _run(self, check: Check, function: Callable, directory: Path) -> Result:
+    def _run(self, check: Check, function: Callable, directory: Path) -> CheckResult:
         """Return the result of a check in a process of its own.
 
         It returns once none of the check's processes is left: a process that has called adopt_orphans sees all of them.
@@ -232,7 +232,7 @@ class Report:
         self.interrupted = outcome.failed_rank is None and outcome.exit_code in [128 + one for one in ASK_TO_END]
         failure = _failure(outcome, directory / "log", limit)
         rows = read_rows(directory / "rows.json")
-        return Result(check.name, mark_of(rows, failure, self.pretend), round(seconds, 1), rows, failure)
+        return CheckResult(check.name, mark_of(rows, failure, self.pretend), round(seconds, 1), rows, failure)
 
     def write(self) -> None:
         """Write both files, each whole."""
@@ -287,11 +287,11 @@ class Report:
         ]  # fmt: skip
         return "## Planned and measured\n\nThe plan is off by\n\n" + "\n".join(lines) + "\n\n" + _table(head, rows)
 
-    def _rows_with(self, number: str) -> list[Row]:
+    def _rows_with(self, number: str) -> list[CheckRow]:
         return [row for result in self.results.values() for row in result.rows if number in row.numbers]
 
 
-def run(report: Report, files: Sequence[Path] = ()) -> int:
+def run(report: CertificatePlugin, files: Sequence[Path] = ()) -> int:
     """Run the tests of these files, or of tests/card, with the plugin. Returns pytest's exit code."""
     files = files or [ROOT / TESTS.replace(".", "/") / f"{name}.py" for name in MODULES]
     switches = ["-s", "-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:xdist", "--noconftest"]
@@ -339,7 +339,7 @@ def _failure(outcome: Outcome, log_dir: Path, limit: float) -> str:
     return last
 
 
-def _is_open(result: Result | None) -> bool:
+def _is_open(result: CheckResult | None) -> bool:
     return result is None or result.mark == FAIL
 
 
@@ -378,7 +378,7 @@ def _head(machine: dict) -> str:
     return "\n".join(lines)
 
 
-def _details(number: int, result: Result) -> str:
+def _details(number: int, result: CheckResult) -> str:
     lines = [f"## {number} {result.name} {result.mark}"]
     if result.failure:
         lines.append(f"It did not come to its end: {_cell(result.failure)}")

@@ -12,7 +12,7 @@ PASS, FAIL, OPEN = "✓", "✗", "–"  # OPEN: this machine or a pretended run 
 
 
 @dataclass(frozen=True)
-class Row:
+class CheckRow:
     """One comparison of a check.
 
     Attributes:
@@ -27,7 +27,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class CheckResult:
     """The result of one check.
 
     Attributes:
@@ -37,7 +37,7 @@ class Result:
     name: str
     mark: str
     seconds: float
-    rows: tuple[Row, ...]
+    rows: tuple[CheckRow, ...]
     failure: str = ""
 
     @property
@@ -60,7 +60,7 @@ class Result:
 COUNTED = {PASS: "as expected", OPEN: "not shown"}
 
 
-def mark_of(rows: Iterable[Row], failure: str, pretended: bool) -> str:
+def mark_of(rows: Iterable[CheckRow], failure: str, pretended: bool) -> str:
     """Return the mark of a whole check. A pretended run never gives PASS."""
     marks = {row.mark for row in rows}
     if failure or FAIL in marks:
@@ -68,11 +68,11 @@ def mark_of(rows: Iterable[Row], failure: str, pretended: bool) -> str:
     return PASS if PASS in marks and not pretended else OPEN
 
 
-def read_rows(path: Path) -> tuple[Row, ...]:
+def read_rows(path: Path) -> tuple[CheckRow, ...]:
     """Return the rows that a check has written so far."""
     if not path.exists():
         return ()
-    return tuple(Row(**row) for row in json.loads(path.read_text(encoding="utf-8")))
+    return tuple(CheckRow(**row) for row in json.loads(path.read_text(encoding="utf-8")))
 
 
 def write_json(path: Path, value) -> None:
@@ -81,15 +81,15 @@ def write_json(path: Path, value) -> None:
         file.write((json.dumps(_finite(value), indent=1, ensure_ascii=False) + "\n").encode())
 
 
-def read_results(path: Path) -> tuple[dict, dict[str, Result]]:
+def read_results(path: Path) -> tuple[dict, dict[str, CheckResult]]:
     """Return (description of the machine, results by the name of their check); ({}, {}) without a file."""
     if not path.exists():
         return {}, {}
     content = json.loads(path.read_text(encoding="utf-8"))
     results = {}
     for result in content["results"]:
-        rows = tuple(Row(**row) for row in result.pop("rows"))
-        results[result["name"]] = Result(rows=rows, **result)
+        rows = tuple(CheckRow(**row) for row in result.pop("rows"))
+        results[result["name"]] = CheckResult(rows=rows, **result)
     return content["of"], results
 
 

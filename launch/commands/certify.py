@@ -25,7 +25,15 @@ from data_tools.cli import EXIT_INTERRUPTED, GOES_ON, Parser
 from data_tools.formats.plural import plural
 from data_tools.language import localized
 from launch.certify.bench import MATERIALS, make_materials
-from launch.certify.certificate import PRETENDED_CARDS, Report, all_checks, choose, describe_machine, duration, run
+from launch.certify.certificate import (
+    PRETENDED_CARDS,
+    CertificatePlugin,
+    all_checks,
+    choose,
+    describe_machine,
+    duration,
+    run,
+)
 from launch.certify.results import FAIL, summary
 from launch.devices.cards import visible_devices
 from launch.errors import UserError
@@ -57,7 +65,9 @@ def main(argv: list[str]) -> int:
         from launch.rehearsal.rehearse import import_paddle
 
         import_paddle({}, cards)
-    report = Report(args.output.absolute(), of, cards, make_materials(MATERIALS), checks, chosen, bool(args.only))
+    report = CertificatePlugin(
+        args.output.absolute(), of, cards, make_materials(MATERIALS), checks, chosen, bool(args.only)
+    )
     run(report)
     print(f"\n{summary(report.results)}\nto read: {report.page}\nto send: {report.file} and {report.page.name}")
     if report.interrupted:

@@ -33,7 +33,7 @@ from launch.guard import guarded
 from launch.hubs import originals
 from launch.hubs.ai_studio import AIStudio
 from launch.hubs.hub import Hub, Unreachable, log_without_credentials
-from launch.hubs.hugging_face import HuggingFace
+from launch.hubs.hugging_face import HuggingFaceHub
 from launch.hubs.model_scope import ModelScope
 from launch.hubs.repository import (
     RemoteFile,
@@ -48,7 +48,7 @@ from launch.preflight.report import Finding, print_findings
 from launch.weights.conversion import our_config
 from launch.weights.model_directories import CONFIG, import_config, import_directory
 
-HUBS = {hub.key: hub for hub in (HuggingFace, ModelScope, AIStudio)}
+HUBS = {hub.key: hub for hub in (HuggingFaceHub, ModelScope, AIStudio)}
 SHARD = 5 * 10**9  # bytes of an imported file, as make import has it
 
 
@@ -89,7 +89,7 @@ def _check_imported(target: Path, args: argparse.Namespace) -> None:
     print(localized(f"{target}: is {record.repository} of {title} already, whole: nothing to fetch"))
 
 
-def _compare(record: originals.Record, args: argparse.Namespace, directory: Path) -> None:
+def _compare(record: originals.DownloadRecord, args: argparse.Namespace, directory: Path) -> None:
     """Raise UserError where a folder is of another repository, revision or hub than the requested one."""
     asked = (args.hub or record.hub, args.repository, args.revision)
     if asked != (record.hub, record.repository, record.revision) or record.hub not in HUBS:
@@ -131,13 +131,13 @@ def _download(args: argparse.Namespace, original: Path, target: Path) -> None:
     print(imported.tokenizer)
 
 
-def _listed(args: argparse.Namespace, record: originals.Record | None) -> tuple[Hub, Snapshot]:
+def _listed(args: argparse.Namespace, record: originals.DownloadRecord | None) -> tuple[Hub, Snapshot]:
     """Return the hub, and the repository's files: at the commit of the record, where a download goes on.
 
     Without FROM it is Hugging Face. Where that does not answer no other hub is asked: a model of the same name may be
     another's there, and whoever cuts the network would choose the model.
     """
-    hub = _open(record.hub if record else args.hub or HuggingFace.key, args.hub is not None)
+    hub = _open(record.hub if record else args.hub or HuggingFaceHub.key, args.hub is not None)
     try:
         snapshot = hub.asked(hub.snapshot, args.repository, (record and record.commit) or args.revision)
     except Unreachable as error:

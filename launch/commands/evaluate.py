@@ -88,7 +88,7 @@ def _evaluate(args: argparse.Namespace, benchmarks: list, output: Path) -> dict 
     from launch.adapters.add import base_format
     from launch.adapters.quantized_layers import use_quantized
     from launch.checkpoint.ranks import check_world, rank
-    from launch.evaluation.language_model import Model
+    from launch.evaluation.language_model import EvaluatedModel
     from launch.prediction.predictor import load_predictor
     from launch.training.device import set_device
 
@@ -107,7 +107,7 @@ def _evaluate(args: argparse.Namespace, benchmarks: list, output: Path) -> dict 
     identity = hashlib.sha256(json.dumps(head, sort_keys=True).encode()).hexdigest()
     collected = Collected(output, identity, sizes)
     longest = args.max_new_tokens
-    model = Model(predictor, encoding, positions, collected, args.tokens_per_batch, args.batch_size, longest)
+    model = EvaluatedModel(predictor, encoding, positions, collected, args.tokens_per_batch, args.batch_size, longest)
     if rank() == 0:
         print("".join(f"{note}\n" for each in benchmarks for note in each.notes), end="", file=sys.stderr)
         collected.open()

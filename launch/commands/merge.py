@@ -18,7 +18,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import BEGINS_ANEW, Parser, amount
-from launch.adapters.lora_files import Lora, read_lora
+from launch.adapters.lora_files import LoraFiles, read_lora
 from launch.config.typed import typed
 from launch.entry import start_paddle
 from launch.errors import UserError
@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
     print(f"use it: --model_name_or_path {quote(str(merged))}, or MODEL={typed(merged)}")
 
 
-def _check(base: Path, lora: Lora, merged: Path) -> None:
+def _check(base: Path, lora: LoraFiles, merged: Path) -> None:
     """Raise UserError where `merged` is not base + adapter."""
     print(f"largest difference of weights, as a part of the largest nearby: {check_weights(base, lora, merged):.2g}")
     start_paddle(on_cpu=True)
@@ -53,7 +53,7 @@ def _check(base: Path, lora: Lora, merged: Path) -> None:
     print(comparison)
 
 
-def _base(args: argparse.Namespace, lora: Lora) -> Path:
+def _base(args: argparse.Namespace, lora: LoraFiles) -> Path:
     """Return the directory of the base: as given, or as the adapter's configuration names it."""
     base = Path(args.model_name_or_path or lora.config.get("base_model_name_or_path") or "")
     if not (base / "config.json").is_file():

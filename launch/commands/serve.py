@@ -127,10 +127,10 @@ def _serve(args: argparse.Namespace, models: dict, texts, socket, addresses, key
     from launch.serving.continuous_batch import batch_for
     from launch.serving.event_loop import EngineEnded, run
     from launch.serving.followers import lead
-    from launch.serving.service import Limits, Service
+    from launch.serving.service import RequestLimits, Service
 
     batch = batch_for(models, args.batch_size, lead(texts) if world_size() > 1 else texts)
-    service = Service(models, batch, Limits(args.max_new_tokens, args.queue_size, args.request_timeout))
+    service = Service(models, batch, RequestLimits(args.max_new_tokens, args.queue_size, args.request_timeout))
     device = paddle.get_device()
     service.engine.on_start = lambda: paddle.set_device(device)  # a new thread's card is the first one
 

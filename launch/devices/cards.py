@@ -25,7 +25,7 @@ class Process(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Card:
+class DetectedCard:
     """One card.
 
     Attributes:
@@ -55,7 +55,7 @@ class Driver(NamedTuple):
     cuda: tuple[int, int]
 
 
-def list_cards(nvml=None) -> list[Card]:
+def list_cards(nvml=None) -> list[DetectedCard]:
     """Return all cards by index; empty without a driver or without nvidia-ml-py."""
     with _session(nvml) as nvml:
         if nvml is None:
@@ -80,7 +80,7 @@ def driver(nvml=None) -> Driver | None:
         return Driver(nvml.nvmlSystemGetDriverVersion(), (cuda // 1000, cuda % 1000 // 10))
 
 
-def nvlink_pairs(cards: list[Card], nvml=None) -> list[tuple[int, int]] | None:
+def nvlink_pairs(cards: list[DetectedCard], nvml=None) -> list[tuple[int, int]] | None:
     """Return the pairs of cards, by index, that reach each other over NVLink, directly or through NVSwitch.
 
     Return None where NVML does not report it.
@@ -100,14 +100,14 @@ def nvlink_pairs(cards: list[Card], nvml=None) -> list[tuple[int, int]] | None:
         return pairs
 
 
-def _card(nvml, index: int) -> Card:
+def _card(nvml, index: int) -> DetectedCard:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = nvml.nvmlDeviceGetMemoryInfo(handle)
     mig = _ask(nvml, "nvmlDeviceGetMigMode", handle)  # (now, after the next reset)
     ecc = _ask(nvml, "nvmlDeviceGetEccMode", handle)  # likewise
     kind, since = nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC
     processes = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle) or []
-    return Card(
+    return DetectedCard(
         index=index,
         name=nvml.nvmlDeviceGetName(handle),
         memory_bytes=memory.total,

@@ -22,7 +22,7 @@ OWN_KERNEL = (8, 0)  # of flash attention: A100, 3090 and newer; Volta and Turin
 
 
 @dataclass(frozen=True)
-class Case:
+class AttentionCase:
     """One use of flash attention in training.
 
     Attributes:
@@ -76,86 +76,86 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Row:
+class AttentionObstacle:
     """An obstacle to flash attention.
 
     Attributes:
         when: Whether it cannot be used; {case.X} in the reason is replaced by a value of the case.
     """
 
-    when: Callable[[Case], bool]
+    when: Callable[[AttentionCase], bool]
     reason: str
     source: str
 
 
 # In the order in which they are checked: those below "no GPU" may count on a card.
 ROWS = (
-    Row(
+    AttentionObstacle(
         lambda case: bool(case.lacking),
         "{case.lacking}",
         "launch/families, the family's module",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.compute_capability is None,
         "no GPU",
         "paddle/nn/functional/sdpa.py, check_all_tensors_on_device",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.build == "cpu",
         "Paddle is the CPU build",
         "paddle/nn/functional/sdpa.py, check_cuda_is_available",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.capability < (7, 0),
         "{case.card}, it needs 7.0 (V100, T4) or newer",
         "PaddlePaddle/flash-attention csrc/capi/flash_attn.cu, CHECK_FWD_EXECUTABLE: is_sm8x || is_sm90; "
         "memory_efficient_attention/generate_kernels.py: no tensor cores below 70",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.capability < OWN_KERNEL and case.masked,
         "{case.card} has the memory efficient kernel alone, which needs a copy of the mask for each head",
         "paddle/nn/functional/sdpa.py, scaled_dot_product_attention: attn_mask.expand; init_config: "
         "MINIMUM_SM_VERSION of flash_attn",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.capability > (12, 1),
         "{case.card}, newer than this Paddle knows (12.1)",
         "paddle/nn/functional/sdpa.py, init_config: MAXIMUM_SM_VERSION",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.capability >= (10, 0) and case.cuda is not None and case.cuda < (12, 8),
         "{case.card} needs a Paddle for CUDA 12.8 or newer, this one is for {case.build}",
         "CUDA toolkit release notes: Blackwell since 12.8; PaddlePaddle/flash-attention pull request 72",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.dtype not in HALF,
         "{case.dtype}, it needs --fp16 1 or --bf16 1",
         "paddle/nn/functional/sdpa.py, init_config: support_dtypes",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.level == "O1" and family_of(case.model_type).weights_dtype_rotary,
         "under --fp16_opt_level O1 queries and keys are float32, values {case.dtype}: Paddle takes exact attention; O2 "
         "has it",
         "paddlenlp/transformers/chatglm/modeling.py, RotaryEmbeddings.forward: cast to the default dtype; chatglm_v2/"
         "modeling.py, RotaryEmbedding.forward_impl; paddle/nn/functional/sdpa.py, check_dtypes_low_precision_fa",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.head_size > 256,
         "heads of {case.head_size}, at most 256 are possible",
         "csrc/capi/flash_attn.cu, CHECK_FWD_EXECUTABLE: head_size <= 256; sdpa.py, check_head_dim_size_flash",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.head_size % 8 != 0,
         "heads of {case.head_size}, it needs a multiple of 8",
         "csrc/capi/flash_attn.cu, CHECK_FWD_EXECUTABLE: head_size % 8 == 0; sdpa.py, check_head_dim_size_flash",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.head_size > 192 and (8, 0) < case.capability < (9, 0),
         "heads of {case.head_size} on {case.card}: their gradient needs an A100 (8.0) or H100 (9.0)",
         "csrc/capi/flash_attn.cu, CHECK_BWD_EXECUTABLE: head_size > 192 asserts is_sm80 || is_sm90, which sdpa.py does "
         "not look at; Paddle pull request 67547",
     ),
-    Row(
+    AttentionObstacle(
         lambda case: case.dropout > 0 and not family_of(case.model_type).flash_dropout,
         "attention dropout {case.dropout}, which paddlenlp does not hand over: there would be none",
         "paddlenlp/transformers/llama/fusion_ops.py, fusion_flash_attention: no dropout; qwen2/modeling.py, "
@@ -164,7 +164,7 @@ ROWS = (
 )
 
 
-def obstacle(case: Case) -> str:
+def obstacle(case: AttentionCase) -> str:
     """Return the first reason against flash attention, or ""."""
     return next((row.reason.format(case=case) for row in ROWS if row.when(case)), "")
 
@@ -188,7 +188,7 @@ def packs(values) -> bool:
     return bool(getattr(values, "zero_padding", None))
 
 
-def row_ends_obstacle(case: Case, family: Family, pipeline: bool) -> str:
+def row_ends_obstacle(case: AttentionCase, family: Family, pipeline: bool) -> str:
     """Return why packed rows need a mask, [length, length] of each, beside flash attention; "" with FlashMask.
 
     Sources: paddle/nn/functional/flash_attention.py, flashmask_attention, whose kernel is flash attention's own
@@ -208,7 +208,7 @@ def case_of(
     mask: str = "causal",
     build: str | None = None,
     level: str = "O2",
-) -> Case:
+) -> AttentionCase:
     """Return the case of training a model, by its config.json.
 
     Args:
@@ -224,7 +224,7 @@ def case_of(
     """
     dropouts = ("attention_dropout", "attention_probs_dropout_prob", "attention_dropout_prob")
     family = family_of_config(config)
-    return Case(
+    return AttentionCase(
         compute_capability=compute_capability,
         dtype=dtype,
         head_size=head_size(config) + (ALIBI_COLUMNS if family.alibi else 0),

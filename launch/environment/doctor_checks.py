@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.devices.cards import Card, Driver
+from launch.devices.cards import DetectedCard, Driver
 from launch.environment import setup
 from launch.environment.pins import REQUIREMENTS, Pin, read_lock
 from launch.preflight.gpus import check_driver
@@ -188,7 +188,9 @@ def check_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
     )
 
 
-def check_gpus(cards: list[Card], driver: Driver | None, build: str | None, nvml_installed: bool) -> list[Finding]:
+def check_gpus(
+    cards: list[DetectedCard], driver: Driver | None, build: str | None, nvml_installed: bool
+) -> list[Finding]:
     """Check cards and driver, of which nothing is known without nvidia-ml-py.
 
     build: as cuda.paddle_build() gives it.
@@ -198,7 +200,7 @@ def check_gpus(cards: list[Card], driver: Driver | None, build: str | None, nvml
     return [check_cards(cards), check_driver(driver, cards, build)]
 
 
-def check_cards(cards: list[Card]) -> Finding:
+def check_cards(cards: list[DetectedCard]) -> Finding:
     """Check the cards."""
     if not cards:
         return Finding(True, "cards", "no NVIDIA cards: recipes can be rehearsed here (make rehearse-...), not run")

@@ -28,7 +28,7 @@ from data_tools.progress import counted
 from launch.checkpoint.ranks import broadcast, rank
 from launch.errors import UserError
 from launch.evaluation.likelihood import Scorer
-from launch.evaluation.shared_prefixes import Request
+from launch.evaluation.shared_prefixes import ScoredText
 from launch.evaluation.task_results import Collected
 from launch.generation.generate import Decoding
 from launch.prediction.predictor import Predictor
@@ -37,7 +37,7 @@ LONGEST = 256  # tokens of a written answer, where neither the flag nor the task
 LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")  # names of that in tasks
 
 
-class Model(TemplateLM):
+class EvaluatedModel(TemplateLM):
     """A model as lm-eval sees it.
 
     Attributes:
@@ -111,7 +111,7 @@ class Model(TemplateLM):
         for number, each in enumerate(self._tokenizing(requests)):
             windows = get_rolling_token_windows(self.tok_encode(each.args[0]), self.prefix_token_id, self.positions, 1)
             for given, scored in map(make_disjoint_window, windows):
-                asked.append(Request((*given, *scored), len(given)))
+                asked.append(ScoredText((*given, *scored), len(given)))
                 owners.append(number)
         sums = [0.0] * len(requests)
         for owner, (value, _) in zip(owners, self._read("loglikelihood_rolling", asked, alike=False), strict=True):
@@ -155,7 +155,7 @@ class Model(TemplateLM):
                 yield request
                 reach(number)
 
-    def _request(self, asked) -> Request:
+    def _request(self, asked) -> ScoredText:
         context, continuation = asked.args[:2]
         if context:
             given, scored = self._encode_pair(context, continuation)
@@ -173,7 +173,7 @@ class Model(TemplateLM):
             )
         whole = [*given, *scored]
         cut = max(len(whole) - 1 - self.positions, 0)  # the last id is predicted, and has no position
-        return Request(tuple(whole[cut:]), len(given) - cut, cut > 0)
+        return ScoredText(tuple(whole[cut:]), len(given) - cut, cut > 0)
 
     def _prompt(self, asked) -> tuple[tuple[int, ...], tuple[str, ...], int, bool]:
         """Return (ids, texts that end the answer, its longest, whether the beginning of the prompt was left out)."""
@@ -206,7 +206,7 @@ class Model(TemplateLM):
 
     # ---- what is computed
 
-    def _read(self, kind: str, requests: list[Request], alike: bool) -> list:
+    def _read(self, kind: str, requests: list[ScoredText], alike: bool) -> list:
         """Return [log-likelihood, 1 where the scored ids are the most likely ones] of each request."""
         scorer = Scorer(self.predictor, self.tokens)
         share = scorer.shares and alike

@@ -13,7 +13,7 @@ import paddle
 
 from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import PrefixModel
-from launch.evaluation.shared_prefixes import Request, Row, rows
+from launch.evaluation.shared_prefixes import PackedRow, ScoredText, rows
 from launch.families.family import Family
 from launch.generation.generate import require_numbers
 from launch.models.rotary_scaling import scaled_by_length
@@ -34,7 +34,7 @@ class Scorer:
         self.shares = shares_prefixes(family, base.config.to_dict()) and not isinstance(model, PrefixModel)
         self.logits = LogitsInParts(model, family)
 
-    def batches(self, requests: list[Request], share: bool) -> Iterator[list[Row]]:
+    def batches(self, requests: list[ScoredText], share: bool) -> Iterator[list[PackedRow]]:
         """Yield rows that are read together: one with all requests that share it, or several with a request each.
 
         Args:
@@ -42,7 +42,7 @@ class Scorer:
                 less and costs less.
             requests: To score.
         """
-        batch: list[Row] = []
+        batch: list[PackedRow] = []
         for row in rows(requests, self.tokens, share):
             longest = max(len(other.ids) for other in [*batch, row])
             if batch and (share or longest * (len(batch) + 1) > self.tokens):
@@ -53,7 +53,9 @@ class Scorer:
             yield batch
 
     @paddle.no_grad()
-    def read(self, batch: list[Row], requests: list[Request], share: bool) -> list[tuple[int, tuple[float, int]]]:
+    def read(
+        self, batch: list[PackedRow], requests: list[ScoredText], share: bool
+    ) -> list[tuple[int, tuple[float, int]]]:
         """Return (number, (natural logarithm of the probability, 1 where the scored ids are the likeliest)) by request.
 
         The probability is of its scored ids.

@@ -13,7 +13,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Request:
+class ScoredText:
     """A text to score.
 
     Attributes:
@@ -28,7 +28,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Row:
+class PackedRow:
     """Tokens that a model reads at once, and the places of its output that are used.
 
     Attributes:
@@ -50,7 +50,7 @@ class Row:
         return ((tokens[None] <= tokens[:, None]) & (tokens[:, None] < self.ends[None]))[None, None]
 
 
-def rows(requests: list[Request], limit: int, share: bool) -> Iterator[Row]:
+def rows(requests: list[ScoredText], limit: int, share: bool) -> Iterator[PackedRow]:
     """Yield all requests, in rows of at most `limit` tokens; a longer one has a row to itself.
 
     Args:
@@ -94,11 +94,11 @@ class _Tree:
             common += 1
         return common
 
-    def size_with(self, request: Request) -> int:
+    def size_with(self, request: ScoredText) -> int:
         given = request.ids[:-1]
         return len(self.ids) + len(given) - self._common(given)
 
-    def add(self, number: int, request: Request) -> None:
+    def add(self, number: int, request: ScoredText) -> None:
         given = request.ids[:-1]  # the last id is predicted, and predicts nothing
         common = self._common(given)
         self._close(common)
@@ -116,7 +116,7 @@ class _Tree:
             self.ends[token] = len(self.ids)
         del self.path[length:]
 
-    def row(self) -> Row:
+    def row(self) -> PackedRow:
         self._close(0)
         ids, positions = (np.array(values, dtype=np.int64) for values in (self.ids, self.positions))
-        return Row(ids, positions, np.array(self.ends, dtype=np.int32), self.requests, self.nodes)
+        return PackedRow(ids, positions, np.array(self.ends, dtype=np.int32), self.requests, self.nodes)

@@ -14,7 +14,7 @@ from launch.tape.operators import Operators
 from launch.tape.quantized import Format
 
 
-class Run(Protocol):
+class ForwardJob(Protocol):
     """The values that a forward pass reads of a run: attributes of a Job of launch/plan/job.py, which is frozen."""
 
     @property
@@ -126,7 +126,7 @@ class Model(ABC):
         batch, length: Of the samples of a micro batch.
     """
 
-    def __init__(self, job: Run, memory: Memory, weights: dict[str, Tensor]):
+    def __init__(self, job: ForwardJob, memory: Memory, weights: dict[str, Tensor]):
         self.job, self.memory, self.weights = job, memory, weights
         self.ops = Operators(memory)
         self.batch, self.length = job.batch, job.sequence_length

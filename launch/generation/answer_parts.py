@@ -17,11 +17,11 @@ from data_tools.dialogues.messages import RowError, ToolCall, read_call
 from launch.generation.text import overlap
 
 OPEN, CLOSE = "<think>", "</think>"
-NAME, QUOTED, ARGUMENTS = "NAME", "QUOTED", "ARGUMENTS"  # in Form.call
+NAME, QUOTED, ARGUMENTS = "NAME", "QUOTED", "ARGUMENTS"  # in CallForm.call
 
 
 @dataclass(frozen=True)
-class Form:
+class CallForm:
     """The way a model writes calls.
 
     Attributes:
@@ -94,8 +94,8 @@ def _behind_separator(text: str) -> list[ToolCall]:
 
 PYTHON, SEPARATOR, FENCE = "<|python_tag|>", "<｜tool▁sep｜>", "\n```json\n"
 JSON_CALL = f'{{"name": {QUOTED}, "arguments": {ARGUMENTS}}}'
-HERMES = Form(("<tool_call>",), _object, f"<tool_call>\n{JSON_CALL}\n</tool_call>", "<tool_call>", "</tool_call>")
-DEEPSEEK = Form(
+HERMES = CallForm(("<tool_call>",), _object, f"<tool_call>\n{JSON_CALL}\n</tool_call>", "<tool_call>", "</tool_call>")
+DEEPSEEK = CallForm(
     (SEPARATOR, "```json"),
     _behind_separator,
     f"<｜tool▁call▁begin｜>function{SEPARATOR}{NAME}{FENCE}{ARGUMENTS}\n```<｜tool▁call▁end｜>",
@@ -112,7 +112,7 @@ DEEPSEEK_V31 = replace(
     call=f"<｜tool▁call▁begin｜>{NAME}{SEPARATOR}{ARGUMENTS}<｜tool▁call▁end｜>",
     between="",
 )
-MISTRAL_V11 = Form(
+MISTRAL_V11 = CallForm(
     ("[TOOL_CALLS]", "[ARGS]"),
     _behind_marks,
     f"[TOOL_CALLS]{NAME}[ARGS]{ARGUMENTS}",
@@ -120,9 +120,9 @@ MISTRAL_V11 = Form(
     within=("[ARGS]", "[CALL_ID]"),
     between="",
 )
-MISTRAL = Form(("[TOOL_CALLS]",), _list, JSON_CALL, "[TOOL_CALLS]", between=", ", first="[TOOL_CALLS] [", last="]")
-GLM4 = Form(("<|observation|>",), _name_and_arguments, f"{NAME}\n{ARGUMENTS}", starts=(NAME,), several=False)
-LLAMA3 = Form(
+MISTRAL = CallForm(("[TOOL_CALLS]",), _list, JSON_CALL, "[TOOL_CALLS]", between=", ", first="[TOOL_CALLS] [", last="]")
+GLM4 = CallForm(("<|observation|>",), _name_and_arguments, f"{NAME}\n{ARGUMENTS}", starts=(NAME,), several=False)
+LLAMA3 = CallForm(
     ('"parameters"',), _objects, JSON_CALL.replace("arguments", "parameters"), starts=("{", PYTHON), between="; "
 )
 ERNIE = replace(HERMES, known_by=("<tool_call>", "<response>"), around=("<response>", "</response>"))
@@ -130,7 +130,7 @@ FORMS = (ERNIE, HERMES, DEEPSEEK, DEEPSEEK_V31, MISTRAL_V11, MISTRAL, GLM4, LLAM
 OTHERS = ("<arg_key>", "<function=")  # of GLM-4.5 and Qwen3-Coder, whose calls are no JSON
 
 
-def find_form(source: str) -> Form | None:
+def find_form(source: str) -> CallForm | None:
     """Return the form of calls that a chat template writes; None: none that is known."""
     if any(text in source for text in OTHERS):
         return None
@@ -150,7 +150,7 @@ class Reading:
         opened: It does, behind a mark that the prompt ends with.
     """
 
-    form: Form | None = None
+    form: CallForm | None = None
     schemas: Mapping[str, dict] = field(default_factory=dict)
     forced: bool = False
     several: bool = True
@@ -176,7 +176,7 @@ class Said:
 
 def read_whole(reading: Reading, text: str) -> tuple[str, str, list[ToolCall]]:
     """Return what a whole answer says, its reasoning and its calls."""
-    reader = Reader(reading)
+    reader = AnswerReader(reading)
     parts = reader.put(text) + reader.rest()
     texts = [part for part in parts if isinstance(part, Said)]
     said, thought = ("".join(part.text for part in texts if part.reasoning is one) for one in (False, True))
@@ -184,7 +184,7 @@ def read_whole(reading: Reading, text: str) -> tuple[str, str, list[ToolCall]]:
 
 
 @dataclass
-class Reader:
+class AnswerReader:
     """A reader of one answer."""
 
     reading: Reading

@@ -30,7 +30,7 @@ GROUP = 16  # texts, at most: larger products are slower on a CPU, whose cache t
 
 
 @dataclass(frozen=True)
-class Layout:
+class CacheLayout:
     """The layout of one rank's cache.
 
     Attributes:
@@ -70,7 +70,7 @@ class Text:
     prefix: int = 0
     scored: int = 0
     computed: int = 0
-    group: "Group | None" = field(default=None, repr=False)
+    group: "TextGroup | None" = field(default=None, repr=False)
     place: int = -1
     chain: list[tuple] = field(default_factory=list, repr=False)
     last_block: "int | str" = field(default="", repr=False)
@@ -109,14 +109,14 @@ def whole_blocks(tokens: int) -> int:
     return -(-tokens // BLOCK) * BLOCK
 
 
-class Group:
+class TextGroup:
     """Texts that share tensors.
 
     Attributes:
         keys, values: For each layer [places x heads x capacity, size], a row for each head and token of a place.
     """
 
-    def __init__(self, layout: Layout):
+    def __init__(self, layout: CacheLayout):
         self.layout = layout
         self.texts: list[Text | None] = []  # by place
         self.places = self.capacity = 0  # of the tensors
@@ -235,8 +235,8 @@ def _power_of_two(count: int) -> int:
 
 
 @dataclass(frozen=True)
-class Block:
-    """Keys and values of BLOCK tokens, as Group.read() gives them, under a number that following blocks know it by."""
+class CachedBlock:
+    """Keys and values of BLOCK tokens, as TextGroup.read() gives them. number: names it for following blocks."""
 
     number: int
     layers: list[paddle.Tensor]
@@ -249,11 +249,11 @@ class KeyValues:
         limit: Tokens of the texts and of the stored blocks.
     """
 
-    def __init__(self, layout: Layout, limit: int):
+    def __init__(self, layout: CacheLayout, limit: int):
         self.layout = layout
         self.limit = limit
-        self.groups: list[Group] = []
-        self.kept: OrderedDict[tuple, Block] = OrderedDict()  # the least recently used first
+        self.groups: list[TextGroup] = []
+        self.kept: OrderedDict[tuple, CachedBlock] = OrderedDict()  # the least recently used first
         self.numbers = count()
 
     @property
@@ -280,7 +280,7 @@ class KeyValues:
         while len(self.kept) * BLOCK > tokens:
             self.kept.popitem(last=False)
 
-    def _group_for(self, text: Text) -> Group | None:
+    def _group_for(self, text: Text) -> TextGroup | None:
         """Return a group whose texts need about the same room.
 
         Return None, for a new one, where there is none or it would grow too large.
@@ -295,7 +295,7 @@ class KeyValues:
         """Add a text to a group."""
         group = self._group_for(text)
         if group is None:
-            group = Group(self.layout)
+            group = TextGroup(self.layout)
             self.groups.append(group)
         group.add(text)
 
@@ -344,7 +344,7 @@ class KeyValues:
             if key not in self.kept:
                 start = text.prefix + len(text.chain) * BLOCK
                 self._forget((room - 1) * BLOCK)
-                self.kept[key] = Block(next(self.numbers), text.group.read(text, start, start + BLOCK))
+                self.kept[key] = CachedBlock(next(self.numbers), text.group.read(text, start, start + BLOCK))
             self.kept.move_to_end(key)
             _follow(text, key, self.kept[key])
         self._touch(text)
@@ -365,7 +365,7 @@ class KeyValues:
                 self.kept.move_to_end(key)
 
 
-def _follow(text: Text, key: tuple, block: Block) -> None:
+def _follow(text: Text, key: tuple, block: CachedBlock) -> None:
     """Make a block the text's last one."""
     text.chain.append(key)
     text.last_block = block.number

@@ -22,9 +22,9 @@ import paddle
 from launch.cpu.attention import ROTARY_ATTENTIONS, half_rotation, replace_rotary, spread, stock_rotary
 from launch.families.family import Family
 from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
-from launch.generation.key_values import Group, Layout, Text
+from launch.generation.key_values import CacheLayout, Text, TextGroup
 from launch.generation.packed_attention import TAKE_OVER
-from launch.generation.row_attention import CompiledAttention, ComposedAttention, Heads
+from launch.generation.row_attention import AttentionHeads, CompiledAttention, ComposedAttention
 from launch.models.alibi_columns import slopes_of
 from launch.models.rotary_scaling import scaled_by_length
 
@@ -41,7 +41,7 @@ def packs(family: Family, config: dict) -> bool:
 
 
 @dataclass
-class Step:
+class PackedStep:
     """The values that layers need in one forward pass.
 
     Attributes:
@@ -59,7 +59,7 @@ class Step:
     spread: dict[int, tuple[paddle.Tensor, ...]] = field(default_factory=dict)
 
 
-class Packed:
+class PackedModel:
     """A model that computes many texts in one row.
 
     Attributes:
@@ -70,15 +70,15 @@ class Packed:
         config = model.config.to_dict()
         assert packs(family, config), family.name
         self.model = model
-        self.step: Step | None = None
+        self.step: PackedStep | None = None
         keys = key_value_heads(config) // max(model.config.tensor_parallel_degree, 1)
         queries = attention_heads(config) // key_value_heads(config)  # a head of the keys
-        self.layout = Layout(layers(config), keys, head_size(config), _dtype(model))
+        self.layout = CacheLayout(layers(config), keys, head_size(config), _dtype(model))
         slopes = None
         if family.alibi:
             slopes = slopes_of(attention_heads(config), model.config.tensor_parallel_degree, _rank(model))
             slopes = paddle.to_tensor(slopes, "float32").reshape([keys, queries, 1, 1])
-        self.heads = Heads(keys, queries, self.layout.size, slopes)
+        self.heads = AttentionHeads(keys, queries, self.layout.size, slopes)
         self.compiled: ModuleType | None = None
         self.head = attrgetter(family.head.path)(model)
         self.flash_only = family.name == "mistral"  # see launch/generation/packed_attention.py
@@ -131,10 +131,10 @@ class Packed:
         logits = outputs[0] if isinstance(outputs, tuple) else outputs
         return logits.reshape([len(rows), -1])
 
-    def _plan(self, parts: Sequence[tuple[Text, int]]) -> tuple[Step, np.ndarray]:
+    def _plan(self, parts: Sequence[tuple[Text, int]]) -> tuple[PackedStep, np.ndarray]:
         """Return the step, and the ids of its row."""
         ids, positions = [], []
-        members: dict[Group, list[tuple[Text, int, int]]] = {}
+        members: dict[TextGroup, list[tuple[Text, int, int]]] = {}
         for text, count in parts:
             assert text.group is not None, "has no place"
             members.setdefault(text.group, []).append((text, len(ids), count))
@@ -144,7 +144,7 @@ class Packed:
             attention = CompiledAttention(self.heads, members, self.compiled)
         else:
             attention = ComposedAttention(self.heads, members)
-        step = Step(paddle.to_tensor(np.array(positions)), max(positions) + 1, attention)
+        step = PackedStep(paddle.to_tensor(np.array(positions)), max(positions) + 1, attention)
         return step, np.array(ids, dtype=np.int64)
 
     @property

@@ -17,7 +17,7 @@ from paddlenlp.transformers.mixtral import modeling as mixtral
 from launch.upstream.module_view import ModuleView
 
 
-class Run(Protocol):
+class PackedRun(Protocol):
     """The functions that a forward pass over many texts gives its layers (launch/generation/packed.py)."""
 
     def within(self, ours: Callable, stock: Callable) -> Callable:
@@ -51,7 +51,7 @@ class Run(Protocol):
         ...
 
 
-def _llama(model, run: Run) -> None:
+def _llama(model, run: PackedRun) -> None:
     """Replace the attention of LLaMA and of models whose layers have the same attributes."""
     for layer in model.sublayers():
         if hasattr(layer, "attn_func"):
@@ -59,7 +59,7 @@ def _llama(model, run: Run) -> None:
     _tables(model, run)
 
 
-def _mistral(model, run: Run) -> None:
+def _mistral(model, run: PackedRun) -> None:
     """Replace Mistral's attention: of its code only the function for flash attention can be replaced."""
 
     def attend(query, key, value, **_):
@@ -70,18 +70,18 @@ def _mistral(model, run: Run) -> None:
     _tables(model, run)
 
 
-def _mixtral(model, run: Run) -> None:
+def _mixtral(model, run: PackedRun) -> None:
     """Replace Mixtral's attention, which is no attribute of a layer."""
     mixtral.scaled_dot_product_attention = run.within(partial(_attend, run), mixtral.scaled_dot_product_attention)
     _tables(model, run)
 
 
-def _attend(run: Run, query, _config, key, value, *_, **__) -> paddle.Tensor:
+def _attend(run: PackedRun, query, _config, key, value, *_, **__) -> paddle.Tensor:
     """Attend with the arguments of paddlenlp's scaled_dot_product_attention."""
     return run.attend(query, key, value)
 
 
-def _tables(model, run: Run) -> None:
+def _tables(model, run: PackedRun) -> None:
     """Replace the tables of rotary positions that LLaMA's layers have."""
     for layer in model.sublayers():
         if hasattr(layer, "rotary_emb"):
@@ -89,7 +89,7 @@ def _tables(model, run: Run) -> None:
             layer.rotary_emb.forward = run.within(partial(run.rotary, tables), tables)
 
 
-def _bloom(model, run: Run) -> None:
+def _bloom(model, run: PackedRun) -> None:
     """Replace Bloom's attention: the run adds ALiBi to the scores, by the position in the text."""
 
     def forward(layer, hidden_states, residual, *_, **__):
@@ -99,7 +99,7 @@ def _bloom(model, run: Run) -> None:
     _replace(model, "BloomAttention", run, forward)
 
 
-def _opt(model, run: Run) -> None:
+def _opt(model, run: PackedRun) -> None:
     """Replace OPT's attention, and its positions, which have embeddings and are counted by paddlenlp from the mask."""
 
     def forward(layer, hidden_states, *_, **__):
@@ -114,7 +114,7 @@ def _opt(model, run: Run) -> None:
     _replace(model, "OPTLearnedPositionEmbedding", run, embed)
 
 
-def _chatglm_v2(model, run: Run) -> None:
+def _chatglm_v2(model, run: PackedRun) -> None:
     """Replace ChatGLM2's attention, whose hidden states are [tokens, 1, hidden].
 
     paddlenlp divides scores by the layer's number, and multiplies them by it in float32, which is left out here.
@@ -137,7 +137,7 @@ def _chatglm_v2(model, run: Run) -> None:
     _replace(model, "RotaryEmbedding", run, tables)
 
 
-def _replace(model, kind: str, run: Run, ours: Callable[..., Any]) -> None:
+def _replace(model, kind: str, run: PackedRun, ours: Callable[..., Any]) -> None:
     """Replace the forward pass of the model's layers of a class, within a run.
 
     ours: gets the layer and its arguments.
@@ -147,7 +147,7 @@ def _replace(model, kind: str, run: Run, ours: Callable[..., Any]) -> None:
             layer.forward = run.within(partial(ours, layer), layer.forward)
 
 
-TAKE_OVER: dict[str, Callable[[Any, Run], None]] = {
+TAKE_OVER: dict[str, Callable[[Any, PackedRun], None]] = {
     "llama": _llama,
     "baichuan": _llama,
     "qwen2": _llama,

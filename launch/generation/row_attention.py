@@ -16,16 +16,16 @@ from types import ModuleType
 import numpy as np
 import paddle
 
-from launch.generation.key_values import Group, Text
+from launch.generation.key_values import Text, TextGroup
 
 UNSEEN = -1e9  # is added to scores of what a token does not see
 
 # Of each group: texts, where their tokens start in the row, and how many each has there.
-Members = Mapping[Group, list[tuple[Text, int, int]]]
+Members = Mapping[TextGroup, list[tuple[Text, int, int]]]
 
 
 @dataclass(frozen=True)
-class Heads:
+class AttentionHeads:
     """The heads of attention on this rank.
 
     Attributes:
@@ -67,7 +67,7 @@ class Written:
         rows: Of its tensors, for each token and head.
     """
 
-    group: Group
+    group: TextGroup
     tokens: paddle.Tensor
     rows: paddle.Tensor
 
@@ -78,10 +78,10 @@ class Newest:
 
     Attributes:
         tokens: The token of each place, any where there is none.
-        bias: See Heads.bias().
+        bias: See AttentionHeads.bias().
     """
 
-    group: Group
+    group: TextGroup
     tokens: paddle.Tensor
     bias: paddle.Tensor
 
@@ -93,10 +93,10 @@ class Chunk:
     They see at most `seen` tokens of the text's place.
 
     Attributes:
-        bias: See Heads.bias().
+        bias: See AttentionHeads.bias().
     """
 
-    group: Group
+    group: TextGroup
     place: int
     start: int
     end: int
@@ -107,7 +107,7 @@ class Chunk:
 class ComposedAttention:
     """Attention of Paddle's operators, on every device and in every dtype."""
 
-    def __init__(self, heads: Heads, members: Members):
+    def __init__(self, heads: AttentionHeads, members: Members):
         self.heads = heads
         self.written = [_written(group, texts) for group, texts in members.items()]
         self.newest: list[Newest] = []
@@ -153,7 +153,7 @@ class ComposedAttention:
             results.append(out.transpose([2, 0, 1, 3]).reshape([count, -1]))
         return paddle.concat(results).index_select(self.order).unsqueeze(0)
 
-    def _newest(self, group: Group, singles: list[tuple[Text, int]]) -> Newest:
+    def _newest(self, group: TextGroup, singles: list[tuple[Text, int]]) -> Newest:
         tokens = np.zeros(group.places, dtype=np.int64)
         seen = np.zeros(group.places, dtype=np.int64)
         for text, start in singles:
@@ -162,7 +162,7 @@ class ComposedAttention:
         bias = self.heads.bias(paddle.to_tensor(seen.reshape([-1, 1, 1, 1, 1])), group.capacity)
         return Newest(group, paddle.to_tensor(tokens), bias)
 
-    def _chunk(self, group: Group, text: Text, start: int, count: int) -> Chunk:
+    def _chunk(self, group: TextGroup, text: Text, start: int, count: int) -> Chunk:
         seen = text.prefix + text.computed + count
         bias = self.heads.bias(paddle.arange(seen - count + 1, seen + 1).reshape([1, 1, 1, -1, 1]), seen)
         return Chunk(group, text.place, start, start + count, seen, bias)
@@ -175,7 +175,7 @@ class CompiledAttention:
         compiled: The module that `make custom-ops` builds.
     """
 
-    def __init__(self, heads: Heads, members: Members, compiled: ModuleType):
+    def __init__(self, heads: AttentionHeads, members: Members, compiled: ModuleType):
         self.heads, self.compiled, self.groups = heads, compiled, list(members)
         table = [
             (number, text.place, group.capacity, start, count, text.prefix + text.computed)
@@ -193,7 +193,7 @@ class CompiledAttention:
         return out.reshape([1, out.shape[1], -1])
 
 
-def _written(group: Group, members: list[tuple[Text, int, int]]) -> Written:
+def _written(group: TextGroup, members: list[tuple[Text, int, int]]) -> Written:
     tokens = np.concatenate([np.arange(start, start + count) for _, start, count in members])
     rows = [group.rows(text, at := text.prefix + text.computed, at + count).T for text, _, count in members]
     return Written(group, paddle.to_tensor(tokens), paddle.to_tensor(np.concatenate(rows).reshape(-1)))

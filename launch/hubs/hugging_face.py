@@ -12,7 +12,7 @@ from launch.hubs.repository import LARGEST_FIRST, RemoteFile, Snapshot, own_file
 SECONDS = 10  # to wait for an answer
 
 
-class HuggingFace(Hub):
+class HuggingFaceHub(Hub):
     """The hub of Hugging Face."""
 
     key, title = "huggingface", "Hugging Face"

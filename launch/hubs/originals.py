@@ -25,7 +25,7 @@ CLIENTS_OWN = Path(".cache") / "huggingface"  # huggingface_hub's notes and file
 
 
 @dataclass(frozen=True)
-class Record:
+class DownloadRecord:
     """The origin of a folder's model, as Snapshot has it.
 
     Attributes:
@@ -39,7 +39,7 @@ class Record:
     files: tuple[str, ...]
 
 
-def read_record(directory: Path) -> Record | None:
+def read_record(directory: Path) -> DownloadRecord | None:
     """Return the record of a folder; None where there is none, or another's."""
     try:
         found = json.loads((directory / DOWNLOAD).read_text(encoding="utf-8"))
@@ -49,7 +49,9 @@ def read_record(directory: Path) -> Record | None:
         return None
     if not isinstance(names, list) or not all(isinstance(value, str) for value in (*texts, *names)):
         return None
-    return Record(*texts, files=tuple(name for name in names if name == Path(name).name and name not in ("", "..")))
+    return DownloadRecord(
+        *texts, files=tuple(name for name in names if name == Path(name).name and name not in ("", ".."))
+    )
 
 
 def write_record(directory: Path, snapshot: Snapshot, files: Iterable[RemoteFile]) -> None:

@@ -169,7 +169,7 @@ def return_slice(param) -> None:
         param.fw_storage = param.host_slice.detach()
 
 
-class Offload:
+class ShardedOffload:
     """Offload in a Trainer's run.
 
     Attributes:

@@ -232,7 +232,7 @@ def card_named(name: str) -> Card:
     return (of_size or of_model)[0]  # A100-SXM4 without a size: the first kind of that model
 
 
-def kind_of(device: cards.Card) -> Card:
+def kind_of(device: cards.DetectedCard) -> Card:
     """The kind of a card of this machine. One that is not in the catalogue counts as the listed one of the next smaller
     memory, with its own memory and compute capability."""
     try:

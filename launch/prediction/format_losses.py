@@ -26,7 +26,7 @@ from launch.training.model import family_config
 
 
 @dataclass(frozen=True)
-class Row:
+class FormatLoss:
     """The loss of one format.
 
     Attributes:
@@ -40,7 +40,9 @@ class Row:
     line: str = ""
 
 
-def losses(model: Path, data: str, formats: list[Format], samples: int, lengths: tuple[int, int]) -> Iterator[Row]:
+def losses(
+    model: Path, data: str, formats: list[Format], samples: int, lengths: tuple[int, int]
+) -> Iterator[FormatLoss]:
     """Yield the row of the model as it is, then one row a format.
 
     Args:
@@ -56,11 +58,11 @@ def losses(model: Path, data: str, formats: list[Format], samples: int, lengths:
     config = family_config(load_config(str(model)))
     family = family_of_config(config.to_dict())
     batches = _batches(model, data, config, samples, lengths)
-    yield Row("as it is", _loss(_open(family, model, None), batches))
+    yield FormatLoss("as it is", _loss(_open(family, model, None), batches))
     for format in formats:
         quantized = _open(family, model, format)
         line = use_quantized(quantized, format)
-        yield Row(format.algo, _loss(quantized, batches), line)
+        yield FormatLoss(format.algo, _loss(quantized, batches), line)
 
 
 def _open(family: Family, directory: Path, format: Format | None):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import paddle
 
-from launch.adapters.lora_files import Lora, LoraLayer
+from launch.adapters.lora_files import LoraFiles, LoraLayer
 from launch.checkpoint.model_loader import open_layerwise
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import find_weights
@@ -22,7 +22,7 @@ ROUNDING = {"float64": 1e-4, "float32": 1e-4, "float16": 1e-2, "bfloat16": 8e-2}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class LogitsComparison:
     """Largest absolute values over all logits.
 
     Attributes:
@@ -47,14 +47,14 @@ class Comparison:
         )
 
 
-def compare_logits(base: Path, lora: Lora, merged: Path) -> Comparison:
+def compare_logits(base: Path, lora: LoraFiles, merged: Path) -> LogitsComparison:
     """Return the comparison of three forward passes on the CPU, one after another."""
     paddle.set_device("cpu")
     scores = lora.score is not None
     trained = fixed_logits(base, lora, scores)
     largest = float(np.abs(trained).max())
     dtypes = {stored.dtype for stored in find_weights(merged).values() if stored.dtype in FLOATS}
-    return Comparison(
+    return LogitsComparison(
         difference=float(np.abs(fixed_logits(merged) - trained).max()),
         effect=float(np.abs(fixed_logits(base, scores=scores) - trained).max()),
         largest=largest,
@@ -62,7 +62,7 @@ def compare_logits(base: Path, lora: Lora, merged: Path) -> Comparison:
     )
 
 
-def fixed_logits(directory: Path, lora: Lora | None = None, scores: bool = False) -> np.ndarray:
+def fixed_logits(directory: Path, lora: LoraFiles | None = None, scores: bool = False) -> np.ndarray:
     """Return float32 [SAMPLES, LENGTH, vocabulary]: the same ids at every call.
 
     Args:
@@ -94,7 +94,7 @@ def fixed_inputs(family: Family, vocab_size: int) -> dict[str, np.ndarray]:
     return inputs
 
 
-def _add_beside(model, lora: Lora) -> None:
+def _add_beside(model, lora: LoraFiles) -> None:
     layers = dict(model.named_sublayers())
     for name, change in lora.layers.items():
         layers[name].register_forward_post_hook(_adds(change, lora.scaling))

@@ -6,7 +6,7 @@ from collections import Counter
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
 from launch.devices import cuda, fused_kernels, fused_ln, precision, switches
-from launch.devices.cards import Card, Driver, driver, list_cards, nvlink_pairs
+from launch.devices.cards import DetectedCard, Driver, driver, list_cards, nvlink_pairs
 from launch.devices.cuda import paddle_build
 from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.errors import UserError
@@ -57,7 +57,7 @@ def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
     ]
 
 
-def check_kind(chosen: list[Card]) -> Finding:
+def check_kind(chosen: list[DetectedCard]) -> Finding:
     """The chosen cards have the same compute capability and memory; otherwise the weakest card limits all."""
     kinds: dict[tuple, list[str]] = {}
     for card in chosen:
@@ -69,7 +69,7 @@ def check_kind(chosen: list[Card]) -> Finding:
     return Finding(True, "cards", describe(chosen) + (", ECC off" if False in {card.ecc for card in chosen} else ""))
 
 
-def check_free(chosen: list[Card]) -> list[Finding]:
+def check_free(chosen: list[DetectedCard]) -> list[Finding]:
     """Nobody else uses the cards. One finding for each that is in use."""
     findings = []
     for card in chosen:
@@ -82,7 +82,7 @@ def check_free(chosen: list[Card]) -> list[Finding]:
     return findings
 
 
-def check_slices(chosen: list[Card]) -> list[Finding]:
+def check_slices(chosen: list[DetectedCard]) -> list[Finding]:
     """No card is split by MIG where several are needed: slices cannot exchange data."""
     sliced = ",".join(str(card.index) for card in chosen if card.mig)
     if not sliced:
@@ -96,7 +96,7 @@ def check_slices(chosen: list[Card]) -> list[Finding]:
     return [Finding(False, "MIG", f"{found}, and slices cannot exchange data", fix)]
 
 
-def check_memory_errors(chosen: list[Card]) -> list[Finding]:
+def check_memory_errors(chosen: list[DetectedCard]) -> list[Finding]:
     """No card has had memory errors that it could not correct."""
     return [
         Finding(
@@ -110,7 +110,7 @@ def check_memory_errors(chosen: list[Card]) -> list[Finding]:
     ]
 
 
-def check_links(chosen: list[Card]) -> list[Finding]:
+def check_links(chosen: list[DetectedCard]) -> list[Finding]:
     """One line about how the cards are connected."""
     pairs = nvlink_pairs(chosen) if len(chosen) > 1 else None
     if pairs is None:
@@ -124,7 +124,7 @@ def check_links(chosen: list[Card]) -> list[Finding]:
     return [Finding(True, "links", f"NVLink between {linked}; PCIe between the others: slow for tensor parallel")]
 
 
-def describe(cards: list[Card]) -> str:
+def describe(cards: list[DetectedCard]) -> str:
     """2 x NVIDIA A100-SXM4-80GB (80 GB)"""
     kinds = Counter(f"{card.name} ({round(card.memory_bytes / GIB)} GB)" for card in cards)
     return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
@@ -134,7 +134,7 @@ def _describe_process(pid: int, memory_bytes: int | None) -> str:
     return f"process {pid}" + (f" ({memory_bytes / GIB:.1f} GiB)" if memory_bytes is not None else "")
 
 
-def _numbered_differently(here: list[Card]) -> bool:
+def _numbered_differently(here: list[DetectedCard]) -> bool:
     """Whether CUDA may number the cards differently from NVML: by default CUDA puts the fastest kind first."""
     return len({card.name for card in here}) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
@@ -150,7 +150,7 @@ def _visible(device: str) -> bool:
     return visible is None or device in (word.strip() for word in visible.split(","))
 
 
-def check_driver(driver: Driver | None, cards: list[Card], build: str | None) -> Finding:
+def check_driver(driver: Driver | None, cards: list[DetectedCard], build: str | None) -> Finding:
     """Whether the installed Paddle fits the driver and the cards. build: as cuda.paddle_build() returns it."""
     if driver is None or not cards:
         if build in (None, "cpu"):
@@ -264,6 +264,6 @@ def _check_fused_kernels(run: RunConfig, capabilities: list, half: bool) -> list
     return findings
 
 
-def _chosen(devices: tuple[str, ...]) -> list[Card]:
+def _chosen(devices: tuple[str, ...]) -> list[DetectedCard]:
     cards = list_cards() if devices else []
     return [card for card in cards if str(card.index) in devices or card.uuid in devices]

@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 900
 
 
 @dataclass(frozen=True)
-class Meeting:
+class GroupStore:
     """The store in which a group met. It must live as long as the group."""
 
     name: str
@@ -34,7 +34,7 @@ class Meeting:
     store: core.TCPStore
 
 
-_meetings: dict[core.ProcessGroup, Meeting] = {}
+_meetings: dict[core.ProcessGroup, GroupStore] = {}
 
 
 def create_group(name: str, rank: int, size: int, group_id: int) -> core.ProcessGroup:
@@ -54,7 +54,7 @@ def create_group(name: str, rank: int, size: int, group_id: int) -> core.Process
         with _sockets_without_delay():
             store = core.TCPStore(host, port, False, 0, TIMEOUT_SECONDS)
     group = core.ProcessGroupGloo.create(store, rank, size, group_id)
-    _meetings[group] = Meeting(name, group_id, store)
+    _meetings[group] = GroupStore(name, group_id, store)
     return group
 
 

@@ -136,7 +136,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Piece:
+class AnswerPiece:
     """Some text of the answer with this number among the answers to a request.
 
     Attributes:
@@ -152,11 +152,11 @@ class Piece:
     prompt: tuple[Told, ...] = ()
 
 
-def joined(pieces: list[Piece]) -> Piece:
+def joined(pieces: list[AnswerPiece]) -> AnswerPiece:
     """Return all pieces of an answer in one."""
     told = tuple(one for piece in pieces for one in piece.told)
     prompt = tuple(one for piece in pieces for one in piece.prompt)
-    return Piece(pieces[-1].number, "".join(piece.text for piece in pieces), pieces[-1].finish, told, prompt)
+    return AnswerPiece(pieces[-1].number, "".join(piece.text for piece in pieces), pieces[-1].finish, told, prompt)
 
 
 class Answer:
@@ -208,7 +208,7 @@ class Answer:
             for number, (prompt, length) in enumerate(zip(prompts, lengths, strict=True))
         ]
 
-    async def pieces(self) -> AsyncIterator[Piece]:
+    async def pieces(self) -> AsyncIterator[AnswerPiece]:
         """Yield the pieces of all answers.
 
         Raises:
@@ -219,7 +219,7 @@ class Answer:
         try:
             if self.echoes and self.options.scores_prompt is None:
                 for number, echo in enumerate(self.echoes):
-                    yield Piece(number, echo.text)
+                    yield AnswerPiece(number, echo.text)
             while ended < len(self.rows):
                 number, event = await before(self.deadline, self.events.get())
                 piece = self._piece(number, event)
@@ -247,7 +247,7 @@ class Answer:
             return
         self.loop.call_soon_threadsafe(self.events.put_nowait, (number, event))
 
-    def _piece(self, number: int, event: Event) -> Piece | None:
+    def _piece(self, number: int, event: Event) -> AnswerPiece | None:
         decoder, stop = self.decoders[number], self.stops[number]
         if stop.found:  # tokens that were on their way
             return None
@@ -260,23 +260,23 @@ class Answer:
             if event in FAULTS:
                 raise _refusal(event)
             text = stop.put(decoder.rest())
-            return self._with_told(Piece(number, text + stop.rest(), Finish.STOP if stop.found else event))
+            return self._with_told(AnswerPiece(number, text + stop.rest(), Finish.STOP if stop.found else event))
         self.completion_tokens += 1
         text = stop.put(decoder.put(event))
         if stop.found:
             self.rows[number].cancel()
-            return self._with_told(Piece(number, text, Finish.STOP))
-        return self._with_told(Piece(number, text)) if text else None
+            return self._with_told(AnswerPiece(number, text, Finish.STOP))
+        return self._with_told(AnswerPiece(number, text)) if text else None
 
-    def _with_told(self, piece: Piece) -> Piece:
+    def _with_told(self, piece: AnswerPiece) -> AnswerPiece:
         told, self.told[piece.number] = self.told[piece.number], []
         return replace(piece, told=tuple(told))
 
-    def _prompt(self, number: int, likelihoods: list[Likelihood]) -> Piece:
+    def _prompt(self, number: int, likelihoods: list[Likelihood]) -> AnswerPiece:
         echo = self.echoes[number] if self.echoes else None
         offsets = echo.offsets if echo else [0] * len(likelihoods)
         told = tuple(Told(one, offset) for one, offset in zip(likelihoods, offsets, strict=True))
-        return Piece(number, echo.text if echo else "", prompt=told)
+        return AnswerPiece(number, echo.text if echo else "", prompt=told)
 
 
 async def before(deadline: float, wanted: Awaitable[T]) -> T:

@@ -16,7 +16,7 @@ from launch.serving.followers import ShardedTexts
 from launch.serving.likelihoods import likelihoods
 from launch.serving.models import fail_damaged
 from launch.serving.request import Finish, Likelihood, Row
-from launch.serving.texts import Part, Texts
+from launch.serving.texts import ComputedPart, Texts
 from launch.serving.whole_batches import Batch, WholeBatches
 
 
@@ -112,7 +112,7 @@ class ContinuousBatch:
         self.scores.pop(number, None)
         self.refused = None
 
-    def _score(self, part: Part, logits: paddle.Tensor) -> None:
+    def _score(self, part: ComputedPart, logits: paddle.Tensor) -> None:
         """Tell a row the likelihoods of its prompt when they are all there. logits: behind each token of the part."""
         row, found = self.working[part.number], self.scores[part.number]
         following = row.prompt[part.start + 1 : part.start + part.count + 1]
@@ -124,7 +124,7 @@ class ContinuousBatch:
             if not row.max_tokens:
                 row.finish(Finish.LENGTH)
 
-    def _choose(self, parts: list[Part], logits: paddle.Tensor) -> None:
+    def _choose(self, parts: list[ComputedPart], logits: paddle.Tensor) -> None:
         """Choose the next token of each text that is computed to its end."""
         appended = []
         for name, served in self.models.items():

@@ -22,7 +22,7 @@ import paddle
 
 from launch.checkpoint.ranks import broadcast, rank, world_size
 from launch.errors import UserError
-from launch.serving.texts import Part, Texts
+from launch.serving.texts import ComputedPart, Texts
 
 CALLS = ("add", "append", "remove", "compute", "settle", "clear")
 LONGEST_ADDRESS = 107  # bytes, of a socket in a folder: man 7 unix
@@ -88,7 +88,7 @@ class ShardedTexts:
         self.followers.send("remove", numbers)
         self.texts.remove(numbers)
 
-    def compute(self) -> tuple[list[Part], paddle.Tensor]:
+    def compute(self) -> tuple[list[ComputedPart], paddle.Tensor]:
         """Compute the next tokens on all ranks."""
         self.followers.send("compute")
         try:

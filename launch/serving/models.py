@@ -52,7 +52,7 @@ def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf
         return
     decoding = Decoding(max_new_tokens=max(row.max_tokens - len(row.tokens) for row in rows))
     prompts = [row.prompt + row.tokens for row in rows]
-    processors = [Choice(rows, choose)]
+    processors = [ChosenTokens(rows, choose)]
     generate(predictor.model, predictor.family, prompts, decoding, predictor.ends, processors=processors)
 
 
@@ -130,7 +130,7 @@ def fail_damaged(rows: list[Row], logits: paddle.Tensor, known_ids: int | None) 
     return found
 
 
-class Choice(LogitsProcessor):
+class ChosenTokens(LogitsProcessor):
     """Returns logits from which greedy search takes the tokens of a Chooser. generate() ends when all rows are done."""
 
     def __init__(self, rows: list[Row], choose: Chooser):

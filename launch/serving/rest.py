@@ -18,8 +18,8 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from data_tools.dialogues.messages import ToolCall
-from launch.generation.answer_parts import Reader, Said, read_whole
-from launch.serving.answer import Answer, Piece, joined
+from launch.generation.answer_parts import AnswerReader, Said, read_whole
+from launch.serving.answer import Answer, AnswerPiece, joined
 from launch.serving.request import Finish, Reason, Refusal
 from launch.serving.rest_logprobs import by_ids, of_chat, of_completion
 from launch.serving.rest_requests import (
@@ -48,7 +48,7 @@ class Reply:
         self.answer = answer
         prefix = "chatcmpl" if self.is_chat else "cmpl"
         self.head = {"id": f"{prefix}-{uuid.uuid4().hex}", "created": int(time.time()), "model": model}
-        self.readers = [Reader(answer.reading) for _ in answer.rows]
+        self.readers = [AnswerReader(answer.reading) for _ in answer.rows]
 
     @property
     def is_chat(self) -> bool:
@@ -61,7 +61,7 @@ class Reply:
         Raises:
             Refusal: If the answer fails.
         """
-        pieces: list[list[Piece]] = [[] for _ in self.answer.rows]
+        pieces: list[list[AnswerPiece]] = [[] for _ in self.answer.rows]
         async for piece in self.answer.pieces():
             pieces[piece.number].append(piece)
         choices = await asyncio.to_thread(lambda: [self._whole_choice(joined(parts)) for parts in pieces])
@@ -89,7 +89,7 @@ class Reply:
             yield _event(refusal.body())
         yield "data: [DONE]\n\n"
 
-    def _whole_choice(self, piece: Piece) -> dict:
+    def _whole_choice(self, piece: AnswerPiece) -> dict:
         """Return all of an answer as one choice."""
         if not self.is_chat:
             return self._choice(piece, {"text": piece.text})
@@ -100,7 +100,7 @@ class Reply:
         choice = self._choice(piece, {"message": message})
         return choice | ({"finish_reason": "tool_calls"} if calls and piece.finish is Finish.STOP else {})
 
-    def _choices(self, piece: Piece) -> list[dict]:
+    def _choices(self, piece: AnswerPiece) -> list[dict]:
         """Yield a part of an answer's stream: log-probabilities are in the first choice, the end in the last one."""
         if not self.is_chat:
             return [self._choice(piece, {"text": piece.text})]
@@ -119,19 +119,19 @@ class Reply:
             return []
         first, *others = deltas or [{}]
         choices = [self._choice(replace(piece, text="", finish=None), {"delta": first})]
-        choices += [self._choice(Piece(piece.number, ""), {"delta": delta}) for delta in others]
+        choices += [self._choice(AnswerPiece(piece.number, ""), {"delta": delta}) for delta in others]
         choices[-1]["finish_reason"] = self._finish(piece)
         return choices
 
-    def _parts(self, piece: Piece) -> list[Said | ToolCall]:
+    def _parts(self, piece: AnswerPiece) -> list[Said | ToolCall]:
         reader = self.readers[piece.number]
         return [*reader.put(piece.text), *(reader.rest() if piece.finish else [])]
 
-    def _finish(self, piece: Piece) -> str | None:
+    def _finish(self, piece: AnswerPiece) -> str | None:
         called = piece.finish is Finish.STOP and self.readers[piece.number].calls
         return "tool_calls" if called else piece.finish
 
-    def _choice(self, piece: Piece, content: dict) -> dict:
+    def _choice(self, piece: AnswerPiece, content: dict) -> dict:
         """Return a choice of a stream. Many new names of tokens take their time: not in the event loop."""
         choice = {"index": piece.number, **content, "logprobs": self._logprobs(piece)}
         choice["finish_reason"] = self._finish(piece)
@@ -140,7 +140,7 @@ class Reply:
             choice["prompt_logprobs"] = by_ids(piece.prompt, most, names)
         return choice
 
-    def _logprobs(self, piece: Piece) -> dict | None:
+    def _logprobs(self, piece: AnswerPiece) -> dict | None:
         options, names = self.answer.options, self.answer.token_name
         if options.logprobs is None:
             return None
@@ -227,12 +227,12 @@ def make_app(service: Service, key: str | None = None, local: bool = True) -> Fa
 async def _reply(kind: str, body: CompletionRequest | ChatRequest, answer: Answer, request: Request) -> Response:
     reply = Reply(kind, body.model, answer)
     if body.stream:
-        return _Stream(reply.events(body.with_usage), answer.cancel)
+        return _EventStream(reply.events(body.with_usage), answer.cancel)
     whole = await unless_gone(request, reply.whole())
     return Response(status_code=499) if whole is None else JSONResponse(whole)
 
 
-class _Stream(StreamingResponse):
+class _EventStream(StreamingResponse):
     """Server-sent events. cancel: called at the end, also where a client went away before the first."""
 
     def __init__(self, events, cancel: Callable[[], None]):

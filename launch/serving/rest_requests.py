@@ -397,7 +397,7 @@ class TextPart(Fields):
     text: Text
 
 
-class Message(Fields):
+class RequestMessage(Fields):
     """The form of a message; data_tools/dialogues/messages.py reads it."""
 
     model_config = ConfigDict(strict=True, extra="allow")
@@ -446,7 +446,7 @@ Checked = WrapValidator(lambda found, check: check(found) and found)
 class ChatRequest(GenerationRequest):
     """A request of a chat."""
 
-    messages: Annotated[list[Annotated[Message, Checked]], Items, Field(min_length=1)]
+    messages: Annotated[list[Annotated[RequestMessage, Checked]], Items, Field(min_length=1)]
     tools: Annotated[list[Annotated[Tool, Checked]], Items] | None = None
     tool_choice: Literal["none", "auto", "required"] | Tool | None = None
     parallel_tool_calls: bool | None = None

@@ -62,7 +62,7 @@ class Metrics:
 
 
 @dataclass(frozen=True)
-class Limits:
+class RequestLimits:
     """The limits of requests.
 
     Attributes:
@@ -83,7 +83,7 @@ class Service:
         batch: What it answers them with.
     """
 
-    def __init__(self, models: dict, batch: Batch, limits: Limits):
+    def __init__(self, models: dict, batch: Batch, limits: RequestLimits):
         self.models = models
         self.limits = limits
         self.engine = Engine(batch, limits.places)

@@ -22,13 +22,13 @@ from launch.adapters.lora_rows import LoraRows
 from launch.cpu.kernels import replace_for_answers
 from launch.devices.cpu_operators import compiled_operators
 from launch.generation.key_values import BLOCK, KeyValues, Text
-from launch.generation.packed import Packed
+from launch.generation.packed import PackedModel
 
 CHUNK = 256  # tokens of prompts in one step: others wait so long for their next token
 
 
 @dataclass(frozen=True)
-class Part:
+class ComputedPart:
     """The tokens that a step has computed of the text with this number: `count` tokens from `start` on.
 
     Attributes:
@@ -53,7 +53,7 @@ class Texts:
 
     def __init__(self, models: Mapping, memory_bytes: int):
         base = next(iter(models.values())).predictor
-        self.packed = Packed(base.model, base.family)
+        self.packed = PackedModel(base.model, base.family)
         if paddle.get_device() == "cpu":
             compiled = compiled_operators()
             replace_for_answers(base.model, compiled)
@@ -119,7 +119,7 @@ class Texts:
             self.memory.remove(text)
 
     @paddle.no_grad()
-    def compute(self) -> tuple[list[Part], paddle.Tensor]:
+    def compute(self) -> tuple[list[ComputedPart], paddle.Tensor]:
         """Compute of each text the newest token, or a chunk of its prompt. Returns logits [rows, vocabulary]."""
         self.memory.prepare()
         chosen = self._chosen()
@@ -127,7 +127,7 @@ class Texts:
         for number, text, count in chosen:
             rows = text.logits_of(count)
             complete = text.computed + count == len(text.ids)
-            parts.append(Part(number, text.computed, count, range(first, first + rows), complete))
+            parts.append(ComputedPart(number, text.computed, count, range(first, first + rows), complete))
             first += rows
         with self.loras.chosen([(text.owner, count) for _, text, count in chosen]):
             logits = self.packed.run([(text, count) for _, text, count in chosen])
@@ -171,11 +171,11 @@ class Texts:
 
 
 @dataclass(frozen=True)
-class Prefix:
+class TrainedPrefix:
     """The trained keys and values of prefix tuning.
 
     Attributes:
-        layers: As Group.read() gives them.
+        layers: As TextGroup.read() gives them.
     """
 
     tokens: int
@@ -183,9 +183,9 @@ class Prefix:
 
 
 @paddle.no_grad()
-def _prefix(model: PrefixModel) -> Prefix:
+def _prefix(model: PrefixModel) -> TrainedPrefix:
     heads_first = model.keys_and_values().transpose([1, 2, 0, 3])
     keys, values = heads_first.reshape([2, len(heads_first) // 2, -1, heads_first.shape[-1]])
     tokens = model.prefix_config.num_prefix_tokens
     assert tokens is not None, "launch/adapters/adapter_files.py reads it"
-    return Prefix(tokens, [paddle.concat(pair) for pair in zip(keys, values, strict=True)])
+    return TrainedPrefix(tokens, [paddle.concat(pair) for pair in zip(keys, values, strict=True)])

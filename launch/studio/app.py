@@ -21,7 +21,7 @@ from data_tools.language import translated
 from launch.errors import UserError
 from launch.serving.rest_requests import LOOPBACK, BodyLimit, FewKeys, Text, first_error, right_key, unless_gone
 from launch.studio.data_view import data_of
-from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
+from launch.studio.planning import RecipeChoice, advice_of, checks_of, layouts_of, offered, plan_of
 from launch.studio.runs import Runs
 from launch.studio.slow_calls import SlowCalls
 from launch.studio.trying import Trial, add_requests
@@ -57,11 +57,11 @@ Language = Annotated[Callable, Depends(_language)]
 Given = Annotated[dict[Text, Text], FewKeys, Body()]
 
 
-def _choice(given: Given) -> Choice:
-    return Choice.read(given)
+def _choice(given: Given) -> RecipeChoice:
+    return RecipeChoice.read(given)
 
 
-Chosen = Annotated[Choice, Depends(_choice)]  # read in a thread
+Chosen = Annotated[RecipeChoice, Depends(_choice)]  # read in a thread
 
 
 def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool = True) -> FastAPI:
@@ -109,7 +109,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
 
     @api.post("/plan")
     def plan(given: Given, language: Language) -> dict:
-        return language(plan_of(Choice.read(given)))
+        return language(plan_of(RecipeChoice.read(given)))
 
     @api.post("/advice")
     async def advice(choice: Chosen, language: Language, request: Request) -> list:
@@ -121,13 +121,13 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
 
     @api.post("/checks")
     def checks(given: Given, language: Language) -> list:
-        return language(checks_of(Choice.read(given)))
+        return language(checks_of(RecipeChoice.read(given)))
 
     @api.post("/data")
     def data(
         choice: Given, language: Language, name: Annotated[Text, Body()] = "", content: Annotated[Text, Body()] = ""
     ) -> dict:
-        return language(data_of(Choice.read(choice), name, content))
+        return language(data_of(RecipeChoice.read(choice), name, content))
 
     @api.get("/runs")
     def list_runs() -> list:
@@ -143,7 +143,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
 
     @api.post("/start/{action}")
     def start(action: str, given: Given) -> str:
-        choice = Choice.read(given)
+        choice = RecipeChoice.read(given)
         _refuse_what_is_at_fault(choice, action)
         return runs.start(choice, action)
 
@@ -158,7 +158,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
     return api
 
 
-def _refuse_what_is_at_fault(choice: Choice, action: str) -> None:
+def _refuse_what_is_at_fault(choice: RecipeChoice, action: str) -> None:
     """Refuse a choice that the command would refuse a moment later, in a log."""
     found = plan_of(choice)["faults"] or (action == "run" and [one for one in checks_of(choice) if not one["ok"]])
     if found:

@@ -1,6 +1,6 @@
 """What training makes of data: their form, broken rows, the first samples with what counts in the loss, lengths.
 
-    data_of(Choice.read({"recipe": "lora-qwen3-8b", "DATA": "mine.json"}))
+    data_of(RecipeChoice.read({"recipe": "lora-qwen3-8b", "DATA": "mine.json"}))
 
 By the functions that the checks of a start call (launch/preflight/dialogues.py), and `data_tools.inspect` for corpora.
 """
@@ -35,7 +35,7 @@ from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.preflight.dialogues import encoder_of, encoding_of, spread, template_of, tokenizer_directory
 from launch.preflight.requested import make_questions
-from launch.studio.planning import Choice
+from launch.studio.planning import RecipeChoice
 
 SHOWN = 3  # samples
 SHOWN_TOKENS = 2000  # of a document of a corpus
@@ -45,7 +45,7 @@ Ids = list[tuple[int, bool]]  # each with whether it counts in the loss
 
 
 @dataclass(frozen=True)
-class Sample:
+class ShownSample:
     """A sample of the data.
 
     Attributes:
@@ -57,7 +57,7 @@ class Sample:
     length: int
 
 
-def data_of(choice: Choice, name: str = "", content: str = "") -> dict:
+def data_of(choice: RecipeChoice, name: str = "", content: str = "") -> dict:
     """Return what a choice's recipe makes of the files that its DATA names, or of a given one.
 
     Of several files the rows of the first are shown.
@@ -142,9 +142,9 @@ def _lengths(sizes: Any) -> dict:
     return {"lengths": length_histogram(np.array(sizes)), "measured": len(sizes)}
 
 
-def _dialogues(rows: Rows, encoding: Encoding) -> tuple[list[Sample], list[Fault]]:
+def _dialogues(rows: Rows, encoding: Encoding) -> tuple[list[ShownSample], list[Fault]]:
     samples, faults = encode_rows(rows, encoding)
-    return [Sample([_counted(one)], len(one.ids)) for one in samples], faults
+    return [ShownSample([_counted(one)], len(one.ids)) for one in samples], faults
 
 
 def _counted(sample: Encoded) -> Ids:
@@ -153,9 +153,9 @@ def _counted(sample: Encoded) -> Ids:
     return list(zip(sample.ids, counts, strict=True))
 
 
-def _preferences(rows: Rows, encoding: Encoding) -> tuple[list[Sample], list[Fault]]:
+def _preferences(rows: Rows, encoding: Encoding) -> tuple[list[ShownSample], list[Fault]]:
     samples, _, faults = encode_preference_rows(rows, encoding)
-    return [Sample(_judged(one), one.whole[0] + max(one.whole[1:])) for one in samples], faults
+    return [ShownSample(_judged(one), one.whole[0] + max(one.whole[1:])) for one in samples], faults
 
 
 def _judged(sample: EncodedPreference) -> list[Ids]:

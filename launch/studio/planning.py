@@ -41,14 +41,14 @@ KEY = re.compile(r"(?:--)?(\w+)(?:=|: )")
 
 
 @dataclass(frozen=True)
-class Choice:
+class RecipeChoice:
     """A recipe and the variables of make that are given for it."""
 
     recipe: Recipe
     variables: dict[str, str]
 
     @classmethod
-    def read(cls, given: Mapping[str, object]) -> "Choice":
+    def read(cls, given: Mapping[str, object]) -> "RecipeChoice":
         """Return the choice of a request.
 
         Raises:
@@ -120,7 +120,7 @@ def _length_flag(script: str) -> str:
     return "max_seq_length" if Path(script).stem == "run_pretrain" else "max_length"
 
 
-def plan_of(choice: Choice) -> dict:
+def plan_of(choice: RecipeChoice) -> dict:
     """Return the plan, or faults and no plan: as `make plan-X` prints, or refuses, it."""
     head = {"command": choice.command, "recipe": choice.recipe.target}
     try:
@@ -179,7 +179,7 @@ def _fault_of_text(text: str) -> dict[str, str]:
     return {"control": key[1] if key else "", "found": text, "fix": ""}
 
 
-def advice_of(choice: Choice) -> list[dict]:
+def advice_of(choice: RecipeChoice) -> list[dict]:
     """Return changes that make a run fit, or else faster, each with its ARGS."""
     run, _ = choice.run(sizes_alone=True)
     card = card_of_plan(run)
@@ -199,7 +199,7 @@ def advice_of(choice: Choice) -> list[dict]:
     ]
 
 
-def layouts_of(choice: Choice) -> list[dict]:
+def layouts_of(choice: RecipeChoice) -> list[dict]:
     """Return the fastest layouts that fit such cards, as `make fit` finds them.
 
     They have as many samples a step as the recipe has on its own cards: also where it cannot be dealt to the choice's
@@ -219,7 +219,7 @@ def _offer(way: Proposal, speed: str) -> dict:
     return {"title": describe(way.candidate), "result": "", "peak_bytes": peak, "speed": speed, "args": way.arguments}
 
 
-def checks_of(choice: Choice) -> list[dict]:
+def checks_of(choice: RecipeChoice) -> list[dict]:
     """Return all checks that a start makes, of this machine, the model and the data, without starting anything."""
     try:
         run, _ = choice.run(sizes_alone=False)

@@ -30,7 +30,7 @@ BYTES = {"cpu": 4, "gpu": 2}  # of a weight, as launch/commands/serve.py keeps m
 
 
 @dataclass(frozen=True)
-class Conversion:
+class ResultConversion:
     """A conversion of a result.
 
     Attributes:
@@ -45,7 +45,7 @@ class Conversion:
 
 
 @dataclass(frozen=True)
-class Result:
+class RunResult:
     """The result of a run.
 
     Attributes:
@@ -58,7 +58,7 @@ class Result:
     base: str
 
     @classmethod
-    def read(cls, folder: str, base: str = "") -> "Result":
+    def read(cls, folder: str, base: str = "") -> "RunResult":
         """Return the result in a folder.
 
         Args:
@@ -94,7 +94,7 @@ class Result:
             return None
         return BYTES[default_device()] * sum(parameter.size for parameter in sizes)
 
-    def conversions(self, output: str) -> dict[str, Conversion]:
+    def conversions(self, output: str) -> dict[str, ResultConversion]:
         """Return the conversions by the target of make.
 
         Args:
@@ -123,10 +123,10 @@ class Result:
         return (run.parent.name if run.name == "output" else run.name) + step
 
 
-def _conversion(target: str, given: Mapping[str, str], words: list[str]) -> Conversion:
+def _conversion(target: str, given: Mapping[str, str], words: list[str]) -> ResultConversion:
     """Return a conversion. words: of the command, as the Makefile has them."""
     command = f"make {target}" + "".join(f" {name}={typed(value)}" for name, value in given.items() if value)
-    return Conversion(command, [sys.executable, str(COMMANDS / words[0]), *words[1:]], Path(given["OUTPUT"]))
+    return ResultConversion(command, [sys.executable, str(COMMANDS / words[0]), *words[1:]], Path(given["OUTPUT"]))
 
 
 def _named_base(adapter: Path) -> str:

@@ -29,8 +29,8 @@ from launch.errors import UserError
 from launch.processes.logs import last_lines, log_path
 from launch.processes.orphans import MAKE
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, read_summary
-from launch.studio.planning import Choice
-from launch.studio.run_result import Conversion
+from launch.studio.planning import RecipeChoice
+from launch.studio.run_result import ResultConversion
 
 STARTED = Path("build/studio")
 WHERE = ("checkpoints", "build")  # below these runs are found, as by make dashboard
@@ -103,7 +103,7 @@ class Runs:
         noted = [Path(os.path.relpath(one) if Path(one).is_relative_to(here) else one) for one in noted_outputs()]
         return [*self._where, *(path for path in noted if not any(path.is_relative_to(top) for top in self._where))]
 
-    def start(self, choice: Choice, action: str) -> str:
+    def start(self, choice: RecipeChoice, action: str) -> str:
         """Start a choice's recipe and return its output folder. The command checks everything else as usual.
 
         Raises:
@@ -120,7 +120,7 @@ class Runs:
                 raise UserError(f"OUTPUT: a run goes on in {output}. Stop it first, or choose another OUTPUT.")
             return self._start(action, f"{ACTIONS[action]}{choice.command}", words, variables, output, log_dir)
 
-    def convert(self, target: str, conversion: Conversion) -> str:
+    def convert(self, target: str, conversion: ResultConversion) -> str:
         """Start a target of make that writes a new folder; that folder.
 
         Raises:
@@ -307,7 +307,7 @@ def _is_shallow(value: object, levels: int = 20) -> bool:
     return levels > 0 and all(_is_shallow(part, levels - 1) for part in parts)
 
 
-def _folders(choice: Choice, action: str) -> tuple[Path, Path]:
+def _folders(choice: RecipeChoice, action: str) -> tuple[Path, Path]:
     """Return the folders of the run's output and logs, as launch/rehearsal and LaunchCommand.of_run have them."""
     if action == "rehearse":
         directory = _short(Path(choice.variables.get("OUTPUT") or REHEARSALS / choice.recipe.target))

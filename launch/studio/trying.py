@@ -26,7 +26,7 @@ from launch.errors import UserError
 from launch.processes.logs import last_lines
 from launch.processes.orphans import signal_at_parents_end
 from launch.serving.rest_requests import FewKeys, Text
-from launch.studio.run_result import COMMANDS, Result
+from launch.studio.run_result import COMMANDS, RunResult
 from launch.studio.runs import NOT_HANDED_ON, STARTED, Runs, new_log
 
 SERVE = COMMANDS / "serve.py"
@@ -37,7 +37,7 @@ SECONDS_TO_CONNECT = 10.0
 BASE, RESULT = "base", "result"  # names of the models that are served
 
 
-class Question(BaseModel):
+class TrialQuestion(BaseModel):
     """A question for the server of Try. The server checks the values.
 
     Attributes:
@@ -62,11 +62,11 @@ class Trial:
 
     def __init__(self):
         self.process: subprocess.Popen | None = None
-        self.result: Result | None = None
+        self.result: RunResult | None = None
         self.log = Path(os.devnull)
         self.key = ""
 
-    def start(self, result: Result) -> None:
+    def start(self, result: RunResult) -> None:
         """Load a result, in place of the one before.
 
         Only in the main thread: the kernel ends the server together with the thread that started it.
@@ -104,7 +104,7 @@ class Trial:
         models = [BASE, RESULT] if self.result.base else [RESULT]
         return {"state": state, "folder": self.result.folder, "models": models, "log": last_lines(self.log, LINES)}
 
-    def ask(self, question: Question) -> AsyncIterator[bytes]:
+    def ask(self, question: TrialQuestion) -> AsyncIterator[bytes]:
         """Return the events of an answer, as the server sends them.
 
         Raises:
@@ -115,7 +115,7 @@ class Trial:
             raise UserError("model: none is loaded. Load one first, and wait until it answers.")
         return self._events(address, question)
 
-    async def _events(self, address: str, question: Question) -> AsyncIterator[bytes]:
+    async def _events(self, address: str, question: TrialQuestion) -> AsyncIterator[bytes]:
         """Yield the events. A refusal is an event, too, as a later failure is. A server that ends sends no [DONE]."""
         path, body = question.request()
         headers = {"Authorization": f"Bearer {self.key}"}
@@ -177,7 +177,7 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
         trial.stop()
 
     @api.post("/trial/ask")
-    async def ask(question: Question) -> StreamingResponse:
+    async def ask(question: TrialQuestion) -> StreamingResponse:
         return StreamingResponse(trial.ask(question), media_type="text/event-stream")
 
 
@@ -189,5 +189,5 @@ def _chats(folder: Path) -> bool:
         return False
 
 
-def _result(given: dict[str, str]) -> Result:
-    return Result.read(given.get("folder", ""), given.get("base", ""))
+def _result(given: dict[str, str]) -> RunResult:
+    return RunResult.read(given.get("folder", ""), given.get("base", ""))

@@ -37,7 +37,7 @@ from launch.training.model import (
 from launch.training.reporter import PlannedMemory, finish
 from launch.training.resuming import Choice, identify_evaluation, identify_model, open_output, require_same_model
 from launch.training.trainer import Trainer
-from launch.watch import BUILDING, HangTimer, Phase, out_of_memory_explained
+from launch.watch import BUILDING, HangTimer, RunPhase, out_of_memory_explained
 
 
 class Stage:
@@ -123,7 +123,7 @@ class Run:
         if not stage.needs_tokenizer:
             tokenizer = load_tokenizer(model_args)
         data = stage.open_data(tokenizer, config, checkpoint, decisions.flash_mask.enabled)
-        with out_of_memory_explained(Phase(BUILDING), args):
+        with out_of_memory_explained(RunPhase(BUILDING), args):
             model, model_lines = build_base(stage, config)
             if stage.needs_second_copy:
                 stage.second_copy, _ = build_base(stage, config)

@@ -24,7 +24,7 @@ from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnneali
 from launch import watch
 from launch.checkpoint.local_tensors import innermost
 from launch.checkpoint.ranks import rank
-from launch.offload.group_sharded import Offload
+from launch.offload.group_sharded import ShardedOffload
 from launch.reporting.records import plain
 from launch.reporting.throughput import Throughput
 from launch.training import narrow_moments
@@ -72,7 +72,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         self.data, self.loss = data, loss
         self.grad_norm = GradNorm()
         self.watches = Watches(args, loss, random_weights_loss)
-        self.offload = Offload() if args.host_offload else None
+        self.offload = ShardedOffload() if args.host_offload else None
         super().__init__(
             model=model,
             args=args,

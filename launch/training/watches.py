@@ -17,12 +17,12 @@ from launch.watch import (
     FORWARD,
     OPTIMIZER,
     USUAL_LOSSES,
-    Fault,
     HangTimer,
     Limits,
     LossWatch,
     PairWatch,
-    Phase,
+    RunPhase,
+    TrainingFault,
     parse_window,
 )
 
@@ -45,7 +45,7 @@ class LossReport(TrainerCallback):
             raise UserError(_message(fault, logs["global_step"], Path(args.output_dir)))
 
 
-def _message(fault: Fault, step: int, output: Path) -> str:
+def _message(fault: TrainingFault, step: int, output: Path) -> str:
     """What is wrong, why that may be, and where to go on from."""
     checkpoints = sorted(output.glob("checkpoint-*/"), key=lambda path: path.stat().st_mtime)
     kept = f"the last checkpoint is {checkpoints[-1]}, from before" if checkpoints else "there is no checkpoint yet"
@@ -95,7 +95,7 @@ class HangReport(TrainerCallback):
 class PhaseReport(TrainerCallback):
     """Notes the phase of the optimizer step, for which the Trainer has no method."""
 
-    def __init__(self, phase: Phase):
+    def __init__(self, phase: RunPhase):
         self.phase = phase
 
     def on_optimizer_begin(self, args, state, control, **kwargs):
@@ -111,7 +111,7 @@ class Watches:
 
     def __init__(self, args, loss: Loss, random_weights_loss: float | None):
         self.hang_timer = HangTimer(args.hang_factor, args.hang_seconds)
-        self.phase = Phase(FORWARD)
+        self.phase = RunPhase(FORWARD)
         self.skipped_steps = SkippedSteps() if args.fp16 else None
         limits = Limits(
             first_loss=parse_window(args.loss_first, random_weights_loss),

@@ -42,7 +42,7 @@ def correct() -> None:
         kind.forward = _forward_with_shared_tables
 
 
-class Tables:
+class SharedTables:
     """Stands in for the layers with these frequencies in upstream's methods.
 
     No layer has the tables for a buffer: a cast of one model would round them for all.
@@ -59,7 +59,7 @@ class Tables:
             _compute[kind](self, rows, *([dtype] if kind is mistral.MistralRotaryEmbedding else []))
 
 
-_shared: WeakValueDictionary[tuple, Tables] = WeakValueDictionary()  # as long as a layer uses them
+_shared: WeakValueDictionary[tuple, SharedTables] = WeakValueDictionary()  # as long as a layer uses them
 
 
 def _remember_length(self, seq_len: int, dtype: str = "float32") -> None:
@@ -77,7 +77,7 @@ def _forward_with_shared_tables(self, x: paddle.Tensor, seq_len: int) -> tuple[p
         return _forward[kind](self, x, seq_len)
     if self.tables is None:
         key = kind, tuple(self.frequencies.tolist()), self.positions, self.tables_dtype, str(x.place)
-        self.tables = _shared.get(key) or _shared.setdefault(key, Tables(self))
+        self.tables = _shared.get(key) or _shared.setdefault(key, SharedTables(self))
     end = self.positions if isinstance(self, llama.LlamaRotaryEmbedding) else max(self.positions, seq_len)
     if min(seq_len, end) > self.tables.max_seq_len_cached:
         self.tables.grow(kind, rotary_rows(seq_len, end), self.tables_dtype)

@@ -24,7 +24,7 @@ from data_tools.dialogues.chat_template import (
 )
 from data_tools.formats.json_files import read_object
 from data_tools.progress import progress
-from launch.adapters.lora_files import Lora, LoraLayer, require_fit
+from launch.adapters.lora_files import LoraFiles, LoraLayer, require_fit
 from launch.checkpoint.safetensors_file import NewTensor, write_safetensors
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights
@@ -41,7 +41,7 @@ PIECE_BYTES = 4 << 20
 NOT_COPIED = (".safetensors", ".pdparams", ".index.json", ".bin", "best.json", TRAIN_LOG, RUN_SUMMARY)
 
 
-def merge(base: Path, lora: Lora, target: Path, shard_bytes: int, check: Callable[[Path], None]) -> None:
+def merge(base: Path, lora: LoraFiles, target: Path, shard_bytes: int, check: Callable[[Path], None]) -> None:
     """Write `target`, a model directory: the base's with the adapter in its weights, in the base's dtype.
 
     check: called with the finished directory before it takes its name; what it raises leaves nothing behind.
@@ -84,7 +84,7 @@ def _carry_template(adapter: Path, directory: Path) -> None:
     config.write_text(text, encoding="utf-8")
 
 
-def merged_tensors(base: Path, lora: Lora) -> list[NewTensor]:
+def merged_tensors(base: Path, lora: LoraFiles) -> list[NewTensor]:
     """Return all tensors of the merged model.
 
     Raises:
@@ -143,7 +143,7 @@ def _pieces(name: str, stored: Weight, change: LoraLayer | None, scaling: float)
 ROUNDING = {"float64": 1e-5, "float32": 1e-5, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
-def check_weights(base: Path, lora: Lora, merged: Path) -> float:
+def check_weights(base: Path, lora: LoraFiles, merged: Path) -> float:
     """Return the largest difference between the weights of `merged` and base + adapter.
 
     It is relative to the largest value nearby.

@@ -65,7 +65,7 @@ class Exported:
 
 
 @dataclass(frozen=True)
-class Source:
+class TensorSource:
     """A parameter of ours and its place in the Hugging Face file."""
 
     parameter: Parameter
@@ -103,7 +103,7 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     return Exported(family, size, dtypes, tokenizer, family.published.own_code)
 
 
-def _sources(config: dict, directory: Path) -> list[Source]:
+def _sources(config: dict, directory: Path) -> list[TensorSource]:
     """Return all parameters, grouped by the Hugging Face tensor. Raises UserError with the names of all misfits."""
     model_type, expected = config["model_type"], parameters(config)
     names = {their_name(parameter.name, model_type) for parameter in expected}
@@ -125,11 +125,11 @@ def _sources(config: dict, directory: Path) -> list[Source]:
             misfits.extra.add(name)
     if misfits:
         raise UserError(f"{directory}: the weights are not those of its config.json: {misfits}")
-    sources = (Source(item, origin(item, model_type, names), stored[item.name]) for item in expected)
+    sources = (TensorSource(item, origin(item, model_type, names), stored[item.name]) for item in expected)
     return sorted(sources, key=lambda item: (item.place.name, item.place.part))
 
 
-def their_tensors(sources: list[Source], family: Family, dtype: str | None) -> list[NewTensor]:
+def their_tensors(sources: list[TensorSource], family: Family, dtype: str | None) -> list[NewTensor]:
     """Return the tensors to be written, in `dtype`; None: in their own."""
     tensors = []
     for name, parts in groupby(sources, key=lambda item: item.place.name):
@@ -141,7 +141,7 @@ def their_tensors(sources: list[Source], family: Family, dtype: str | None) -> l
     return tensors
 
 
-def _pieces(parts: list[Source], dtype: str | None) -> Iterator[np.ndarray]:
+def _pieces(parts: list[TensorSource], dtype: str | None) -> Iterator[np.ndarray]:
     """Yield rows of a tensor of theirs. Raises UserError where a value is too large for float16."""
     requested = dtype or parts[0].stored.dtype
     for part in parts:
@@ -170,7 +170,7 @@ def _generation_config(source: Path, theirs: dict) -> dict:
     return tokens | {key: ours[key] for key in (*GENERATION_KEYS, ENDS) if ours.get(key) is not None}
 
 
-def _read_back(directory: Path, theirs: dict, sources: list[Source], dtype: str | None) -> None:
+def _read_back(directory: Path, theirs: dict, sources: list[TensorSource], dtype: str | None) -> None:
     """Raise UserError unless an import of the export gives the same parameters, to the bit."""
     again = our_config(theirs, str(directory / CONFIG))
     planned = plan(again, find_torch_weights(directory), unit_head=False)

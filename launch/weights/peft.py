@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from launch.adapters import lora_files
-from launch.adapters.lora_files import Lora, read_lora, require_lora
+from launch.adapters.lora_files import LoraFiles, read_lora, require_lora
 from launch.checkpoint.safetensors_file import SINGLE, TORCH, NewTensor, read_header, write_safetensors
 from launch.checkpoint.stored_tensor import StoredTensor
 from launch.checkpoint.weight_files import Misfits
@@ -132,7 +132,7 @@ def _transposed(name: str, stored: StoredTensor) -> NewTensor:
     return NewTensor(name, stored.dtype, shape, lambda: iter([np.ascontiguousarray(stored.open().T)]))
 
 
-def _peft_config(lora: Lora, config: dict, base: str) -> dict:
+def _peft_config(lora: LoraFiles, config: dict, base: str) -> dict:
     layers = sorted({_their_layer(layer, config).rpartition(".")[2] for layer in lora.layers})
     rslora = lora.config.get("rslora") is True
     return {

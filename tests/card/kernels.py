@@ -324,7 +324,7 @@ def test_prefix_attention(bench: Bench) -> None:
 
 def _attention(bench: Bench, family: Family, dtype: Dtype, heads: tuple[int, int, int], mask: str, prefix: int) -> None:
     """One row: the start-up check of a run (launch/training/kernel_checks.py) with these shapes."""
-    from launch.devices.flash_attention import Case, obstacle, row_ends_obstacle
+    from launch.devices.flash_attention import AttentionCase, obstacle, row_ends_obstacle
     from launch.training.kernel_checks import Heads, attention_fault, flash_attention_of, packed_shapes, shapes
 
     packed = mask == "FlashMask"
@@ -332,7 +332,7 @@ def _attention(bench: Bench, family: Family, dtype: Dtype, heads: tuple[int, int
     bias = ", ALiBi" if family.alibi else ""
     what = f"{family.model_type}{bias}, {dtype}, {mask}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys{earlier}"
     size = heads[2] + (ALIBI_COLUMNS if family.alibi else 0)
-    case = Case(capability(bench), dtype, size, mask, model_type=family.model_type, build=_build(bench))
+    case = AttentionCase(capability(bench), dtype, size, mask, model_type=family.model_type, build=_build(bench))
     reason = obstacle(case) or (row_ends_obstacle(case, family, pipeline=False) if packed else "")
     if packed and bench.pretend:
         reason = "a CPU has no FlashMask"

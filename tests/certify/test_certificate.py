@@ -10,7 +10,7 @@ import pytest
 
 from launch.certify import certificate
 from launch.certify.bench import make_materials
-from launch.certify.certificate import Report, all_checks, choose
+from launch.certify.certificate import CertificatePlugin, all_checks, choose
 from launch.certify.results import read_results
 from launch.errors import UserError
 from tests.certify import fake_checks
@@ -30,12 +30,12 @@ OF = {
 FAKES = {check.name: check for check in all_checks([fake_checks])}
 
 
-def run(folder, *names: str, chosen=None, **changes) -> Report:
+def run(folder, *names: str, chosen=None, **changes) -> CertificatePlugin:
     """The plugin after a session with these of the fake checks, in the order of their file."""
     checks = [check for check in FAKES.values() if check.name in names]
     of = OF | {"pretended": changes.pop("pretend", False)} | changes
     named = [check for check in checks if check.name in (chosen or names)]
-    plugin = Report(folder, of, 2, folder / "materials", checks, named, bool(chosen))
+    plugin = CertificatePlugin(folder, of, 2, folder / "materials", checks, named, bool(chosen))
     certificate.run(plugin, [Path(fake_checks.__file__)])
     return plugin
 

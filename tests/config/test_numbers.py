@@ -13,7 +13,7 @@ from launch.config.variables import NODES, RECIPE, apply_variables, number
 from launch.errors import UserError
 from launch.nodes.network import split_address
 from launch.nodes.place import expand_hosts, read_nodes
-from launch.studio.planning import Choice, layouts_of, plan_of
+from launch.studio.planning import RecipeChoice, layouts_of, plan_of
 
 LONG = "9" * 5000
 RECIPES = {recipe.target: recipe for recipe in load_recipes(ROOT)}
@@ -43,7 +43,7 @@ def test_no_variable_of_a_recipe_makes_something_of_its_size(value):
                     read_nodes({"NNODES": value, "RANK": "1", "MASTER": "h:1"})
                 else:
                     apply_variables(RECIPES[target], {name: value})
-    choice = Choice.read({"recipe": "lora-qwen3-8b", "GPUS": value})
+    choice = RecipeChoice.read({"recipe": "lora-qwen3-8b", "GPUS": value})
     assert [fault["control"] for fault in plan_of(choice)["faults"]] == ["GPUS"]
     with pytest.raises(UserError, match="^GPUS: found"):
         layouts_of(choice)
@@ -77,5 +77,5 @@ def test_all_ranges_are_of_variables():
 def test_a_word_that_is_none_of_a_flags_choices_is_a_fault_of_the_plan(target):
     known = load_schema(RECIPES[target].script)
     for name in (name for name, flag in known.items() if flag.get("choices")):
-        choice = Choice.read({"recipe": target, "ARGS": f"--{name} nonsense"})
+        choice = RecipeChoice.read({"recipe": target, "ARGS": f"--{name} nonsense"})
         assert name in [fault["control"] for fault in plan_of(choice)["faults"]], name

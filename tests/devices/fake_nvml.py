@@ -6,7 +6,7 @@ list_cards(FakeNvml([card("A100", 0), card("A100", 1)]))
 from dataclasses import replace
 from types import SimpleNamespace
 
-from launch.devices.cards import Card
+from launch.devices.cards import DetectedCard
 
 # kind -> name as the driver gives it, memory in GiB, compute capability
 KINDS = {
@@ -26,10 +26,10 @@ KINDS = {
 GIB = 2**30
 
 
-def card(kind: str, index: int = 0, **changes) -> Card:
+def card(kind: str, index: int = 0, **changes) -> DetectedCard:
     """An idle card of a kind."""
     name, gib, capability = KINDS[kind]
-    return replace(Card(index, name, gib * GIB, gib * GIB, capability, f"GPU-{index}"), **changes)
+    return replace(DetectedCard(index, name, gib * GIB, gib * GIB, capability, f"GPU-{index}"), **changes)
 
 
 class NVMLError(Exception):

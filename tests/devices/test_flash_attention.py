@@ -5,12 +5,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch.devices.flash_attention import ROWS, Case, case_of, mask_of, obstacle
+from launch.devices.flash_attention import ROWS, AttentionCase, case_of, mask_of, obstacle
 from launch.families.named_configs import config_names, load_config
 from launch.families.parameters import head_size
 from launch.families.registry import family_of_config
 
-A100 = Case(compute_capability=(8, 0), dtype="bfloat16", head_size=128, build="12.6")
+A100 = AttentionCase(compute_capability=(8, 0), dtype="bfloat16", head_size=128, build="12.6")
 
 # what differs from the case above, and what is said of it; one for each row, in the table's order
 REFUSED = [

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 import pytest
 from packaging.markers import Marker
 
-from launch.devices.cards import Card
+from launch.devices.cards import DetectedCard
 from launch.environment import doctor_checks, setup
 from launch.environment.pins import REQUIREMENTS, read_lock
 
-A100 = Card(0, "NVIDIA A100-SXM4-80GB", 80 * 2**30, 79 * 2**30, (8, 0), "GPU-0")
-V100 = Card(1, "Tesla V100-SXM2-32GB", 32 * 2**30, 31 * 2**30, (7, 0), "GPU-1")
+A100 = DetectedCard(0, "NVIDIA A100-SXM4-80GB", 80 * 2**30, 79 * 2**30, (8, 0), "GPU-0")
+V100 = DetectedCard(1, "Tesla V100-SXM2-32GB", 32 * 2**30, 31 * 2**30, (7, 0), "GPU-1")
 
 
 @pytest.fixture

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from launch.evaluation.shared_prefixes import Request, rows
+from launch.evaluation.shared_prefixes import ScoredText, rows
 
 
-def random_requests(count: int) -> list[Request]:
+def random_requests(count: int) -> list[ScoredText]:
     """Few ids, so that many begin alike, and some are the beginning of others."""
     random = np.random.default_rng(3)
     lengths = random.integers(2, 12, count)
     ids = [tuple(int(token) for token in random.integers(0, 3, length)) for length in lengths]
-    return [Request(each, int(random.integers(1, len(each)))) for each in ids]
+    return [ScoredText(each, int(random.integers(1, len(each)))) for each in ids]
 
 
 @pytest.mark.parametrize("share", [True, False])
@@ -36,7 +36,7 @@ def test_each_token_sees_its_request_and_nothing_else(share, limit):
 
 def test_a_common_beginning_is_there_once():
     shots = tuple(range(100, 200))
-    requests = [Request((*shots, question, 7, choice), 102) for question in range(5) for choice in (1, 2, 3, 4)]
+    requests = [ScoredText((*shots, question, 7, choice), 102) for question in range(5) for choice in (1, 2, 3, 4)]
     [row] = rows(requests, 1000, share=True)
     assert len(row.ids) == 100 + 5 * 2  # the choices themselves are predicted, and predict nothing
     assert row.ends[0] == 110 and row.ends[100] == 102
@@ -44,7 +44,7 @@ def test_a_common_beginning_is_there_once():
 
 
 def test_rows_keep_to_the_limit():
-    requests = [Request((*range(50), 60 + number, 1), 51) for number in range(20)]
+    requests = [ScoredText((*range(50), 60 + number, 1), 51) for number in range(20)]
     sizes = [len(row.ids) for row in rows(requests, 55, share=True)]
     assert sizes == [55] * 4
 

@@ -39,11 +39,11 @@ def _logits(name: str, model, by_compiled: bool = False) -> list:
     from launch.cpu.kernels import replace_for_answers
     from launch.devices.cpu_operators import compiled_operators
     from launch.generation.key_values import KeyValues, Text
-    from launch.generation.packed import Packed
+    from launch.generation.packed import PackedModel
 
     model.eval()
     model.config.tensor_parallel_output = False
-    packed = Packed(model, FAMILIES[name])
+    packed = PackedModel(model, FAMILIES[name])
     memory = KeyValues(packed.layout, 512)
     texts = [Text(prompt, len(prompt)) for prompt in prompts(name)]
     alone = []

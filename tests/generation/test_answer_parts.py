@@ -9,7 +9,7 @@ import random
 import pytest
 
 from data_tools.dialogues.messages import ToolCall
-from launch.generation.answer_parts import FORMS, Reader, Reading, Said, find_form
+from launch.generation.answer_parts import FORMS, AnswerReader, Reading, Said, find_form
 
 A = ("tide_at", '{"port": "Orrin 港", "hour": 14}')
 B = ("book_berth", '{"length_m": 9.5, "note": "a </b> \\"c\\" {"}')
@@ -69,7 +69,7 @@ BROKEN += (
 
 def parts(reading: Reading, pieces: list[str]) -> tuple[str, str, list[tuple[str, str]]]:
     """(reasoning, what is said, calls)"""
-    reader = Reader(reading)
+    reader = AnswerReader(reading)
     found = [part for piece in pieces for part in reader.put(piece)] + reader.rest()
     said = [part for part in found if isinstance(part, Said)]
     calls = [(part.name, part.arguments) for part in found if isinstance(part, ToolCall)]

@@ -17,8 +17,8 @@ from launch.environment import optional_packages
 from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.families.named_configs import load_config
-from launch.hubs.hugging_face import HuggingFace
-from launch.hubs.originals import Record, held, read_record
+from launch.hubs.hugging_face import HuggingFaceHub
+from launch.hubs.originals import DownloadRecord, held, read_record
 from launch.hubs.repository import RemoteFile, Snapshot
 from launch.weights.model_directories import import_directory
 from tests.families import published as models
@@ -106,7 +106,7 @@ def test_a_model_is_fetched_imported_and_known_again(theirs, tmp_path, hub):
         fetched = {"LICENSE", "config.json", INDEX, *SHARDS}
         assert {path.name for path in original.iterdir()} - {".cache"} == {*fetched, "download.json"}
         commit = COMMIT if hub == "huggingface" else ""
-        record = Record(hub, "some/qwen", "", commit, tuple(sorted(fetched)))
+        record = DownloadRecord(hub, "some/qwen", "", commit, tuple(sorted(fetched)))
         assert read_record(original) == record == read_record(tmp_path / "models/qwen")
 
         server.asked.clear()
@@ -363,7 +363,7 @@ def test_a_file_beyond_what_is_fetched_by_http_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     file = RemoteFile("model.safetensors", 50 * 10**9 + 1)
     with pytest.raises(UserError, match="^model.safetensors: found 50,000,000,001 bytes, .* HF_HUB_DISABLE_XET=0"):
-        HuggingFace().fetch(Snapshot("huggingface", "some/qwen", "", COMMIT, "", {}), file, tmp_path)
+        HuggingFaceHub().fetch(Snapshot("huggingface", "some/qwen", "", COMMIT, "", {}), file, tmp_path)
 
 
 def test_a_hub_that_has_it_not_is_not_replaced_by_another(theirs, tmp_path):

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.plan_runs import RATIO, Comparison, Outcome, speeds
+from benchmarks.plan_runs import RATIO, Comparison, PublishedOutcome, speeds
 from benchmarks.published_runs import PLAIN, halves, layout_of, read, runs
 from launch.config.layout import Layout
 from launch.plan.time_plan import PUBLIC_SHARES
@@ -48,9 +48,9 @@ def test_a_plan_prints_the_range_of_the_first_half():
 
 def test_a_tool_has_the_median_of_its_first_half_or_of_all_tools():
     shares = {"A": (0.6, 0.8, 1.0, 1.2, 1.9), "B": (3.0,), "PaddleNLP": (0.7,) * 9}
-    first = [Outcome("", 1, PLAIN, tool, "", share=share) for tool, of in shares.items() for share in of]
+    first = [PublishedOutcome("", 1, PLAIN, tool, "", share=share) for tool, of in shares.items() for share in of]
     compared = Comparison(
-        [*first, Outcome("", 2, PLAIN, "A", "", share=9.0), Outcome("", 1, PLAIN, "A", "", ((4, 5),))]
+        [*first, PublishedOutcome("", 2, PLAIN, "A", "", share=9.0), PublishedOutcome("", 1, PLAIN, "A", "", ((4, 5),))]
     )
     factors = {tool: compared.factor(tool, PLAIN) for tool in ("A", "B", "C", "PaddleNLP")}
     assert factors == {"A": 1.0, "B": pytest.approx(1.1), "C": pytest.approx(1.1), "PaddleNLP": 1.0}

@@ -8,7 +8,7 @@ from paddlenlp.transformers.llama import modeling as llama
 
 from launch.generation import key_values
 from launch.generation.key_values import KeyValues, Text
-from launch.generation.packed import Packed
+from launch.generation.packed import PackedModel
 from launch.serving import continuous_batch, texts
 from launch.serving.continuous_batch import ContinuousBatch
 from launch.serving.models import load_models
@@ -300,7 +300,7 @@ def rotary(directory: str) -> tuple[list[int], list[bool]]:
     """How often paddlenlp rotates before and after ours takes its place; whether the logits are the same, of a part of
     a prompt and of the next token."""
     predictor = served(directory)["model"].predictor
-    packed = Packed(predictor.model, predictor.family)
+    packed = PackedModel(predictor.model, predictor.family)
 
     def logits() -> tuple[list, int]:
         text, memory = Text([5, 9, 2, 7], 6), KeyValues(packed.layout, 64)
@@ -379,7 +379,7 @@ def kept_and_reserved() -> dict:
     """How many of 8 kept blocks a text takes over when one is forgotten, and how many are kept where 5 have room; how
     many texts of 128 tokens have room in 8,192 beside one of 4,096."""
     key_values.BLOCK = BLOCK
-    layout = key_values.Layout(layers=1, heads=1, size=2, dtype="float32")
+    layout = key_values.CacheLayout(layers=1, heads=1, size=2, dtype="float32")
     found = {}
     for name, limit in (("reused", 400), ("room", 56)):
         memory, ids = key_values.KeyValues(layout, limit), list(range(8 * BLOCK + 1))
@@ -408,7 +408,7 @@ def moved(seed: int) -> int:
     import paddle
 
     key_values.BLOCK = BLOCK
-    layout = key_values.Layout(layers=2, heads=3, size=2, dtype="float32")
+    layout = key_values.CacheLayout(layers=2, heads=3, size=2, dtype="float32")
     memory, draw, read = key_values.KeyValues(layout, 10**6), np.random.default_rng(seed), 0
     texts: dict[key_values.Text, float] = {}
     for number in range(120):
@@ -443,9 +443,9 @@ def sent_and_grown() -> dict:
     import paddle
     from paddle.base import core
 
-    from launch.generation.row_attention import ComposedAttention, Heads
+    from launch.generation.row_attention import AttentionHeads, ComposedAttention
 
-    layout = key_values.Layout(layers=4, heads=2, size=64, dtype="float32")
+    layout = key_values.CacheLayout(layers=4, heads=2, size=64, dtype="float32")
     memory = key_values.KeyValues(layout, 10**6)
     texts = [key_values.Text([1] * 1000, 8000) for _ in range(9)]
     for text in texts:
@@ -461,7 +461,7 @@ def sent_and_grown() -> dict:
     starts = np.cumsum([0, *counts[:-1]]).tolist()
     paddle.to_tensor = counting
     members = {texts[0].group: list(zip(texts, starts, counts, strict=True))}
-    ComposedAttention(Heads(2, 3, 64, None), members)
+    ComposedAttention(AttentionHeads(2, 3, 64, None), members)
     paddle.to_tensor = stock
 
     held, release = [], key_values.release_idle_memory

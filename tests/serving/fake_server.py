@@ -10,7 +10,7 @@ import sys
 
 from launch.serving import event_loop, rest_requests
 from launch.serving.event_loop import Addresses, bind, run
-from launch.serving.service import Limits, Service
+from launch.serving.service import RequestLimits, Service
 from launch.serving.whole_batches import WholeBatches
 from tests.serving.fake_model import FakeModel
 
@@ -19,7 +19,7 @@ def main(places: str, seconds: str, client_seconds: str, end_seconds: str, key: 
     rest_requests.HEAD_SECONDS = rest_requests.BODY_SECONDS = float(client_seconds)
     event_loop.END_SECONDS = float(end_seconds)
     models = {name: FakeModel(name) for name in ("base", "poems")}
-    service = Service(models, WholeBatches(models, 4), Limits(2000, int(places), float(seconds)))
+    service = Service(models, WholeBatches(models, 4), RequestLimits(2000, int(places), float(seconds)))
     addresses = Addresses("127.0.0.1", 0, 0)
     run(service, bind(addresses), addresses, key, lambda rest, grpc: print("ready", rest, grpc, flush=True))
 

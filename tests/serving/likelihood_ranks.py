@@ -134,7 +134,7 @@ def chosen() -> dict:
 
     import paddle
 
-    from launch.serving.models import Choice, Chooser
+    from launch.serving.models import Chooser, ChosenTokens
     from launch.serving.request import Options, Row
 
     told, late = [[] for _ in range(4)], time.monotonic() + 60
@@ -143,7 +143,7 @@ def chosen() -> dict:
         for number in range(4)
     ]
     rows[0].cancel()
-    choice = Choice(rows, Chooser((EOS,), None))
+    choice = ChosenTokens(rows, Chooser((EOS,), None))
     steps = []
     for step, likely in enumerate(([5, 6, EOS, 7], [5, 6, 5, 4], [5, 6, 5, 4])):
         logits = paddle.nn.functional.one_hot(paddle.to_tensor(likely), 8)

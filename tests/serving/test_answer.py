@@ -7,7 +7,7 @@ import pytest
 
 from launch.serving.answer import Answer
 from launch.serving.request import Options, Refusal
-from launch.serving.service import Limits, Service
+from launch.serving.service import RequestLimits, Service
 from launch.serving.whole_batches import WholeBatches
 from tests.serving.fake_model import FakeModel
 
@@ -62,7 +62,7 @@ def test_a_prompt_is_decoded_once_for_all_its_answers_and_not_beyond_the_deadlin
     batch = WholeBatches({"base": model}, 1)
 
     async def ask(seconds: float, prompt: str, **options) -> Answer:
-        return await Service({"base": model}, batch, Limits(9, 9, seconds)).complete(
+        return await Service({"base": model}, batch, RequestLimits(9, 9, seconds)).complete(
             "base", [prompt], Options(**options)
         )
 
@@ -80,7 +80,7 @@ def test_a_prompt_is_decoded_once_for_all_its_answers_and_not_beyond_the_deadlin
 def test_a_prompt_whose_log_probabilities_have_no_memory_is_refused():
     model = FakeModel("base")
     model.longest_scored = 3
-    service = Service({"base": model}, WholeBatches({"base": model}, 1), Limits(9, 9, 60))
+    service = Service({"base": model}, WholeBatches({"base": model}, 1), RequestLimits(9, 9, 60))
     scored = Options(prompt_logprobs=0, max_tokens=1)
     asyncio.run(service.complete("base", ["abc"], scored))
     asyncio.run(service.complete("base", ["abcd"], Options(max_tokens=1)))

@@ -8,7 +8,7 @@ import pytest
 
 from launch.serving.engine import Engine, QueueFull
 from launch.serving.request import Finish, Options, Refusal, Row
-from launch.serving.service import Limits, Service
+from launch.serving.service import RequestLimits, Service
 from launch.serving.whole_batches import WholeBatches
 
 
@@ -191,7 +191,7 @@ def test_a_row_that_cannot_be_taken_fails_alone(held, capfd):
 
 def test_a_server_whose_step_hangs_says_so(held):
     """As a rank that has stopped makes it. Its health is asked for by whoever can start it again."""
-    service = Service({}, whole(held, 1), Limits(1, 2, 300.0))
+    service = Service({}, whole(held, 1), RequestLimits(1, 2, 300.0))
     service.engine.submit([row()])
     service.engine.start()
     held.wait()
@@ -214,7 +214,7 @@ def test_no_row_waits_for_a_thread_that_has_ended(capfd):
             raise SystemExit
         raise RuntimeError("not together")
 
-    service = Service({}, whole(answer, 3), Limits(1, 4, 1.0))
+    service = Service({}, whole(answer, 3), RequestLimits(1, 4, 1.0))
     service.require_running()
     service.engine.on_failure = ended.set
     service.engine.submit(asked)

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from launch.serving import rest
 from launch.serving.request import MOST_ITEMS
-from launch.serving.rest_requests import MOST_KEYS, ChatRequest, CompletionRequest, Message
+from launch.serving.rest_requests import MOST_KEYS, ChatRequest, CompletionRequest, RequestMessage
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import server as rpc_server
 from launch.studio.app import api_of, make_app
@@ -79,7 +79,7 @@ def test_no_object_of_a_request_has_many_keys_and_no_list_of_texts_many_entries(
             CompletionRequest.model_validate(body)
     for message in (keys | CHAT["messages"][0], {"role": "user", "content": [keys | {"type": "text", "text": "a"}]}):
         with pytest.raises(ValidationError, match="keys"):
-            Message.model_validate(message)
+            RequestMessage.model_validate(message)
     with pytest.raises(ValidationError, match="at most"):
         ChatRequest.model_validate(CHAT | {"messages": CHAT["messages"] * (MOST_ITEMS + 1)})
     assert CompletionRequest.model_validate(COMPLETION | {"prompt": [1] * 2**20, "logit_bias": {"5": 1}}).logit_bias

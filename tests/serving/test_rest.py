@@ -15,7 +15,7 @@ from launch.errors import UserError
 from launch.serving.event_loop import Addresses, bind, run
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
-from launch.serving.service import Limits, Service
+from launch.serving.service import RequestLimits, Service
 from launch.serving.whole_batches import WholeBatches
 from tests.processes.waiting import wait_for
 from tests.serving.servers import start_fake
@@ -374,6 +374,6 @@ def test_a_port_that_another_took_while_the_models_were_loaded_is_named():
     addresses = Addresses("127.0.0.1", other.getsockname()[1], 0)
     ours = bind(addresses)  # nobody listens yet
     other.listen()
-    service = Service({}, WholeBatches({}, 1), Limits(answer=1, places=1, seconds=1.0))
+    service = Service({}, WholeBatches({}, 1), RequestLimits(answer=1, places=1, seconds=1.0))
     with pytest.raises(UserError, match=f"--port {addresses.port}: Address already in use"):
         run(service, ours, addresses, None, lambda port, grpc_port: pytest.fail("said to be ready"))

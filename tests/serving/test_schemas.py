@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from launch.generation.answer_parts import FORMS, Reader, Reading, Said
+from launch.generation.answer_parts import FORMS, AnswerReader, Reading, Said
 from launch.serving.request import Finish, Options, Refusal, Row, TokenName
 
 EOS = 256
@@ -127,7 +127,7 @@ def test_calls_are_held_to_their_schemas_and_read_back(grammars, form):
         assert accepts(grammar, thought + one) and not accepts(grammar, thought + wrong)
         assert not accepts(grammar, thought + answer(("h", "{}"))) and not accepts(grammar, "a")
         assert accepts(grammar, thought + two) == form.several
-        reader = Reader(reading)
+        reader = AnswerReader(reading)
         found = [part for part in reader.put(thought + one) + reader.rest() if not isinstance(part, Said)]
         assert [(call.name, call.arguments) for call in found] == [("f", '{"n": 5}')]
     assert not accepts(grammars.of_calls(Reading(form, schemas, forced=True, several=False)), two)

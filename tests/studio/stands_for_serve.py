@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from launch.serving.event_loop import Addresses, bind, run
-from launch.serving.service import Limits, Service
+from launch.serving.service import RequestLimits, Service
 from launch.serving.whole_batches import WholeBatches
 from tests.serving.fake_model import FakeModel
 
@@ -23,7 +23,7 @@ if args.model_name_or_path.endswith("broken"):
     sys.exit("error: this model is broken")
 names = [args.model_name, *([args.adapter.partition("=")[0]] if args.adapter else [])]
 models = {name: FakeModel(name) for name in names}
-service = Service(models, WholeBatches(models, 4), Limits(2000, 64, 30.0))
+service = Service(models, WholeBatches(models, 4), RequestLimits(2000, 64, 30.0))
 addresses = Addresses("127.0.0.1", int(args.port), int(args.grpc_port))
 
 

@@ -12,7 +12,7 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.rehearsal.materials import documents
 from launch.studio.data_view import data_of
-from launch.studio.planning import Choice
+from launch.studio.planning import RecipeChoice
 from tests.corpora import write_corpus
 
 OWN = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
@@ -37,7 +37,7 @@ def lines(*rows) -> str:
 
 def looked(recipe: str, name: str = "", content: str = "", **variables) -> dict:
     given = {key: str(value) for key, value in variables.items()}
-    return data_of(Choice.read({"recipe": recipe} | given), name, base64.b64encode(content.encode()).decode())
+    return data_of(RecipeChoice.read({"recipe": recipe} | given), name, base64.b64encode(content.encode()).decode())
 
 
 def marked(text: list[dict]) -> str:
@@ -100,4 +100,4 @@ def test_a_file_that_is_given_is_named_as_it_was_and_not_kept(tmp_path, monkeypa
     assert [fault["file"] for fault in found["faults"]] == ["mine.json"]
     assert list(tmp_path.iterdir()) == []
     with pytest.raises(UserError, match="mine.json: found content that is not base64"):
-        data_of(Choice.read({"recipe": "lora-qwen3-8b"}), "mine.json", "%")
+        data_of(RecipeChoice.read({"recipe": "lora-qwen3-8b"}), "mine.json", "%")

@@ -9,13 +9,13 @@ import pytest
 from launch.config.recipe_file import load_recipes
 from launch.errors import UserError
 from launch.plan.plan_report import duration
-from launch.studio.planning import Choice, advice_of, checks_of, layouts_of, offered, plan_of
+from launch.studio.planning import RecipeChoice, advice_of, checks_of, layouts_of, offered, plan_of
 from tests.forked_commands import start_forked
 from tests.store import ROOT
 
 
-def choice(recipe: str, **variables: str) -> Choice:
-    return Choice.read({"recipe": recipe} | variables)
+def choice(recipe: str, **variables: str) -> RecipeChoice:
+    return RecipeChoice.read({"recipe": recipe} | variables)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_an_offer_that_is_taken_has_the_memory_that_it_names(offers, chosen):
     assert found
     for offer in found:
         assert offer["args"].startswith(chosen.variables.get("ARGS", "--")), "the user's flags stay"
-        taken = plan_of(Choice(chosen.recipe, chosen.variables | {"ARGS": offer["args"]}))
+        taken = plan_of(RecipeChoice(chosen.recipe, chosen.variables | {"ARGS": offer["args"]}))
         further = any(note.startswith("FIT for ") for note in taken["notes"])  # then it is smaller still
         assert taken["fits"] and taken["plan"]["peak_bytes"] <= offer["peak_bytes"], offer
         assert taken["plan"]["peak_bytes"] == offer["peak_bytes"] or (further and offers is advice_of), offer

@@ -14,7 +14,7 @@ from launch.checkpoint.output_directory import lock_output, lock_start, note_out
 from launch.commands import studio
 from launch.errors import UserError
 from launch.studio.app import make_app
-from launch.studio.planning import Choice
+from launch.studio.planning import RecipeChoice
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial
 from tests.processes.waiting import wait_for
@@ -29,12 +29,12 @@ for _ in $(seq 600); do sleep 0.05; done  # it is asked to end long before
 
 
 @pytest.fixture
-def chosen(tmp_path, monkeypatch) -> Choice:
+def chosen(tmp_path, monkeypatch) -> RecipeChoice:
     """In a folder of its own, as where the commands are started."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "recipe.sh").write_text(STANDS_FOR_A_RECIPE)
     header = {"Target": "lora-tiny"}
-    choice = Choice.read({"recipe": "lora-tiny", "OUTPUT": "build/mine"})
+    choice = RecipeChoice.read({"recipe": "lora-tiny", "OUTPUT": "build/mine"})
     return replace(choice, recipe=replace(choice.recipe, path=tmp_path / "recipe.sh", header=header))
 
 
@@ -242,7 +242,7 @@ def test_a_folder_that_no_answer_can_tell_of_is_left_out(tmp_path, monkeypatch):
 def test_what_the_studio_knows_of_runs_is_its_users_alone(chosen, monkeypatch):
     monkeypatch.setenv("STUDIO_TOKEN", "a-token-of-the-tests")
     assert studio._token() == "a-token-of-the-tests" and "STUDIO_TOKEN" not in os.environ
-    assert Choice.read({"recipe": "lora-tiny", "OUTPUT": "~/x"}).variables["OUTPUT"] == f"{Path.home()}/x"
+    assert RecipeChoice.read({"recipe": "lora-tiny", "OUTPUT": "~/x"}).variables["OUTPUT"] == f"{Path.home()}/x"
     runs = Runs()
     runs.start(chosen, "rehearse")
     assert Path("build/studio").stat().st_mode & 0o777 == 0o700

@@ -18,7 +18,7 @@ from launch.environment.start import filled_in
 from launch.errors import UserError
 from launch.studio import trying
 from launch.studio.app import make_app
-from launch.studio.run_result import Result
+from launch.studio.run_result import RunResult
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial
 from tests.processes.waiting import wait_for
@@ -53,22 +53,22 @@ def client(here):
 
 
 def test_what_a_folder_has_that_has_a_name(here):
-    model = Result.read(result_of(here / "model", "config.json"))
+    model = RunResult.read(result_of(here / "model", "config.json"))
     assert (model.kind, model.base, list(model.conversions(""))) == ("model", "", ["export"])
-    lora = Result.read("run/output")
+    lora = RunResult.read("run/output")
     assert (lora.kind, lora.base, lora.weights_bytes) == ("LoRA", "llama-7b", 4 * 6_738_415_616)
-    assert Result.read("run/output", "models/mine").base == "models/mine"
+    assert RunResult.read("run/output", "models/mine").base == "models/mine"
     prefix = result_of(here / "prefix/checkpoint-5", "prefix_config.json")
     with pytest.raises(UserError, match="base: prefix/checkpoint-5 does not name the model"):
-        Result.read("prefix/checkpoint-5")
+        RunResult.read("prefix/checkpoint-5")
     (here / "prefix/run_summary.json").write_text('{"arguments": {"A": {}, "B": {"model_name_or_path": "opt-125m"}}}')
-    found = Result.read(prefix)
+    found = RunResult.read(prefix)
     assert (found.kind, found.base, found.conversions("")) == ("prefix", "opt-125m", {})
-    assert Result.read(prefix, "nowhere/none").weights_bytes is None
+    assert RunResult.read(prefix, "nowhere/none").weights_bytes is None
     with pytest.raises(UserError, match="^folder: found '~nobody-of-that-name/x', which is none"):
-        Result.read("~nobody-of-that-name/x")
+        RunResult.read("~nobody-of-that-name/x")
     with pytest.raises(UserError, match="^output: found .*, which is no name of a folder"):
-        Result.read("run/output").conversions("a\0b")
+        RunResult.read("run/output").conversions("a\0b")
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_what_a_folder_has_that_has_a_name(here):
 def test_a_folder_without_a_result(here, folder, said):
     (here / "empty").mkdir()
     with pytest.raises(UserError, match=f"folder: .*{said}"):
-        Result.read(folder)
+        RunResult.read(folder)
 
 
 def test_commands_are_those_of_make(here):
-    found = Result.read("run/output", "my base").conversions("")
+    found = RunResult.read("run/output", "my base").conversions("")
     assert {name: one.command for name, one in found.items()} == {
         "export": "make export MODEL=run/output OUTPUT=exported/run ARGS='--base '\"'\"'my base'\"'\"''",
         "merge": "make merge ADAPTER=run/output MODEL='my base' OUTPUT=models/run-merged",
@@ -97,7 +97,7 @@ def test_commands_are_those_of_make(here):
         started = list(filled_in(words[words.index(f"launch/commands/{name}.py") :], variables))
         assert started == [f"launch/commands/{name}.py", *conversion.words[2:]]
     result_of(here / "run/checkpoint-7", "config.json")
-    assert Result.read("run/checkpoint-7").conversions("")["export"].output == Path("exported/run-checkpoint-7")
+    assert RunResult.read("run/checkpoint-7").conversions("")["export"].output == Path("exported/run-checkpoint-7")
 
 
 def test_a_result_is_asked_beside_its_base(client):
@@ -153,10 +153,10 @@ def test_the_server_ends_with_the_studio_that_is_killed(here):
     script = f"""
 import time
 from launch.studio import trying
-from launch.studio.run_result import Result
+from launch.studio.run_result import RunResult
 trying.SERVE = {str(STANDS_FOR_SERVE)!r}
 trial = trying.Trial()
-trial.start(Result.read("run/output"))
+trial.start(RunResult.read("run/output"))
 print(trial.process.pid, flush=True)
 time.sleep(60)
 """

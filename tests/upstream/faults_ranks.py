@@ -39,7 +39,7 @@ from launch.models.scaled_rotary import ScaledRotaryEmbedding
 from launch.rehearsal.collectives import install, set_stage3_segment_size
 from launch.training.model import family_config, load_tokenizer, open_tokenizer, save_random_model
 from launch.upstream import CORRECTIONS, correct
-from launch.upstream.rotary_tables_of_every_layer import Tables
+from launch.upstream.rotary_tables_of_every_layer import SharedTables
 from tests.families.family_ranks import build, start_fleet, tiny
 from tests.families.published import YARN_WITH_ALL
 from tests.families.reference import Weights, experts
@@ -305,7 +305,7 @@ def _rotary_beyond_the_end(directory: Path) -> dict:
     found = {}
     for name in ("llama", "qwen2"):
         first, second = ROTARY[name](), ROTARY[name]()
-        with patch.object(Tables, "grow", autospec=True, side_effect=Tables.grow) as grow:
+        with patch.object(SharedTables, "grow", autospec=True, side_effect=SharedTables.grow) as grow:
             shapes = [layer(paddle.zeros([1, 1, 2, SIZE]), POSITIONS + 1)[0].shape for layer in (first, second) * 2]
         found[name] = [shapes[-1], grow.call_count]
     return found

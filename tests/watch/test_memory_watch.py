@@ -10,7 +10,7 @@ from launch.watch import (
     EVALUATION,
     FORWARD,
     OPTIMIZER,
-    Phase,
+    RunPhase,
     changes,
     out_of_memory_explained,
 )
@@ -64,7 +64,7 @@ def test_the_first_change_is_the_cheapest_that_there_is(phase, changed, first):
 
 
 def test_paddles_words_for_a_card_are_known():
-    with pytest.raises(UserError) as caught, out_of_memory_explained(Phase(OPTIMIZER), arguments()):
+    with pytest.raises(UserError) as caught, out_of_memory_explained(RunPhase(OPTIMIZER), arguments()):
         raise RuntimeError(GPU)
     assert str(caught.value).startswith("out of memory in the optimizer step. What helps, the cheapest first:\n  1. --")
     assert str(caught.value).endswith("Cannot allocate 2.000000GB memory on GPU 0, 79.1GB memory has been allocated.")
@@ -81,7 +81,7 @@ def test_paddles_words_for_a_card_are_known():
 )
 def test_cudas_own_words_are_known(told):
     with pytest.raises(UserError, match="^out of memory in the forward pass"):
-        with out_of_memory_explained(Phase(FORWARD), arguments()):
+        with out_of_memory_explained(RunPhase(FORWARD), arguments()):
             raise OSError(told)
 
 
@@ -96,16 +96,16 @@ def test_host_memory_that_cannot_be_pinned_is_known(told):
     wanted = (
         "^out of memory in page-locking host memory, in the optimizer step.*\n  1. more host memory, or fewer ranks"
     )
-    with pytest.raises(UserError, match=wanted), out_of_memory_explained(Phase(OPTIMIZER), arguments()):
+    with pytest.raises(UserError, match=wanted), out_of_memory_explained(RunPhase(OPTIMIZER), arguments()):
         raise OSError(told)
 
 
 def test_another_error_is_left_alone():
-    with pytest.raises(OSError, match="invalid argument"), out_of_memory_explained(Phase(FORWARD), arguments()):
+    with pytest.raises(OSError, match="invalid argument"), out_of_memory_explained(RunPhase(FORWARD), arguments()):
         raise OSError(
             "(External) CUDA error(1), invalid argument. [Hint: 'cudaErrorInvalidValue'.] (at .../cublas.cc:2)"
         )
-    with pytest.raises(RuntimeError, match="^shapes differ$"), out_of_memory_explained(Phase(FORWARD), arguments()):
+    with pytest.raises(RuntimeError, match="^shapes differ$"), out_of_memory_explained(RunPhase(FORWARD), arguments()):
         raise RuntimeError("shapes differ")
 
 
