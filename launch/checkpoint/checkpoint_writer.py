@@ -43,7 +43,11 @@ SYNCED_BYTES = 1 << 30  # written to the disk itself at once; more in the kernel
 
 @dataclass(frozen=True)
 class NewPart:
-    """A part of a tensor to be written. values: called once; returns it in part.shape_here, bfloat16 as uint16."""
+    """A part of a tensor to be written.
+
+    Attributes:
+        values: Called once; returns it in part.shape_here, bfloat16 as uint16.
+    """
 
     key: str
     dtype: str
@@ -52,23 +56,29 @@ class NewPart:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the part."""
         return bytes_of(self.dtype, self.part.shape_here)
 
 
 @dataclass(frozen=True)
 class NewFile:
-    """A file to be written. pieces: its bytes, piece by piece."""
+    """A file to be written.
+
+    Attributes:
+        pieces: Its bytes, piece by piece.
+    """
 
     name: str
     pieces: Callable[[], Iterator[bytes | memoryview]]
 
 
 def json_file(name: str, value: dict) -> NewFile:
+    """Return a file with a JSON object."""
     return NewFile(name, lambda: iter([(json.dumps(value) + "\n").encode()]))
 
 
 def safetensors_file(name: str, tensors: list[NewPart]) -> NewFile:
-    """A safetensors file of parts; what is not a whole tensor is listed in its metadata."""
+    """Return a safetensors file of parts; its metadata lists the parts that are no whole tensors."""
 
     def pieces() -> Iterator[bytes | memoryview]:
         parts = {tensor.key: tensor.part.to_json() for tensor in tensors if not tensor.part.is_whole}
@@ -83,8 +93,9 @@ def safetensors_file(name: str, tensors: list[NewPart]) -> NewFile:
 class PartialCheckpoint:
     """The directory that becomes checkpoint-STEP.
 
-    written: bytes that this rank has written so far. given_up: set by another thread to the reason why rank 0 must not
-    wait for the other ranks any more.
+    Attributes:
+        written: Bytes that this rank has written so far.
+        given_up: Set by another thread to the reason why rank 0 must not wait for the other ranks any more.
     """
 
     def __init__(self, output: Path | str, global_step: int, rank: int, ranks: int):
@@ -103,7 +114,8 @@ class PartialCheckpoint:
     def write(self, files: list[NewFile]) -> None:
         """Write this rank's files and report them; on an error remove them and report the error.
 
-        Raises UserError where the report cannot be written either.
+        Raises:
+            UserError: If the report cannot be written either.
         """
         written: dict[str, dict] = {}
         error = None
@@ -127,10 +139,15 @@ class PartialCheckpoint:
             raise UserError(f"rank {self.rank}: {error or failure}") from None
 
     def finish(self, manifest: Manifest) -> None:
-        """Wait for the reports of all ranks, write the manifest and give the checkpoint its name. Rank 0 calls it after
-        its own `write`.
+        """Wait for the reports of all ranks, write the manifest and give the checkpoint its name.
 
-        manifest: its `files` are filled in here. Raises UserError and leaves nothing where a rank failed.
+        Rank 0 calls it after its own `write`.
+
+        Args:
+            manifest: Its `files` are filled in here.
+
+        Raises:
+            UserError: And leaves nothing where a rank failed.
         """
         try:
             assert self._own_report

@@ -20,7 +20,9 @@ BATCH, DATA = "batch", "data"
 class Range:
     """Positions [start, stop) of the stream of data number `data`, consumed in steps first_step + 1 to last_step.
 
-    global_batch: positions a step, on `data_ranks` ranks. tokens: in the samples of these positions.
+    Attributes:
+        global_batch: Positions a step, on `data_ranks` ranks.
+        tokens: In the samples of these positions.
     """
 
     data: int
@@ -35,17 +37,24 @@ class Range:
 
 @dataclass(frozen=True)
 class Ledger:
-    """data: what identifies each dataset, oldest first. ranges: in the order of training; the last one is growing."""
+    """The samples that a run has consumed.
+
+    Attributes:
+        data: Identities of its datasets, oldest first.
+        ranges: In the order of training; the last one is growing.
+    """
 
     data: tuple[dict, ...]
     ranges: tuple[Range, ...]
 
     @classmethod
     def begin(cls, data: dict, global_batch: int, data_ranks: int) -> "Ledger":
+        """Return the ledger of a run that begins."""
         return cls((data,), (Range(0, 0, 0, 0, 0, 0, global_batch, data_ranks),))
 
     @property
     def last(self) -> Range:
+        """The growing range."""
         return self.ranges[-1]
 
     @property
@@ -55,17 +64,31 @@ class Ledger:
 
     @property
     def tokens(self) -> int:
+        """Tokens consumed in all."""
         return sum(entry.tokens for entry in self.ranges)
 
     def at(self, step: int, stop: int, tokens: int) -> "Ledger":
-        """The ledger after a step. stop: the end of its last range. tokens: consumed in all."""
+        """Return the ledger after a step.
+
+        Args:
+            step: The number of the step.
+            stop: The end of its last range.
+            tokens: Consumed in all.
+        """
         last = replace(self.last, last_step=step, stop=stop, tokens=self.last.tokens + tokens - self.tokens)
         return replace(self, ranges=(*self.ranges[:-1], last))
 
     def resumed(self, data: dict, global_batch: int, data_ranks: int, allowed: tuple[str, ...] = ()) -> "Ledger":
-        """The ledger of a resumed run. allowed: what may differ from before, BATCH, DATA or both.
+        """Return the ledger of a resumed run.
 
-        Raises UserError where something else differs.
+        Args:
+            data: The identity of its dataset.
+            global_batch: Samples of a step.
+            data_ranks: Their number.
+            allowed: The differences that are allowed, BATCH, DATA or both.
+
+        Raises:
+            UserError: If something else differs.
         """
         last, number = self.last, self.last.data
         if global_batch != last.global_batch and BATCH not in allowed:
@@ -81,15 +104,17 @@ class Ledger:
         return Ledger(datasets, (*self.ranges, following))
 
     def to_json(self) -> dict:
+        """Return the ledger as a JSON-serializable dict."""
         return {"data": self.data, "ranges": [asdict(entry) for entry in self.ranges]}
 
     @classmethod
     def from_json(cls, value: dict) -> "Ledger":
+        """Return the ledger of a dict."""
         return cls(tuple(value["data"]), tuple(Range(**entry) for entry in value["ranges"]))
 
 
 def batch_changed(before: int, now: int, data_ranks: int) -> str:
-    """The refusal of another global batch."""
+    """Return the refusal of another global batch."""
     return (
         f"{now} samples a step, the run so far took {before}. Every sample would still be read once an epoch, but "
         "steps, warm-up and learning rate would mean something else from here on, and the losses would be of no "
@@ -110,7 +135,7 @@ def _data_changed(before: dict, now: dict) -> str:
 
 
 def differences(before: dict, now: dict) -> Iterator[str]:
-    """Each key in which the identities of two datasets differ, as "seed 2, was 1"."""
+    """Yield each key in which the identities of two datasets differ, as "seed 2, was 1"."""
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key):
             was, found = (str(identity.get(key, "nothing"))[:60] for identity in (before, now))
@@ -121,12 +146,12 @@ def differences(before: dict, now: dict) -> Iterator[str]:
 
 
 def shuffled(samples: int, seed: int, epoch: int) -> np.ndarray:
-    """int64[samples]: the order of an epoch. NumPy guarantees the stream of RandomState, not that of default_rng."""
+    """Return int64[samples]: the order of an epoch. NumPy guarantees the stream of RandomState, not default_rng's."""
     return np.random.RandomState([seed, epoch]).permutation(samples)
 
 
 def epoch_order(data: dict, epoch: int) -> np.ndarray:
-    """int64[samples]: the order in which an epoch reads a dataset, from its identity alone."""
+    """Return int64[samples]: the order in which an epoch reads a dataset, from its identity alone."""
     if "weights" in data:
         blend = BlendedDataset([range(part["samples"]) for part in data["parts"]], data["weights"])
         return blend.epoch_order(data["order_seed"], epoch)
@@ -145,6 +170,7 @@ class Epoch:
 
     @property
     def ok(self) -> bool:
+        """Whether each sample was read once at most."""
         return self.most <= 1 and self.read <= self.samples
 
 
@@ -163,7 +189,7 @@ def epochs(ledger: Ledger) -> Iterator[Epoch]:
 
 
 def faults(ledger: Ledger) -> list[str]:
-    """A line for each range that does not begin where the one before it, of the same data, ended."""
+    """Return a line for each range that does not begin where the one before it, of the same data, ended."""
     found = []
     ends: dict[int, int] = {}
     step = 0

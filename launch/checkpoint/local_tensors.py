@@ -29,8 +29,9 @@ MASTER_WEIGHT = "master_weight"
 class LocalTensor:
     """A tensor, or the part of it that this rank has.
 
-    kind: MODEL or OPTIMIZER. key: in the files: NAME of a parameter, NAME/moment1 of its state.
-    tensor: the one that training uses; under stage 3 it may have padding behind the part's elements.
+    Attributes:
+        kind: MODEL or OPTIMIZER. key: in the files: NAME of a parameter, NAME/moment1 of its state.
+        tensor: The one that training uses; under stage 3 it may have padding behind the part's elements.
     """
 
     kind: str
@@ -40,6 +41,7 @@ class LocalTensor:
 
     @property
     def dtype(self) -> str:
+        """The dtype, by its name."""
         return str(self.tensor.dtype).removeprefix("paddle.")
 
     @property
@@ -48,7 +50,9 @@ class LocalTensor:
         return bytes_of(self.dtype, self.part.shape_here)
 
     def values(self) -> np.ndarray:
-        """The part in host memory, bfloat16 as uint16; on a CPU the tensor's own memory, which the next step changes.
+        """Return the part in host memory, bfloat16 as uint16.
+
+        On a CPU it is the tensor's memory, which the next step changes.
 
         numpy() of a tensor that lies in a larger buffer, as sharding and fusion make them, copies the whole buffer
         (tensor_method_numpy in paddle/fluid/pybind/eager_method.cc), and on a card with the thread's current device,
@@ -65,8 +69,10 @@ class LocalTensor:
         return values.reshape(self.part.shape_here)
 
     def fill(self, values: np.ndarray) -> None:
-        """Overwrite the tensor in place: sharding has several in one buffer, offload some in the host. Padding becomes
-        0."""
+        """Overwrite the tensor in place: sharding has several in one buffer, offload some in the host.
+
+        Padding becomes 0.
+        """
         padding = int(np.prod(self.tensor.shape)) - values.size
         if padding:
             values = np.concatenate([values.reshape(-1), np.zeros(padding, values.dtype)])
@@ -74,7 +80,7 @@ class LocalTensor:
         self.tensor.get_tensor().set(values, self._place())
 
     def _place(self):
-        """The place of the tensor: AdamW's powers of beta are in host memory on cards, too."""
+        """Return the place of the tensor: AdamW's powers of beta are in host memory on cards, too."""
         place = self.tensor.place
         if place.is_cuda_pinned_place():
             return paddle.CUDAPinnedPlace()
@@ -82,16 +88,20 @@ class LocalTensor:
 
 
 def trains_all(model) -> bool:
-    """Whether the whole model is trained, not an adapter of a frozen one."""
+    """Return whether the whole model is trained, not an adapter of a frozen one."""
     return not isinstance(model, (LoRAModel, PrefixModelForCausalLM))
 
 
 def local_tensors(model, optimizer, training_args) -> list[LocalTensor]:
-    """The parameters (of an adapter: the trained ones), and the optimizer's states where `optimizer` is given.
+    """Return the parameters (of an adapter: the trained ones), and the optimizer's states where `optimizer` is given.
 
-    model: the one given to the Trainer, not its wrapper. States that the first step would create are created. Waits for
-    the card first: with enable_stage2_overlap the weights of other ranks arrive on a stream of their own, for which
-    only the next forward pass waits.
+    States that the first step would create are created. It waits for the card first: with enable_stage2_overlap the
+    weights of other ranks arrive on a stream of their own, for which only the next forward pass waits.
+
+    Args:
+        model: The Trainer's argument, not its wrapper.
+        optimizer: With states, or None.
+        training_args: Of the Trainer.
     """
     if paddle.get_device().startswith("gpu"):
         paddle.device.synchronize()
@@ -112,7 +122,7 @@ def local_tensors(model, optimizer, training_args) -> list[LocalTensor]:
 
 
 def named_parameters(model) -> dict[str, paddle.Tensor]:
-    """Each tensor of a checkpoint once, by its first name: a tied head has two."""
+    """Return each tensor of a checkpoint once, by its first name: a tied head has two."""
     if isinstance(model, PrefixModelForCausalLM):
         return model.prefix_encoder.state_dict()
     tensors = {}
@@ -123,7 +133,7 @@ def named_parameters(model) -> dict[str, paddle.Tensor]:
 
 
 def innermost(optimizer):
-    """The optimizer without the wrappers of fleet and sharding."""
+    """Return the optimizer without the wrappers of fleet and sharding."""
     for name in ("_inner_opt", "_optim"):
         inner = vars(optimizer).get(name, optimizer)
         if inner is not optimizer:
@@ -135,7 +145,7 @@ def innermost(optimizer):
 
 
 def _part(model, parameter, split: Callable | None) -> Part:
-    """This rank's part of a tensor under tensor parallelism. split: from _split_actions."""
+    """Return this rank's part of a tensor under tensor parallelism. split: from _split_actions."""
     config = (model if trains_all(model) else model.model).config
     shape, degree = list(parameter.shape), config.tensor_parallel_degree
     if degree <= 1 or not getattr(parameter, "is_distributed", False):
@@ -153,7 +163,7 @@ def _part(model, parameter, split: Callable | None) -> Part:
 
 
 def _split_actions(model, names: list[str]) -> dict[str, Callable]:
-    """paddlenlp's functions from a whole tensor to this rank's part, by name; tensors without one are cut evenly."""
+    """Return paddlenlp's functions from a whole tensor to this rank's part, by name; other tensors are cut evenly."""
     if (model if trains_all(model) else model.model).config.tensor_parallel_degree <= 1:
         return {}
     if isinstance(model, LoRAModel):
@@ -164,7 +174,7 @@ def _split_actions(model, names: list[str]) -> dict[str, Callable]:
 
 
 def _storage(parameter, part: Part, training_args):
-    """(the tensor with the values, its part): under stage 3 a slice of the flattened parameter."""
+    """Return (the tensor with the values, its part): under stage 3 a slice of the flattened parameter."""
     if not hasattr(parameter, "fw_storage"):
         return parameter, part
     size = int(np.prod(part.unsliced_shape, dtype=np.int64))
@@ -174,7 +184,10 @@ def _storage(parameter, part: Part, training_args):
 
 
 def _state_part(part: Part, state: paddle.Tensor) -> Part:
-    """The part of a parameter's state: the parameter's, or one element for all of it (AdamW's powers of beta)."""
+    """Return the part of a parameter's state.
+
+    It is the parameter's, or one element for the whole parameter (AdamW's powers of beta).
+    """
     return part if int(np.prod(state.shape)) > 1 or part.shape_here == tuple(state.shape) else Part(tuple(state.shape))
 
 
@@ -188,7 +201,7 @@ class _OptimizerStates:
         self.listed = {parameter.name for parameter in self.optimizer._parameter_list}
 
     def of(self, parameter, storage) -> list[tuple[str, paddle.Tensor]]:
-        """The (kind, state) pairs of a parameter; none where another rank has them."""
+        """Return the (kind, state) pairs of a parameter; none where another rank has them."""
         if self.rank_of is not None and self.rank_of[parameter.name] != self.rank:
             return []
         if storage is parameter and parameter.name not in self.listed:
@@ -211,8 +224,10 @@ class _OptimizerStates:
 def restore_tensors(checkpoint: Path, tensors: list[LocalTensor]) -> None:
     """Fill every tensor with its values in the checkpoint, which may be of another layout.
 
-    Called by all ranks together. Raises UserError on all of them where the checkpoint lacks tensors, or has others of
-    these kinds.
+    Called by all ranks together.
+
+    Raises:
+        UserError: On all of them where the checkpoint lacks tensors, or has others of these kinds.
     """
     stored = stored_tensors(checkpoint)
     mine = {(tensor.kind, tensor.key, tensor.dtype) for tensor in tensors}
@@ -250,14 +265,14 @@ Parts = list[dict[str, Part]]  # for each rank: its parts by key
 
 
 def parts_of_ranks(tensors: list[LocalTensor]) -> Parts:
-    """The parts of all ranks. Called by all of them together."""
+    """Return the parts of all ranks. All ranks call it together."""
     return gather({tensor.key: tensor.part for tensor in tensors})
 
 
 def whole_values(local: LocalTensor, parts: Parts) -> np.ndarray:
-    """A whole tensor from the parts of the ranks in this one's groups, bfloat16 as uint16.
+    """Return a whole tensor from the parts of the ranks in this one's groups, bfloat16 as uint16.
 
-    Called by all ranks of the groups together.
+    All ranks of the groups call it together.
     """
     part = local.part
     if part.is_whole:
@@ -291,12 +306,12 @@ def give_to_others(local: LocalTensor) -> None:
 
 
 def gathered(tensor: paddle.Tensor, group) -> list[np.ndarray]:
-    """The tensor of each rank of a group, in host memory."""
+    """Return the tensor of each rank of a group, in host memory."""
     return [piece.numpy() for piece in _of_group(tensor, group)]
 
 
 def _of_group(tensor: paddle.Tensor, group) -> list[paddle.Tensor]:
-    """The tensor of each rank of a group. An offloaded tensor is sent from a copy on the device."""
+    """Return the tensor of each rank of a group. An offloaded tensor is sent from a copy on the device."""
     tensors: list[paddle.Tensor] = []
     mine = tensor.detach()
     if mine.place.is_cuda_pinned_place():

@@ -33,11 +33,13 @@ ADAPTER_FOUND_BY = ("peft_model.safetensors.index.json",)
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint contains, and what made it.
+    """The contents of a checkpoint, and its origin.
 
-    files: name -> {"bytes", "sha256"} of every other file. topology: the degree of each kind of parallelism and the
-    sharding stage. trained_only: whether frozen weights are left out. data, model: what identifies them
-    (data_ledger.py, model_identity.py).
+    Attributes:
+        files: Name -> {"bytes", "sha256"} of every other file.
+        topology: The degree of each kind of parallelism and the sharding stage.
+        trained_only: Whether frozen weights are left out.
+        data, model: Their identities (data_ledger.py, model_identity.py).
     """
 
     files: dict[str, dict]
@@ -54,12 +56,17 @@ class Manifest:
     format: int = FORMAT
 
     def to_json(self) -> str:
+        """Return the manifest as JSON, with its own SHA-256."""
         values = asdict(self)
         return json.dumps(values | {DIGEST: _digest(values)}, indent=1) + "\n"
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
-    """Raises UserError where it is missing, damaged or of another format."""
+    """Return the manifest of a checkpoint.
+
+    Raises:
+        UserError: If it is missing, damaged or of another format.
+    """
     path = Path(checkpoint) / MANIFEST
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
@@ -83,12 +90,12 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
 
 def _digest(values: dict) -> str:
-    """SHA-256 of all other values, independent of their order in the file."""
+    """Return the SHA-256 of all other values, independent of their order in the file."""
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def is_count(value: object) -> bool:
-    """Whether a value is a non-negative integer; a bool is none."""
+    """Return whether a value is a non-negative integer; a bool is none."""
     return type(value) is int and value >= 0
 
 
@@ -119,33 +126,36 @@ _REQUIRED = {"files", "global_step", "consumed_samples", "consumed_tokens", "top
 
 
 def checkpoints(output: Path | str) -> list[Path]:
-    """The directories in an output directory that have the name of a checkpoint, newest first."""
+    """Return the directories in an output directory that have the name of a checkpoint, newest first."""
     paths = Path(output).iterdir() if Path(output).is_dir() else ()
     found = [path for path in paths if path.is_dir() and CHECKPOINT.fullmatch(path.name)]
     return sorted(found, key=checkpoint_step, reverse=True)
 
 
 def is_ours(checkpoint: Path | str) -> bool:
+    """Return whether a checkpoint has a manifest of ours."""
     return (Path(checkpoint) / MANIFEST).is_file()
 
 
 def checkpoint_name(global_step: int) -> str:
+    """Return the name of a step's checkpoint."""
     return f"checkpoint-{global_step}"
 
 
 def checkpoint_step(checkpoint: Path) -> int:
-    """The step of one of `checkpoints`, by its name."""
+    """Return the step of one of `checkpoints`, by its name."""
     match = CHECKPOINT.fullmatch(checkpoint.name)
     assert match
     return int(match[1])
 
 
 def rank_file(rank: int) -> str:
+    """Return the name of a rank's file."""
     return f"rank-{rank:05d}.json"
 
 
 def tensor_file(kind: str, rank: int, ranks: int) -> str:
-    """kind: "model" or "optimizer"."""
+    """Return the name of a rank's file of tensors. kind: "model" or "optimizer"."""
     return f"{kind}-{rank + 1:05d}-of-{ranks:05d}.safetensors"
 
 
@@ -157,9 +167,12 @@ WEIGHT_SUFFIXES = (".safetensors", ".pdparams", ".bin", ".index.json")  # what r
 
 
 def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = (0, 1)) -> str | None:
-    """The first file that does not agree with the manifest, and how; None where all do.
+    """Return the first file that does not agree with the manifest, and how; None where all do.
 
-    hashes: compare every byte, not only the sizes. share: (rank, ranks); each rank checks other files.
+    Args:
+        checkpoint: Its directory.
+        hashes: Compare every byte, not only the sizes.
+        share: (rank, ranks); each rank checks other files.
     """
     try:
         manifest = read_manifest(checkpoint)
@@ -180,7 +193,7 @@ def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = 
 
 
 def _wrong_step(checkpoint: Path, manifest: Manifest) -> str | None:
-    """Compares the step with the directory's name and with run.json: old manifests have no SHA-256 of their own."""
+    """Compare the step with the directory's name and with run.json: old manifests have no SHA-256 of their own."""
     step = manifest.global_step
     if CHECKPOINT.fullmatch(checkpoint.name) and checkpoint_step(checkpoint) != step:
         return f"{checkpoint} is the checkpoint of step {step:,} by its manifest, not of the step in its name"
@@ -193,8 +206,10 @@ def _wrong_step(checkpoint: Path, manifest: Manifest) -> str | None:
 
 
 def stray_weights(checkpoint: Path) -> str | None:
-    """The first weights file that the run did not write, and that a reader of models would read. The ._ files that
-    macOS adds on some disks are left out: nothing reads them."""
+    """Return the first weights file that the run did not write, and that a reader of models would read.
+
+    The ._ files that macOS adds on some disks are left out: nothing reads them.
+    """
     written = read_manifest(checkpoint).files
     for path in sorted(checkpoint.iterdir()):
         if path.name.endswith(WEIGHT_SUFFIXES) and path.name not in written and not path.name.startswith("._"):
@@ -203,6 +218,7 @@ def stray_weights(checkpoint: Path) -> str | None:
 
 
 def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while piece := file.read(CHUNK_BYTES):
@@ -211,5 +227,5 @@ def sha256(path: Path) -> str:
 
 
 def is_foreign(checkpoint: Path) -> bool:
-    """Whether upstream's Trainer wrote it."""
+    """Return whether upstream's Trainer wrote a checkpoint."""
     return not (checkpoint / MANIFEST).is_file() and (checkpoint / "trainer_state.json").is_file()

@@ -31,14 +31,17 @@ SAMPLE = 1024  # elements of each tensor of a base that are hashed
 def model_identity(
     config: dict, adapter: dict | None = None, base: str | None = None, reference: str | None = None
 ) -> dict:
-    """Return a JSON object. adapter: what decides what it computes. base: base_fingerprint of its base; reference: of
-    the weights before training, where the loss compares with them and no base is kept."""
+    """Return a JSON object.
+
+    adapter: what decides what it computes. base: base_fingerprint of its base; reference: of the weights before
+    training, where the loss compares with them and no base is kept.
+    """
     computes = {key: config[key] for key in sorted(COMPUTES & config.keys()) if config[key] is not None}
     return {"config": computes, "adapter": adapter or {}, "base": base, "reference": reference}
 
 
 def base_fingerprint(directory: Path) -> str:
-    """SHA-256 of names, dtypes, shapes and the first elements of all tensors of a model directory."""
+    """Return the SHA-256 of names, dtypes, shapes and first elements of all tensors of a model directory."""
     from launch.checkpoint.weight_files import find_weights  # here: a plan runs without NumPy
 
     digest = hashlib.sha256()
@@ -49,8 +52,10 @@ def base_fingerprint(directory: Path) -> str:
 
 
 def differences(before: dict, now: dict) -> list[str]:
-    """A line for each difference of two model identities. Old checkpoints have {}, or no reference, which
-    differs from nothing."""
+    """Return a line for each difference of two model identities.
+
+    Old checkpoints have {}, or no reference, which differs from nothing.
+    """
     found = []
     for part in ("config", "adapter") if before else ():
         for key in sorted(before[part].keys() | now[part].keys()):
@@ -66,7 +71,7 @@ def differences(before: dict, now: dict) -> list[str]:
 
 
 def model_changed(found: list[str]) -> str:
-    """The refusal of a run whose model has `differences`."""
+    """Return the refusal of a run whose model has `differences`."""
     from launch.checkpoint.weight_files import listed  # here: a plan runs without NumPy
 
     return (
@@ -79,9 +84,13 @@ def model_changed(found: list[str]) -> str:
 
 
 def run_config(values) -> dict:
-    """The configuration of a run's model, with the vocabulary size of its tokenizer or of its checkpoint.
+    """Return the configuration of a run's model, with the vocabulary size of its tokenizer or of its checkpoint.
 
-    values: the flags, as attributes. Raises UserError where there is no such model.
+    Args:
+        values: The flags, as attributes.
+
+    Raises:
+        UserError: If there is no such model.
     """
     config = load_config(values.model_name_or_path or "")
     size = fresh_vocabulary(config, values, vocabulary_so_far(checkpoint_to_continue(values), config))
@@ -89,8 +98,10 @@ def run_config(values) -> dict:
 
 
 def vocabulary_so_far(checkpoint: Path | None, config: dict) -> int | None:
-    """vocab_size of the model in a checkpoint. Old checkpoints do not state it: their models have the vocabulary of the
-    configuration."""
+    """Return the vocab_size of the model in a checkpoint.
+
+    Old checkpoints lack it: their models have the vocabulary of the configuration.
+    """
     if checkpoint is None:
         return None
     return read_manifest(checkpoint).model.get("config", {}).get("vocab_size", config["vocab_size"])

@@ -30,11 +30,13 @@ GENERATION_CONFIG = "generation_config.json"
 
 
 def load_model(model_class, config, dtype: str, directory: str | Path, filled: "Callable[[Fill], None] | None" = None):
-    """A model of `model_class` in `dtype` with the weights of a directory.
+    """Return a model of `model_class` in `dtype` with the weights of a directory.
 
-    float32 is rounded to nearest in half precision.
-    filled: called after each parameter is filled; it may replace the values and release them.
-    Raises UserError, the same on every rank, where the weights are damaged or do not fit the model.
+    float32 is rounded to nearest in half precision. filled: called after each parameter is filled; it may replace the
+    values and release them.
+
+    Raises:
+        UserError: The same on every rank, where the weights are damaged or do not fit the model.
     """
     config.dtype = dtype
     model = without_values(model_class, config, dtype)
@@ -52,8 +54,11 @@ def load_weights(model, directory: str | Path, filled: "Callable[[Fill], None] |
 
 
 def run_fills(directory: str | Path, fills: "list[Fill]", filled: "Callable[[Fill], None] | None" = None) -> None:
-    """Read and set the values of all `fills`. Raises UserError on every rank where values are beyond float16, NaN or
-    infinite."""
+    """Read and set the values of all `fills`.
+
+    Raises:
+        UserError: On every rank where values are beyond float16, NaN or infinite.
+    """
     too_large, not_finite = [], []
     for fill in fills:
         try:
@@ -70,7 +75,11 @@ def run_fills(directory: str | Path, fills: "list[Fill]", filled: "Callable[[Fil
 
 
 def plan_fills(model, directory: str | Path) -> "list[Fill]":
-    """Find the values of each parameter of this rank; reads none yet. Raises UserError as load_model."""
+    """Find the values of each parameter of this rank; reads none yet.
+
+    Raises:
+        UserError: As load_model.
+    """
     plan = _plan(model, directory)
     fix = "Take both from one model."
     agree(plan, lambda misfits: f"{directory}: the weights do not fit its config.json; {misfits}. {fix}")
@@ -81,7 +90,7 @@ def plan_fills(model, directory: str | Path) -> "list[Fill]":
 
 
 def without_values(model_class, config, dtype: str):
-    """The model, whose parameters have a shape but no memory yet."""
+    """Return the model, whose parameters have a shape but no memory yet."""
     with ExitStack() as stack:
         stack.enter_context(no_init_weights())
         stack.enter_context(paddle.LazyGuard())
@@ -111,7 +120,11 @@ class _replaced:
 
 @dataclass(frozen=True)
 class Fill:
-    """A parameter and its stored tensor. part: the function from the stored tensor to this rank's part."""
+    """A parameter and its stored tensor.
+
+    Attributes:
+        part: The function from the stored tensor to this rank's part.
+    """
 
     name: str
     parameter: paddle.Tensor
@@ -120,10 +133,11 @@ class Fill:
 
     @property
     def dtype(self) -> str:
+        """The dtype, by its name."""
         return str(self.parameter.dtype).removeprefix("paddle.")
 
     def difference(self) -> str | None:
-        """How the stored tensor differs from the parameter; None where it fits. Reads nothing."""
+        """Return how the stored tensor differs from the parameter; None where it fits. It reads nothing."""
         stand_in = np.broadcast_to(np.empty((), numpy_dtype(self.stored.dtype)), self.stored.shape)
         expected = tuple(self.parameter.shape)
         try:
@@ -138,8 +152,11 @@ class Fill:
         return None
 
     def run(self) -> None:
-        """Read the values and set them. Raises OverflowError for values beyond float16, FloatingPointError for values
-        that are NaN or infinite."""
+        """Read the values and set them.
+
+        Raises:
+            OverflowError: For values beyond float16, FloatingPointError for values that are NaN or infinite.
+        """
         values = convert(self.part(self.stored.open()), self.stored.dtype, self.dtype)
         if self.dtype in FLOATS and not_finite(values, self.dtype):
             raise FloatingPointError(self.name)
@@ -154,7 +171,13 @@ class Fill:
 
 @dataclass
 class Plan:
-    """What one rank will read. stored: names in the files. known: names of its parameters. refusal: why it cannot."""
+    """The plan of what one rank will read.
+
+    Attributes:
+        stored: Names in the files.
+        known: Names of its parameters.
+        refusal: The reason why it cannot.
+    """
 
     refusal: str | None = None
     stored: set[str] = field(default_factory=set)
@@ -187,7 +210,7 @@ def _plan(model, directory: str | Path) -> Plan:
 
 
 def _named_parameters(model) -> list[tuple[list[str], paddle.Tensor]]:
-    """Each parameter and saved buffer once, with all of its names: a tied head has two."""
+    """Return each parameter and saved buffer once, with all of its names: a tied head has two."""
     by_identity: dict[int, tuple[list[str], paddle.Tensor]] = {}
     for name, parameter in model.state_dict().items():
         by_identity.setdefault(id(parameter), ([], parameter))[0].append(name)
@@ -195,7 +218,7 @@ def _named_parameters(model) -> list[tuple[list[str], paddle.Tensor]]:
 
 
 def _tensor_parallel_parts(model, names: list[str]) -> dict[str, Callable]:
-    """For each tensor that tensor parallelism shards: the family's own function from the whole to this rank's part."""
+    """Return, for each tensor that tensor parallelism shards, the family's function from the whole to a rank's part."""
     if model.config.tensor_parallel_degree <= 1:
         return {}
     return type(model).get_tensor_parallel_convert_actions(model.config, names, ignore_error=True)
@@ -206,7 +229,7 @@ def _whole(array: np.ndarray) -> np.ndarray:
 
 
 def _comes_from_another_stage(model, name: str) -> bool:
-    """Whether a parameter is shared between pipeline stages and this one receives it."""
+    """Return whether a parameter is shared between pipeline stages and this one receives it."""
     if not isinstance(model, PipelineLayer):
         return False
     place, _, rest = model._single_to_pp_mapping[name].partition(".")
@@ -217,7 +240,7 @@ def _comes_from_another_stage(model, name: str) -> bool:
 
 
 def agree(plan: Plan, explain: Callable[[Misfits], str]) -> None:
-    """Raises UserError on every rank where any rank's plan fails. explain: makes the message about misfits."""
+    """Raise UserError on every rank where any rank's plan fails. explain: makes the message about misfits."""
     mine = {
         "refusal": plan.refusal,
         "stored": plan.stored,
@@ -237,7 +260,7 @@ def agree(plan: Plan, explain: Callable[[Misfits], str]) -> None:
 
 
 def _agree_on_range(directory: str | Path, too_large: list[str], not_finite: list[str]) -> None:
-    """Raises UserError on every rank where any rank has names in a list."""
+    """Raise UserError on every rank where any rank has names in a list."""
     found = gather((too_large, not_finite))
     large, broken = (sorted({name for of_rank in found for name in of_rank[i]}) for i in (0, 1))
     if broken:
@@ -255,9 +278,10 @@ def _agree_on_range(directory: str | Path, too_large: list[str], not_finite: lis
 
 
 def open_layerwise(model_class, config, directory):
-    """A float32 model for evaluation whose layers read their weights when they run, and release them afterwards.
+    """Return a float32 model for evaluation whose layers read their weights when they run, and release them afterwards.
 
-    Raises UserError where the weights are damaged or do not fit the model.
+    Raises:
+        UserError: If the weights are damaged or do not fit the model.
     """
     config.dtype = "float32"
     model = without_values(model_class, config, "float32")
@@ -282,7 +306,7 @@ def _fill_while_it_runs(layer: paddle.nn.Layer, fills: list[Fill], directory: st
 
 
 def _transformer_layers(model) -> list[paddle.nn.Layer]:
-    """Those of the outermost list that is as long as the model has layers: a layer may have as many experts."""
+    """Return the layers of the outermost list that has as many as the model: a layer may have as many experts."""
     count = layers(model.config.to_dict())
     found, inside = [], set()
     for container in model.sublayers():  # outer ones before those inside

@@ -39,7 +39,10 @@ OUTPUTS = Path("build/outputs.txt")  # one a line, where commands are started
 def lock_output(output: Path | str) -> int:
     """Lock the directory for training until this process ends. Returns the file descriptor of the lock.
 
-    Raises UserError where another run has the lock. A file system without locks takes none.
+    A file system without locks takes none.
+
+    Raises:
+        UserError: If another run has the lock.
     """
     path = Path(output) / LOCK
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -91,7 +94,7 @@ def note_output(output: Path | str) -> None:
 
 
 def noted_outputs() -> list[str]:
-    """Return the folders into which recipes that were started here have trained, those that are still there."""
+    """Return the existing folders into which recipes that were started here have trained."""
     try:
         lines = OUTPUTS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -100,7 +103,7 @@ def noted_outputs() -> list[str]:
 
 
 def active_run(output: Path | str) -> str | None:
-    """The run that has locked a directory; None where there is none. Locks and changes nothing."""
+    """Return the run that has locked a directory; None where there is none. It locks and changes nothing."""
     for path in (Path(output) / LOCK, Path(output) / START_LOCK, Path(output)):
         if not path.exists():
             continue
@@ -122,7 +125,10 @@ def _run_named_in(descriptor: int) -> str:
 
 
 def _lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Whether this process has the lock now, or the file system has no locks. Raises OSError for any other fault."""
+    """Return whether this process has the lock now, or the file system has no locks.
+
+    Raises OSError for other faults.
+    """
     for _ in range(TRIES):
         try:
             fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
@@ -164,13 +170,16 @@ def remove_partial(output: Path) -> None:
 
 
 def left_by_a_kill(output: Path) -> list[Path]:
-    """What a run removes when it starts. A file that has the name of one of our directories is not ours."""
+    """Return the leftovers of a killed run, which a run removes at its start.
+
+    A file with a directory's name is not ours.
+    """
     found = [path for path in Path(output).glob("*") if LEFT_BY_A_KILL.fullmatch(path.name)]
     return [path for path in found if path not in in_the_way(output)]
 
 
 def in_the_way(output: Path) -> list[Path]:
-    """Files where the run creates directories, and directories where it writes files."""
+    """Return files where the run creates directories, and directories where it writes files."""
 
     def blocks(path: Path) -> bool:
         if path.is_dir():
@@ -188,14 +197,17 @@ AUTO, NONE = "auto", "none"  # of --resume_from_checkpoint, beside a path
 
 
 def newest_whole(output: str | Path) -> Path | None:
-    """The newest checkpoint of an output directory whose files have the sizes of its manifest."""
+    """Return the newest checkpoint of an output directory whose files have the sizes of its manifest."""
     return next((path for path in checkpoints(output) if first_fault(path, hashes=False) is None), None)
 
 
 def checkpoint_to_continue(flags) -> Path | None:
-    """The checkpoint that a run resumes from, None where it starts without one. flags: an object with their values.
+    """Return the checkpoint that a run resumes from, None where it starts without one.
 
     A named checkpoint that is not whole counts as none: preflight/continuation.py reports it.
+
+    Args:
+        flags: An object with their values.
     """
     requested = flags.resume_from_checkpoint or NONE
     if not flags.do_train or requested == NONE or (requested == AUTO and flags.overwrite_output_dir):

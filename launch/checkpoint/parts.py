@@ -21,10 +21,11 @@ from launch.errors import UserError
 class Part:
     """Some elements of a tensor.
 
-    shape:  of the whole tensor
-    axis:   the axis that tensor parallelism shards; None: no axis
-    ranges: [start, stop) along the axis, one after another; a fused projection has several
-    flat:   [start, stop) among these elements in row-major order, where sharding stage 3 slices them; None: all
+    Attributes:
+        shape: Of the whole tensor.
+        axis: The axis that tensor parallelism shards; None: no axis.
+        ranges: [start, stop) along the axis, one after another; a fused projection has several.
+        flat: [start, stop) among these elements in row-major order, where sharding stage 3 slices them; None: all.
     """
 
     shape: tuple[int, ...]
@@ -34,6 +35,7 @@ class Part:
 
     @property
     def is_whole(self) -> bool:
+        """Whether the part is the whole tensor."""
         return self.axis is None and self.flat is None
 
     @property
@@ -46,10 +48,11 @@ class Part:
 
     @property
     def shape_here(self) -> tuple[int, ...]:
+        """The shape of the part."""
         return self.unsliced_shape if self.flat is None else (self.flat[1] - self.flat[0],)
 
     def of(self, whole: np.ndarray) -> np.ndarray:
-        """The part of a whole tensor, in shape_here."""
+        """Return the part of a whole tensor, in shape_here."""
         here = whole
         if self.axis is not None:
             pieces = [np.take(whole, range(start, stop), axis=self.axis) for start, stop in self.ranges]
@@ -57,11 +60,16 @@ class Part:
         return here if self.flat is None else here.reshape(-1)[slice(*self.flat)]
 
     def to_json(self) -> list:
+        """Return the part as a JSON-serializable list."""
         return [self.shape, self.axis, self.ranges, self.flat]
 
     @classmethod
     def from_json(cls, value: list) -> "Part":
-        """Raises ValueError or TypeError where the value describes no part of a tensor."""
+        """Return the part of a list.
+
+        Raises:
+            ValueError, TypeError: If the value describes no part of a tensor.
+        """
         shape, axis, ranges, flat = value
         part = cls(tuple(shape), axis, tuple(map(tuple, ranges)), None if flat is None else tuple(flat))
         if not all(is_count(length) for length in part.shape) or not (axis is None or axis in range(len(shape))):
@@ -80,7 +88,7 @@ def _is_range(value: tuple, length: int) -> bool:
 
 
 def ranges_of(indices: np.ndarray) -> tuple[tuple[int, int], ...]:
-    """Indices as [start, stop) ranges: 0 1 2 6 7 are (0, 3), (6, 8)."""
+    """Return indices as [start, stop) ranges: 0 1 2 6 7 are (0, 3), (6, 8)."""
     breaks = np.flatnonzero(np.diff(indices) != 1) + 1
     return tuple((int(run[0]), int(run[-1]) + 1) for run in np.split(indices, breaks))
 
@@ -93,14 +101,18 @@ Range = tuple[int, int]  # [start, stop)
 
 @dataclass(frozen=True)
 class Piece:
-    """A part in a file. open: returns its elements in part.shape_here, without reading them yet."""
+    """A part in a file.
+
+    Attributes:
+        open: Returns its elements in part.shape_here, without reading them yet.
+    """
 
     part: Part
     open: Callable[[], np.ndarray]
 
 
 def assemble(part: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
-    """The elements of `part`; None where the pieces lack some.
+    """Return the elements of `part`; None where the pieces lack some.
 
     pieces: disjoint pieces of one tensor, sharded along one axis at most.
     """
@@ -123,7 +135,7 @@ def assemble(part: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
 
 
 def _along_axis(part: Part, pieces: Sequence[Piece], axis: int) -> np.ndarray | None:
-    """Part and pieces are sharded along one axis, or whole."""
+    """Return the elements where part and pieces are sharded along one axis, or whole."""
     result, missing = None, part.unsliced_shape[axis]
     for piece in pieces:
         values = piece.open()
@@ -136,7 +148,7 @@ def _along_axis(part: Part, pieces: Sequence[Piece], axis: int) -> np.ndarray | 
 
 
 def _flat(part: Part, pieces: Sequence[Piece]) -> np.ndarray | None:
-    """Part and pieces are slices of the elements in row-major order, or whole."""
+    """Return the elements where part and pieces are slices of the elements in row-major order, or whole."""
     size = int(np.prod(part.shape, dtype=np.int64))
     requested = part.flat or (0, size)
     result, missing = None, requested[1] - requested[0]
@@ -155,7 +167,7 @@ def _ranges(part: Part, axis: int) -> Sequence[Range]:
 
 
 def _overlaps(given: Sequence[Range], requested: Sequence[Range]) -> list[tuple[Range, Range]]:
-    """For each overlap: (its range in the given elements, its range in the requested ones)."""
+    """Return for each overlap (its range in the given elements, its range in the requested ones)."""
     found, source = [], 0
     for first, last in given:
         target = 0
@@ -191,14 +203,23 @@ class ShardedTensor:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the whole tensor."""
         return bytes_of(self.dtype, self.shape)
 
     def open(self) -> np.ndarray:
-        """The whole tensor. Raises UserError where parts are missing."""
+        """Return the whole tensor.
+
+        Raises:
+            UserError: If parts are missing.
+        """
         return self._assembled(Part(self.shape), self.pieces)
 
     def first(self, count: int) -> np.ndarray:
-        """The first elements in row-major order. Only their rows are read. Raises UserError as `open` does."""
+        """Return the first elements in row-major order. It reads only their rows.
+
+        Raises:
+            UserError: As `open` does.
+        """
         count = min(count, math.prod(self.shape))
         axis = self.pieces[0].part.axis
         if axis is None:
@@ -223,9 +244,10 @@ class ShardedTensor:
 
 
 def stored_tensors(checkpoint: Path) -> dict[tuple[str, str, str], list[Piece]]:
-    """The tensors in the files of the manifest, from the headers alone: (kind, key, dtype) -> pieces.
+    """Return the tensors in the files of the manifest, from the headers alone: (kind, key, dtype) -> pieces.
 
-    Raises UserError where a header does not say which parts its tensors are.
+    Raises:
+        UserError: If a header lacks the parts of its tensors.
     """
     found: dict[tuple[str, str, str], list[Piece]] = {}
     for name in sorted(read_manifest(checkpoint).files):
@@ -247,7 +269,7 @@ def stored_tensors(checkpoint: Path) -> dict[tuple[str, str, str], list[Piece]]:
 
 
 def sharded_weights(checkpoint: str | Path) -> dict[str, ShardedTensor]:
-    """The model's tensors by name, from a checkpoint of any layout."""
+    """Return the model's tensors by name, from a checkpoint of any layout."""
     stored = stored_tensors(Path(checkpoint))
     return {
         key: ShardedTensor(key, dtype, pieces[0].part.shape, pieces)

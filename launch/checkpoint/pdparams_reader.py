@@ -26,7 +26,7 @@ OPCODES = (
 
 
 def opcode_handlers(*names: str) -> dict:
-    """pickle's own functions for the named opcodes: entries of the `dispatch` of a class."""
+    """Return pickle's own functions for the named opcodes: entries of the `dispatch` of a class."""
     codes = [getattr(pickle, name)[0] for name in names]
     return {code: pickle._Unpickler.dispatch[code] for code in codes}
 
@@ -39,7 +39,9 @@ class StrictUnpickler(pickle._Unpickler):
     """pickle's reader in Python. It takes OPCODES alone and imports nothing that a file names.
 
     A pickle may run any program when it is loaded. Here a name is a key of `stand_ins`, or the file is refused.
-    stand_ins: (module, name) as the file writes them -> what is called or passed on in its place.
+
+    Attributes:
+        stand_ins: (module, name) as the file writes them -> what is called or passed on in its place.
     """
 
     stand_ins: dict[tuple[str, str], object] = {}
@@ -50,6 +52,11 @@ class StrictUnpickler(pickle._Unpickler):
         self.file = file
 
     def find_class(self, module: str, name: str) -> object:
+        """Return the stand-in of a name.
+
+        Raises:
+            Refused: For others.
+        """
         if (module, name) not in self.stand_ins:
             raise Refused(f"{module}.{name}")
         return self.stand_ins[module, name]
@@ -74,9 +81,10 @@ DTYPES = {
 
 
 def read_pdparams(path: str | Path) -> dict[str, StoredTensor]:
-    """The tensors of a file by name.
+    """Return the tensors of a file by name.
 
-    Raises UserError where the file is cut off or holds anything but named arrays.
+    Raises:
+        UserError: If the file is cut off or holds anything but named arrays.
     """
     path = Path(path)
     with open(path, "rb") as file:
@@ -107,7 +115,7 @@ def _stored(path: Path, name: str, value: object, size: int) -> StoredTensor:
 
 
 class _Bytes:
-    """Where some bytes lie in the file."""
+    """A range of bytes in the file."""
 
     def __init__(self, offset: int, length: int):
         self.offset = offset

@@ -13,7 +13,7 @@ from paddle.distributed.fleet.meta_parallel import get_rng_state_tracker
 
 
 def capture() -> dict:
-    """The state for `restore`, as integers and texts."""
+    """Return the state for `restore`, as integers and texts."""
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
     version, state, gauss = random.getstate()
     return {
@@ -26,7 +26,11 @@ def capture() -> dict:
 
 
 def restore(state: dict) -> None:
-    """Raises ValueError where this run has no such state of tensor parallelism."""
+    """Restore a state.
+
+    Raises:
+        ValueError: If this run has no such state of tensor parallelism.
+    """
     version, keys, gauss = state["python"]
     random.setstate((version, tuple(keys), gauss))
     name, keys, position, has_gauss, cached = state["numpy"]
@@ -39,14 +43,16 @@ def restore(state: dict) -> None:
 
 
 def _own_generator():
-    """The generator of the device that this rank computes on."""
+    """Return the generator of the device that this rank computes on."""
     kind, _, number = paddle.get_device().partition(":")
     return core.default_cuda_generator(int(number)) if kind == "gpu" else core.default_cpu_generator()
 
 
 def _own_of(states: list) -> list:
-    """The state of this rank's card. Earlier versions saved one for each card that the rank saw; it used its own card
-    alone, so that one has the largest offset.
+    """Return the state of this rank's card.
+
+    Earlier versions saved one for each card that the rank saw; it used its own card alone, so that one has the largest
+    offset.
     """
     states = states if isinstance(states[0], list) else [states]
     return max(states, key=lambda state: state[2])
@@ -57,13 +63,13 @@ def _tracker():
 
 
 def _tracked(name: str, work):
-    """`work`'s result for this rank's generator in the named state of the tracker."""
+    """Return the result of `work` on this rank's generator in the named state of the tracker."""
     with _tracker().rng_state(name):
         return work(_own_generator())
 
 
 def _to_json(generator) -> list:
-    """[device, seed, offset, the engine as text]"""
+    """Return [device, seed, offset, the engine as text]."""
     device, seed, offset, engine = generator.get_state().__getstate__()
     return [device, seed, offset, bytes(engine).decode("ascii")]
 

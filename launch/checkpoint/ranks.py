@@ -13,15 +13,17 @@ from launch.errors import UserError
 
 
 def world_size() -> int:
+    """Return the number of processes."""
     return paddle.distributed.get_world_size()
 
 
 def rank() -> int:
+    """Return the number of this process."""
     return paddle.distributed.get_rank()
 
 
 def check_world() -> None:
-    """Raises RuntimeError where a launcher started several processes but Paddle sees one: it would train alone."""
+    """Raise RuntimeError where a launcher started several processes but Paddle sees one: it would train alone."""
     started = int(os.environ.get("PADDLE_TRAINERS_NUM", "1"))
     if world_size() != started:
         raise RuntimeError(f"started as one of {started} processes, but Paddle sees a world of {world_size()}")
@@ -56,14 +58,14 @@ def broadcast(value) -> Any:
 
 
 def raise_first(fault: str | None) -> None:
-    """Raises UserError with the first fault on all ranks where any rank has one. Called by all ranks together."""
+    """Raise UserError with the first fault on all ranks where any rank has one. All ranks call it together."""
     faults = [found for found in gather(fault) if found]
     if faults:
         raise UserError(faults[0])
 
 
 def total(value: float) -> float:
-    """The sum of a number over all ranks."""
+    """Return the sum of a number over all ranks."""
     if world_size() == 1:
         return value
     summed = paddle.to_tensor([value], dtype="float64")
@@ -78,7 +80,7 @@ def barrier() -> None:
 
 
 def gather(value) -> list:
-    """The values of all ranks, in their order, on every rank."""
+    """Return the values of all ranks, in their order, on every rank."""
     if world_size() == 1:
         return [value]
     values: list = []
@@ -87,7 +89,7 @@ def gather(value) -> list:
 
 
 def first_of_ranks(found: str) -> str:
-    """What the first rank found that found something, "" where none did: the same on all ranks."""
+    """Return the first text that is not "" among all ranks, in their order: the same on all ranks."""
     texts = gather(found)
     for rank, text in enumerate(texts):
         if text:

@@ -41,7 +41,10 @@ ALIGNMENT = 8  # of the tensors in the file, as the safetensors library has it
 
 
 def header_bytes(metadata: dict[str, str], tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> bytes:
-    """The start of a file, before its tensors. tensors: (name, dtype, shape) of each, in the order of the file."""
+    """Return the start of a file, before its tensors.
+
+    tensors: (name, dtype, shape) of each, in the order of the file.
+    """
     header: dict[str, dict] = {METADATA: metadata}
     offset = 0
     for name, dtype, shape in tensors:
@@ -54,9 +57,10 @@ def header_bytes(metadata: dict[str, str], tensors: Iterable[tuple[str, str, tup
 
 
 def read_header(path: str | Path) -> tuple[dict[str, StoredTensor], dict[str, str]]:
-    """(tensors by name, metadata) of a safetensors file.
+    """Return (tensors by name, metadata) of a safetensors file.
 
-    Raises UserError where the file is none, is truncated, or its header does not agree with its size.
+    Raises:
+        UserError: If the file is another kind, is truncated, or its header does not agree with its size.
     """
     path = Path(path)
     header, data_start = _read_json(path)
@@ -89,7 +93,7 @@ def read_header(path: str | Path) -> tuple[dict[str, StoredTensor], dict[str, st
 
 
 def _read_json(path: Path) -> tuple[dict, int]:
-    """(the header, where the tensors begin)"""
+    """Return (the header, the offset of the tensors)."""
     with open(path, "rb") as file:
         prefix = file.read(8)
         size = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
@@ -104,7 +108,7 @@ def _read_json(path: Path) -> tuple[dict, int]:
 
 
 def _once(pairs: list[tuple[str, object]]) -> dict:
-    """The object of a header. Raises ValueError where a name is there twice."""
+    """Return the object of a header. Raises ValueError where a name is there twice."""
     values = dict(pairs)
     if len(values) < len(pairs):
         raise ValueError("a name is there twice")
@@ -121,7 +125,11 @@ NUMPY, TORCH = "np", "pt"
 
 @dataclass(frozen=True)
 class NewTensor:
-    """A tensor to be written. pieces: its rows one after another, in row-major order, bfloat16 as uint16."""
+    """A tensor to be written.
+
+    Attributes:
+        pieces: Its rows one after another, in row-major order, bfloat16 as uint16.
+    """
 
     name: str
     dtype: str
@@ -130,6 +138,7 @@ class NewTensor:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the tensor."""
         return bytes_of(self.dtype, self.shape)
 
 
@@ -139,7 +148,9 @@ def write_safetensors(
     """Write all tensors, in files of at most `shard_bytes` (a larger tensor has a file to itself).
 
     advance: called with the number of bytes just written. layout: NUMPY or TORCH.
-    Raises UserError at the first tensor with values that are NaN or infinite: nothing can be computed with them.
+
+    Raises:
+        UserError: At the first tensor with values that are NaN or infinite: nothing can be computed with them.
     """
     shards = _shards(tensors, shard_bytes)
     if len(shards) == 1:

@@ -12,8 +12,9 @@ import numpy as np
 class StoredTensor:
     """One tensor of a weights file.
 
-    dtype:  "float32", "bfloat16", "int64", ... as Paddle and NumPy name them
-    offset: of its first byte in the file; the elements are stored in row-major order, little endian
+    Attributes:
+        dtype: "float32", "bfloat16", "int64", ... as Paddle and NumPy name them.
+        offset: Of its first byte in the file; the elements are stored in row-major order, little endian.
     """
 
     path: Path
@@ -23,10 +24,11 @@ class StoredTensor:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the tensor."""
         return bytes_of(self.dtype, self.shape)
 
     def open(self) -> np.ndarray:
-        """A read-only view of the tensor in its file: nothing is read before an element is used.
+        """Return a read-only view of the tensor in its file: nothing is read before an element is used.
 
         bfloat16, which NumPy lacks, is returned as uint16: its bits. Drop the view to release its pages.
         """
@@ -36,17 +38,17 @@ class StoredTensor:
         return np.memmap(self.path, dtype, mode="r", offset=self.offset, shape=self.shape).view(np.ndarray)
 
     def first(self, count: int) -> np.ndarray:
-        """The first elements in row-major order, as a view like `open`'s."""
+        """Return the first elements in row-major order, as a view like `open`'s."""
         return self.open().reshape(-1)[:count]
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """NumPy's dtype for the bits of `name`, little endian."""
+    """Return NumPy's dtype for the bits of `name`, little endian."""
     return np.dtype("uint16" if name == "bfloat16" else name).newbyteorder("<")
 
 
 def bytes_of(dtype: str, shape: Sequence[int]) -> int:
-    """What the elements of a tensor take in a file."""
+    """Return the bytes of a tensor's elements in a file."""
     return numpy_dtype(dtype).itemsize * math.prod(shape)
 
 
@@ -59,10 +61,14 @@ EXPONENTS = {"bfloat16": np.uint16(0x7F80), "float16": np.uint16(0x7C00)}  # NaN
 
 
 def convert(array: np.ndarray, found: str, requested: str) -> np.ndarray:
-    """`array` of dtype `found` in dtype `requested`, rounded to nearest, ties to even; itself where they are the same.
+    """Return `array` of dtype `found` in dtype `requested`, rounded to nearest, ties to even.
 
-    found, requested: of FLOATS; bfloat16 is stored as uint16, its bits. Memory: the result and some 16 MB.
-    Raises OverflowError where a finite value has become infinite: float16 ends at 65,504.
+    Unchanged where they are equal.
+
+    found, requested: of FLOATS; bfloat16 is stored as uint16, its bits. Memory: the result and about 16 MB.
+
+    Raises:
+        OverflowError: If a finite value has become infinite: float16 ends at 65,504.
     """
     if found == requested:
         return array
@@ -91,7 +97,10 @@ def _from_float(array: np.ndarray, requested: str) -> np.ndarray:
 
 
 def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
-    """The upper half of each float32, rounded; NaN stays NaN, whose lower half rounding could carry into the sign."""
+    """Return the upper half of each float32, rounded.
+
+    NaN stays NaN, whose lower half rounding could carry into the sign.
+    """
     bits = array.view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(array), 0x7FC0, rounded).astype(np.uint16)

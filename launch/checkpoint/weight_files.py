@@ -31,10 +31,11 @@ Weight = StoredTensor | ShardedTensor
 
 
 def find_weights(directory: str | Path) -> Mapping[str, Weight]:
-    """The model's tensors by name.
+    """Return the model's tensors by name.
 
-    Raises UserError where there are none, where a file is missing, damaged or not what the index says, and where the
-    files are in Hugging Face's layout.
+    Raises:
+        UserError: If there are none, where a file is missing, damaged or disagrees with the index, and where the
+            files are in Hugging Face's layout.
     """
     directory = Path(directory)
     if (directory / MANIFEST).is_file():
@@ -50,8 +51,10 @@ def find_weights(directory: str | Path) -> Mapping[str, Weight]:
 
 
 def _require_whole(checkpoint: Path) -> None:
-    """Raises UserError where a checkpoint's files are not those of its manifest, by their names and sizes: only a run
-    that continues it compares their contents."""
+    """Raise UserError where a checkpoint's files differ from its manifest, by their names and sizes.
+
+    Only a run that continues it compares their contents.
+    """
     if fault := first_fault(checkpoint, hashes=False):
         raise UserError(f"{fault}.")
     if stray := stray_weights(checkpoint):
@@ -59,7 +62,11 @@ def _require_whole(checkpoint: Path) -> None:
 
 
 def read_indexed(index: Path, read_file: Callable[[Path], dict[str, StoredTensor]]) -> dict[str, StoredTensor]:
-    """The tensors that an index lists, each from the file that it names. Raises UserError."""
+    """Return the tensors that an index lists, each from the file that it names.
+
+    Raises:
+        UserError: If one is missing.
+    """
     try:
         places = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
         files = sorted(set(places.values()))
@@ -115,7 +122,7 @@ def _torch_layout(path: Path) -> str:
 
 
 def listed(names: list[str]) -> str:
-    """The first LISTED names, and how many there are in all where that is more."""
+    """Return the first LISTED names, and the number of all where that is more."""
     more = f", ... ({len(names)} in all)" if len(names) > LISTED else ""
     return ", ".join(map(str, names[:LISTED])) + more
 
@@ -135,8 +142,13 @@ COMPUTED = (
 
 @dataclass
 class Misfits:
-    """Names of tensors that the files lack (missing) or the model does not have (extra), and lines about those of
-    another shape or dtype (different)."""
+    """Tensors that do not fit a model.
+
+    Attributes:
+        missing: Names that the files lack.
+        extra: Names that the model lacks.
+        different: Lines about other shapes or dtypes.
+    """
 
     missing: set[str] = field(default_factory=set)
     extra: set[str] = field(default_factory=set)
@@ -151,8 +163,10 @@ class Misfits:
 
 
 def is_computed(name: str) -> bool:
+    """Return whether a tensor is a table that each model computes."""
     return name.endswith(COMPUTED)
 
 
 def difference(name: str, found: str, expected: str) -> str:
+    """Return a line about another shape or dtype."""
     return f"{name} (found {found}, expected {expected})"
