@@ -29,6 +29,14 @@ from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
 from launch.plan.memory_model import plan_memory
 from launch.plan.shards import stage_layers
 
+NODES = """\
+E, F and G are Megatron-LM of 2021 and 2022 on machines with `ib-hdr`, H is Megatron-LM of 2024, for which `ib-ndr`
+is assumed, I is the Llama 3 report with `roce-400`. What differs from PaddleNLP is modeled as the source states it:
+the fused softmax of Megatron-LM, virtual stages, and in H and I the overlap of gradients, parameters and pipeline
+sends. Micro batch and virtual stages that a source does not state are those with which the plan is fastest. Speeds
+are FLOP/s by each source's formula, as tokens per second of a card; for I, 6 FLOP per parameter and token. The row
+of I with context parallel is left out. The rows were divided into two halves by a fixed seed before the first
+estimate. Half 2 was looked at only once, when the model was complete; nothing was changed afterwards."""
 NVIDIA_SMI, ALLOCATED = "nvidia-smi", "max_memory_allocated"
 # FlagPerf training/nvidia/llama1_7B-paddle: fp16 O2, 2048 tokens, flash attention, fused RMSNorm.
 # A100-40G: without fused RMSNorm, recompute full.
@@ -209,7 +217,7 @@ def main(argv: list[str]) -> None:
 
 def page() -> str:
     """Return the page of the results."""
-    return f"## Memory on one node\n\n{markdown()}\n\n## Speed on several nodes\n\n{nodes_markdown()}"
+    return f"## Memory on one node\n\n{markdown()}\n\n## Speed on several nodes\n\n{NODES}\n\n{nodes_markdown()}"
 
 
 if __name__ == "__main__":
