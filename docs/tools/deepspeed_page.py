@@ -17,7 +17,6 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-deepspeed.md"
 
 
 def render() -> str:
-    deepspeed, transformers = (_rows(rows) for rows in (table()["deepspeed"], table()["transformers"]))
     return f"""# From DeepSpeed and Hugging Face's Trainer
 
 How to translate a `deepspeed.json`, or the arguments of a Trainer script. To translate one file:
@@ -43,7 +42,7 @@ table that the command uses.
 
 <!-- keys -->
 
-{_table(deepspeed)}
+{_part(table()["deepspeed"])}
 
 <!-- end of keys -->
 
@@ -51,20 +50,21 @@ table that the command uses.
 
 <!-- keys -->
 
-{_table(transformers)}
+{_part(table()["transformers"])}
 
 <!-- end of keys -->
 """
 
 
-def _rows(rows: list[dict]) -> list[tuple[str, ...]]:
-    return joined((f"`{row['key']}`", *_meaning(row)) for row in rows)
+def _part(rows: list[dict]) -> str:
+    """Return the table of the keys that become flags, and the names of those that do not."""
+    flags = joined((f"`{row['key']}`", *_meaning(row)) for row in rows if "why" not in row)
+    others = ", ".join(f"`{row['key']}`" for row in rows if "why" in row)
+    return f"{_table(flags)}\n\nWithout a flag (the command prints the reason of each): {others}."
 
 
 def _meaning(row: dict) -> tuple[str, str]:
     """Return the flags and the remark of a row."""
-    if "why" in row:
-        return "", row["why"]
     if "flag" in row:
         if row["flag"] == row["key"] and "note" not in row:
             return "the same name", ""
