@@ -14,7 +14,7 @@ NO_VERBS = re.compile(
     "|One|Our|Rows|Seconds|Texts|That|The|These|This|Those|To|Tokens|Two|Upstream|What|Where|Whether|Which|While|Why"
     r"|With|Without|[^A-Z].*)\b"
 )
-# Folders whose docstrings are still to be rewritten.
+# Files whose docstrings are still to be rewritten.
 SETTINGS = (ROOT / "pyproject.toml").read_text()
 TO_DO = tuple(re.findall(r'^"(\w+/[\w/]+(?:\.py)?)(?:\*\*)?" = \["D"\]$', SETTINGS, re.MULTILINE))
 

@@ -126,7 +126,7 @@ DEFAULT_TRAIN_BATCH = "8"
 
 
 def todays_flags(flags: Flags) -> tuple[Flags, list[str]]:
-    """The flags by today's names, and a line for each that was another.
+    """Return the flags by today's names, and a line for each that had another.
 
     A flag whose meaning is gone stays as it is, and so does one with a value that cannot be translated: the check of
     the flags refuses it, with refusal()'s reason.
@@ -147,7 +147,7 @@ def todays_flags(flags: Flags) -> tuple[Flags, list[str]]:
 
 
 def refusal(name: str) -> str | None:
-    """Why a flag of PaddleNLP's was not translated; None for any other."""
+    """Return why a flag of PaddleNLP's was not translated; None for other flags."""
     return UNREADABLE.get(name) or (REFUSED[name][1] if name in REFUSED else None)
 
 
@@ -156,7 +156,10 @@ def _asks_for_nothing(name: str, words: list[str]) -> bool:
 
 
 def _lengths(flags: Flags) -> tuple[Flags, str]:
-    """--tgt_length, the room for the answer alone, was replaced by --max_length, prompt and answer together."""
+    """Return the flags without --tgt_length, the room for the answer.
+
+    --max_length is prompt and answer together.
+    """
     source, target = flags.get("src_length", [DEFAULT_SRC_LENGTH]), flags.get("tgt_length", [])
     if not _are_numbers(source, target):
         return flags, ""
@@ -167,7 +170,10 @@ def _lengths(flags: Flags) -> tuple[Flags, str]:
 
 
 def _pipeline_batch(flags: Flags) -> tuple[Flags, str]:
-    """--pipeline_parallel_mirco_batch_size (sic) cut a larger train batch; today the train batch is the micro batch."""
+    """Return the flags without --pipeline_parallel_mirco_batch_size (sic).
+
+    It cut a larger train batch; today the train batch is the micro batch.
+    """
     old, batch_flag, steps_flag = (
         "pipeline_parallel_mirco_batch_size",
         "per_device_train_batch_size",

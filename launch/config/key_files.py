@@ -21,7 +21,12 @@ _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|[{}\[\]]')
 
 @dataclass(frozen=True)
 class Stated:
-    """What a file states. key: with dots, such as fp16.enabled. value: no object with keys of its own."""
+    """An entry of a file.
+
+    Attributes:
+        key: With dots, such as fp16.enabled.
+        value: No object with keys of its own.
+    """
 
     file: str
     line: int
@@ -30,6 +35,7 @@ class Stated:
 
     @property
     def place(self) -> str:
+        """The place of the entry, for messages."""
         return f"{self.file}:{self.line}: {self.key}"
 
     @property
@@ -39,8 +45,12 @@ class Stated:
 
 
 def read_source(path: Path | str) -> list[Stated]:
-    """All that a file states, in its order. Raises UserError, with file and line, where it is no JSON object (a .yaml
-    file: no mapping of keys to values), or states a key twice."""
+    """Return all entries of a file, in its order.
+
+    Raises:
+        UserError: With file and line, where it is no JSON object (a .yaml file: no mapping of keys to values), or
+            has a key twice.
+    """
     require_file(Path(path).expanduser())
     try:
         text = Path(path).expanduser().read_text(encoding="utf-8-sig")
@@ -73,7 +83,7 @@ def _leaves(values: dict, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _lines_of_keys(text: str, file: str) -> dict[str, int]:
-    """{dotted key: line} of valid JSON; keys of objects in lists are not looked at."""
+    """Return {dotted key: line} of valid JSON; keys of objects in lists are not looked at."""
     lines, path, lists, key = {}, [], 0, ""
     for token in _TOKEN.finditer(text):
         if token[0] in "[]":
@@ -98,7 +108,7 @@ def _twice(file: str, line: int, key: str, before: int) -> str:
 
 
 def _of_yaml(text: str, file: str) -> Iterator[Stated]:
-    """One level of keys: what is nested, or stands for something else (an anchor), is refused with its line."""
+    """Return one level of keys: nested ones, and aliases of others (an anchor), are refused with their line."""
     try:
         import yaml  # only here: most files are JSON, and plans run where nothing is installed
     except ImportError:
@@ -115,7 +125,7 @@ def _of_yaml(text: str, file: str) -> Iterator[Stated]:
         raise UserError(f"{file}:1: found no mapping; expected lines of key: value")
 
     def scalar(node: Any) -> Any:
-        """A yes or no, a number, nothing or, of anything else, its text."""
+        """Return a yes or no, a number, nothing or, of another scalar, its text."""
         if not isinstance(node, yaml.ScalarNode):
             raise UserError(f"{file}:{node.start_mark.line + 1}: found something nested; expected key: value")
         try:

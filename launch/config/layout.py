@@ -17,7 +17,11 @@ EVALUATION_BATCH = "per_device_eval_batch_size"
 
 
 class LayoutError(UserError):
-    """Processes that cannot be divided as the flags ask. flag, found, fix: what a check shows."""
+    """Processes that cannot be divided as the flags ask.
+
+    Attributes:
+        flag, found, fix: What a check shows.
+    """
 
     def __init__(self, flag: str, found: str, fix: str):
         super().__init__(f"--{flag}: {found}. {fix[0].upper()}{fix[1:]}.")
@@ -28,7 +32,8 @@ class LayoutError(UserError):
 class Layout:
     """Degrees of a run, each 1 where its dimension is not used; their product is the number of processes.
 
-    sharding: stage1, stage2, stage3, or "" where nothing is sharded, be it that the flags ask for it.
+    Attributes:
+        sharding: stage1, stage2, stage3, or "" where nothing is sharded, be it that the flags ask for it.
     """
 
     data_parallel_degree: int
@@ -39,7 +44,11 @@ class Layout:
 
     @classmethod
     def from_flags(cls, flags: Flags, processes: int) -> "Layout":
-        """The layout of that many processes. Raises LayoutError where they cannot be divided."""
+        """Return the layout of `processes` processes.
+
+        Raises:
+            LayoutError: If they cannot be divided.
+        """
         tensor = degree(flags, "tensor_parallel_degree")
         pipeline = degree(flags, "pipeline_parallel_degree")
         if processes % (tensor * pipeline):
@@ -70,6 +79,7 @@ class Layout:
 
     @property
     def processes(self) -> int:
+        """Number of processes."""
         return self.data_ranks * self.tensor_parallel_degree * self.pipeline_parallel_degree
 
     @property
@@ -78,7 +88,7 @@ class Layout:
         return self.data_parallel_degree * self.sharding_parallel_degree
 
     def __str__(self) -> str:
-        """2 processes: sharding stage2 2"""
+        """Return the layout as text, such as "2 processes: sharding stage2 2"."""
         parts = [
             ("data parallel", self.data_parallel_degree),
             (f"sharding {self.sharding}".strip(), self.sharding_parallel_degree),
@@ -90,9 +100,9 @@ class Layout:
 
 
 def degree(flags: Flags, name: str) -> int:
-    """A degree as a flag states it, 1 where it does not or says less (upstream's default is -1).
+    """Return a degree as a flag has it, 1 where it is missing or less (upstream's default is -1).
 
-    A value that is no number counts as not stated: the check of the flags tells it.
+    A value that is no number counts as missing: the check of the flags reports it.
     """
     words = flags.get(name) or ["1"]
     try:
@@ -102,13 +112,16 @@ def degree(flags: Flags, name: str) -> int:
 
 
 def sharding_stage(flags: Flags) -> str:
-    """The stage that --sharding asks for, "" for none; a word beside it, such as offload, is left aside."""
+    """Return the stage of --sharding, "" for none; a word beside it, such as offload, is left aside."""
     words = " ".join(flags.get("sharding", [])).split()
     return next((word for word in words if word.startswith("stage")), "")
 
 
 def _wanted_sharding_degree(flags: Flags) -> int | None:
-    """The larger of --sharding_parallel_degree and its older name --sharding_degree; None where neither is given."""
+    """Return the larger of --sharding_parallel_degree and its older name --sharding_degree.
+
+    None where neither is given.
+    """
     given = [name for name in ("sharding_parallel_degree", "sharding_degree") if flags.get(name, ["-1"]) != ["-1"]]
     return max((degree(flags, name) for name in given), default=None)
 
@@ -120,14 +133,21 @@ def _count(processes: int) -> str:
 def keep_global_batch(
     flags: Flags, stated: Layout, processes: int, variable: str = "GPUS", own: Collection[str] = ()
 ) -> tuple[Flags, str]:
-    """The flags for so many processes, with as many samples a step as on the stated layout, and a line that says so.
-
-    variable: what the user has set to have so many, for messages; as many processes are arranged in another way.
-    own: flags that the user has given.
+    """Return the flags for `processes` processes, with as many samples a step as before, and a line about it.
 
     Accumulation changes; the micro batch becomes smaller only where its micro batches cannot be dealt out, and the user
-    has not given it. Raises UserError where the processes cannot be divided as the flags ask, or the samples of a step
-    not be dealt to them; it names the numbers that can.
+    has not given it.
+
+    Args:
+        flags: Of the run.
+        stated: The layout before.
+        processes: Their number.
+        variable: The user's variable for it, for messages; as many processes are arranged in another way.
+        own: Flags that the user has given.
+
+    Raises:
+        UserError: If the processes cannot be divided as the flags request, or the samples of a step not be dealt to
+            them; it names the numbers that can.
     """
     steps, size = _count_of(flags, ACCUMULATION), _count_of(flags, MICRO_BATCH)
     samples = stated.data_ranks * steps * size
@@ -156,7 +176,7 @@ def _count_of(flags: Flags, name: str) -> int:
 
 
 def data_ranks_of(flags: Flags, processes: int) -> int:
-    """0 where the processes cannot be divided as the flags ask."""
+    """Return the number of data ranks, 0 where the processes cannot be divided as the flags request."""
     try:
         return Layout.from_flags(flags, processes).data_ranks
     except LayoutError:
@@ -164,7 +184,7 @@ def data_ranks_of(flags: Flags, processes: int) -> int:
 
 
 def _refusal(flags: Flags, stated: Layout, processes: int, variable: str, dealt: int) -> str:
-    """dealt: samples, or micro batches of the user's size, that are dealt to the ranks."""
+    """Return the refusal. dealt: samples, or micro batches of the user's size, that are dealt to the ranks."""
     model_ranks = stated.tensor_parallel_degree * stated.pipeline_parallel_degree
     counts = range(1, dealt * model_ranks + 1)
     ranks = {count: data_ranks_of(flags, count) for count in counts}

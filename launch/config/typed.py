@@ -5,8 +5,10 @@ import shlex
 
 
 def typed(value: object) -> str:
-    """Return a value as it is typed behind `NAME=`: quoted for the shell, and for make, which expands `$` in what the
-    shell gives it and takes spaces away at the beginning."""
+    """Return a value as it is typed behind `NAME=`, quoted for the shell and for make.
+
+    make expands `$` in what the shell gives it and takes spaces away at the beginning.
+    """
     text = str(value).replace("$", "$$")
     return shlex.quote(f"$(){text}" if text[:1].isspace() else text)
 

@@ -40,9 +40,15 @@ LONG = 700  # exp of more has no floating-point number
 
 @dataclass(frozen=True)
 class Goodput:
-    """mtbf: seconds between two interruptions of the run. step: seconds of a training step. stall: seconds that
-    training waits for a checkpoint. latency: seconds after that until it is whole; meanwhile no other can begin.
-    restart: seconds from an interruption to the next step, by part."""
+    """The share of time in which a run makes progress.
+
+    Attributes:
+        mtbf: Seconds between two interruptions of the run.
+        step: Seconds of a training step.
+        stall: Seconds that training waits for a checkpoint.
+        latency: Seconds after that until it is whole; meanwhile no other can begin.
+        restart: Seconds from an interruption to the next step, by part.
+    """
 
     mtbf: float
     step: float
@@ -57,11 +63,11 @@ class Goodput:
 
     @property
     def restart_seconds(self) -> float:
+        """Seconds from an interruption to the next step."""
         return sum(self.restart.values())
 
     def share(self, save_steps: int) -> float:
-        """The share of all time in which the run makes steps that no interruption undoes, with so many steps between
-        two checkpoints.
+        """Return the share of all time in steps that no interruption undoes, with `save_steps` between checkpoints.
 
         Daly's complete model (Future Generation Computer Systems 22, 2006, pages 303 to 312), in which a restart may be
         interrupted, too. Beyond it, a checkpoint counts once it is whole: the run must live on for the latency.
@@ -75,9 +81,11 @@ class Goodput:
 
     @property
     def best_save_steps(self) -> int:
-        """Daly's higher-order estimate of the best interval, which is Young's sqrt(2 x stall x mtbf) for short stalls
-        (Communications of the ACM 17, 1974, page 530); not shorter than SHORTEST_INTERVAL, nor so short that a save
-        waits for the one before."""
+        """Daly's higher-order estimate of the best interval, in steps.
+
+        It is Young's sqrt(2 x stall x mtbf) for short stalls (Communications of the ACM 17, 1974, page 530); not
+        shorter than SHORTEST_INTERVAL, nor so short that a save waits for the one before.
+        """
         ratio = self.stall / (2 * self.mtbf)
         young = sqrt(2 * self.stall * self.mtbf)
         interval = young * (1 + sqrt(ratio) / 3 + ratio / 9) - self.stall if ratio < 1 else self.mtbf
@@ -85,7 +93,7 @@ class Goodput:
 
 
 def plan_goodput(job: Job, card: Card, step_seconds: float, mtbf_hours: float = MTBF_HOURS) -> Goodput:
-    """Of a run on such cards. mtbf_hours: between two interruptions of one card."""
+    """Return the goodput of a run on such cards. mtbf_hours: between two interruptions of one card."""
     ranks = job.layout.processes
     written = disk_bytes(job)["checkpoint"] / ranks  # launch/training/saver.py deals equal shares
     pace = Pace(card, job.compute, job.item)
@@ -97,8 +105,11 @@ def plan_goodput(job: Job, card: Card, step_seconds: float, mtbf_hours: float = 
 def goodput_of(
     written: float, restored: float, pace: Pace, step_seconds: float, in_background: bool, mtbf: float
 ) -> Goodput:
-    """written: bytes of a checkpoint that one rank writes, and later hashes. restored: bytes that it reads when the run
-    continues. mtbf: seconds between two interruptions of the run."""
+    """Return the goodput of a run.
+
+    written: bytes of a checkpoint that one rank writes, and later hashes. restored: bytes that it reads when the run
+    continues. mtbf: seconds between two interruptions of the run.
+    """
     copy, write = pace.copy(written) / PAGEABLE, written / WRITE_RATE
     restart = {
         "notice": NOTICE_SECONDS,

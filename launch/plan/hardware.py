@@ -38,14 +38,15 @@ H200 = "NVIDIA H200 Tensor Core GPU datasheet, SXM5, half of the rate with spars
 class Card:
     """A kind of card, or a CPU.
 
-    memory_bytes:       that CUDA offers to all processes together. named_gb: as its name says
-    memory_bandwidth:   bytes a second. half_flops, full_flops: FLOP/s of dense matrix products in float16 or bfloat16
-                        with float32 accumulation, and in float32
-    pcie:               (generation, lanes) of its way to host memory
-    nvlink:             bytes a second to the other cards of the machine over NVLink, one direction; 0: there is none
-    reach:              of an A100's shares of its rate (launch/plan/work.py), what products and flash attention reach
-    compute_capability: (8, 0) for an A100, None for a CPU
-    sources:            where each number is from
+    Attributes:
+        memory_bytes: That CUDA offers to all processes together. named_gb: as its name says.
+        memory_bandwidth: Bytes a second. half_flops, full_flops: FLOP/s of dense matrix products in float16 or
+            bfloat16 with float32 accumulation, and in float32.
+        pcie: (generation, lanes) of its way to host memory.
+        nvlink: Bytes a second to the other cards of the machine over NVLink, one direction; 0: there is none.
+        reach: Of an A100's shares of its rate (launch/plan/work.py), what products and flash attention reach.
+        compute_capability: (8, 0) for an A100, None for a CPU.
+        sources: Where each number is from.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Card:
         return self.name.startswith("A100")
 
     def flops(self, dtype: str) -> float:
+        """Return FLOP/s of matrix products in a dtype."""
         return self.full_flops if dtype == "float32" else self.half_flops
 
 
@@ -222,8 +224,11 @@ CPU = Card(
 
 
 def card_named(name: str) -> Card:
-    """A kind by its name in the catalogue, or as the driver calls it. Raises UserError for an unknown one, as is a card
-    of that model with less memory: a laptop's, or a slice (MIG)."""
+    """Return a kind of card by its name in the catalogue, or the driver's name.
+
+    Raises:
+        UserError: For an unknown one, as is a card of that model with less memory: a laptop's, or a slice (MIG).
+    """
     words = [word.removeprefix("RTX") for word in re.split(r"[\s-]+", name)]
     of_model = [card for card in CARDS.values() if card.name.partition("-")[0] in words]
     if not of_model or not {"Laptop", "MIG"}.isdisjoint(words):
@@ -233,8 +238,11 @@ def card_named(name: str) -> Card:
 
 
 def kind_of(device: cards.DetectedCard) -> Card:
-    """The kind of a card of this machine. One that is not in the catalogue counts as the listed one of the next smaller
-    memory, with its own memory and compute capability."""
+    """Return the kind of a card of this machine.
+
+    One that is not in the catalogue counts as the listed one of the next smaller memory, with its own memory and
+    compute capability.
+    """
     try:
         return card_named(device.name)
     except UserError:
@@ -249,9 +257,10 @@ def kind_of(device: cards.DetectedCard) -> Card:
 
 
 def requested_card(name: str | None, memory_gb: int | None) -> Card | None:
-    """The kind that CARD names, or else GPU_MEMORY_GB means; None where neither is said.
+    """Return the kind that CARD names, or else GPU_MEMORY_GB means; None where neither is given.
 
-    Raises UserError for an unknown one, and where the two disagree.
+    Raises:
+        UserError: For an unknown one, and where the two disagree.
     """
     if not name:
         return card_of_memory(memory_gb) if memory_gb else None
@@ -262,9 +271,12 @@ def requested_card(name: str | None, memory_gb: int | None) -> Card | None:
 
 
 def card_of_memory(memory_gb: int) -> Card:
-    """The kind that so many GB mean where nothing more is known: the commonest, else the next smaller one.
+    """Return the kind for `memory_gb` GB: the commonest of that size, else the next smaller one.
 
-    80: A100-80G, 40: A100-40G, 32: V100-32G, 24: 4090, 16: V100-16G. Raises UserError below the smallest.
+    80: A100-80G, 40: A100-40G, 32: V100-32G, 24: 4090, 16: V100-16G.
+
+    Raises:
+        UserError: Below the smallest.
     """
     exact = [card for card in CARDS.values() if card.named_gb == memory_gb]
     smaller = sorted((card for card in CARDS.values() if card.named_gb < memory_gb), key=lambda card: card.named_gb)

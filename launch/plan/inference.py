@@ -29,12 +29,15 @@ class AnswerPlan:
 
     @property
     def total_bytes(self) -> int:
+        """Bytes of all parts."""
         return sum(self.parts.values())
 
     def fits(self, card: Card) -> bool:
+        """Return whether the model fits a card."""
         return self.total_bytes <= card.memory_bytes
 
     def lines(self, card: Card) -> list[str]:
+        """Return the plan as lines."""
         verdict = "fits" if self.fits(card) else "DOES NOT FIT"
         return [
             self.what,
@@ -47,7 +50,17 @@ class AnswerPlan:
 def plan_answers(
     config: dict, dtype: str, base: Format | None, cards: int, batch: int, prompt: int, answer: int
 ) -> AnswerPlan:
-    """dtype: of weights and activations; prompt, answer: tokens, at most. Each question of a batch is as long."""
+    """Return the plan of a model that answers.
+
+    Args:
+        dtype: Of weights and activations.
+        base: The format of quantized weights.
+        cards: That share the model.
+        batch: Questions at once, equally long.
+        prompt: Tokens, at most.
+        answer: Tokens, at most.
+        config: Of the model.
+    """
     layout = Layout(1, 1, cards, 1, "")
     job = Job(config, layout, batch, 1, prompt, compute=dtype, base=base)
     item, hidden = ITEM[dtype], config["hidden_size"]
@@ -68,5 +81,5 @@ def plan_answers(
 
 
 def _keys_and_values(config: dict, cards: int) -> int:
-    """Elements for each token on a card."""
+    """Return elements of keys and values for each token on a card."""
     return 2 * layers(config) * key_value_heads(config) * head_size(config) // cards

@@ -27,12 +27,13 @@ ETHERNET = "IEEE 802.3, one port of a node"
 
 @dataclass(frozen=True)
 class Network:
-    """What joins nodes.
+    """The network between nodes.
 
-    rate:    bytes a second of a link, one direction. links: of a node
-    latency: seconds of a message to another node
-    source:  where the numbers are from
-    assumed: whether nobody has named it, so that it is the usual one for the cards
+    Attributes:
+        rate: Bytes a second of a link, one direction. links: of a node.
+        latency: Seconds of a message to another node.
+        source: Where the numbers are from.
+        assumed: Whether nobody has named it, so that it is the usual one for the cards.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Network:
     assumed: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
-        """ib-hdr (8 x 25 GB/s, 14 µs)"""
+        """Return the network, such as "ib-hdr (8 x 25 GB/s, 14 µs)"."""
         return f"{self.name} ({self.links} x {self.rate / 1e9:g} GB/s, {self.latency * 1e6:g} µs)"
 
 
@@ -66,9 +67,12 @@ WRITTEN = re.compile(r"(\d+(?:\.\d+)?)(?:x(\d+))?(?::(\d+(?:\.\d+)?))?")
 
 
 def network_named(name: str) -> Network:
-    """A network by its name in the catalogue, or as GB/s of a link[xLINKS of a node][:MICROSECONDS].
+    """Return a network by its name in the catalogue, or as GB/s of a link[xLINKS of a node][:MICROSECONDS].
 
-    One link and 14 microseconds where they are not given. Raises UserError for anything else.
+    One link and 14 microseconds where they are not given.
+
+    Raises:
+        UserError: For other texts.
     """
     if name in NETWORKS:
         return NETWORKS[name]
@@ -87,7 +91,11 @@ NETWORK_HELP = f"network between nodes: {', '.join(NETWORKS)}, or GB/s of a link
 
 
 def network_of(name: str, card: Card | None) -> Network:
-    """The network that was named, else the usual one of such cards. Raises UserError for an unknown name."""
+    """Return the named network, else the usual one of such cards.
+
+    Raises:
+        UserError: For an unknown name.
+    """
     if name:
         return network_named(name)
     usual = USUAL.get(card.name.partition("-")[0], "eth-25") if card else "eth-25"
@@ -96,20 +104,24 @@ def network_of(name: str, card: Card | None) -> Network:
 
 @dataclass(frozen=True)
 class Group:
-    """Ranks that exchange data. nodes: on how many nodes they lie, evenly."""
+    """Ranks that exchange data.
+
+    Attributes:
+        nodes: On how many nodes they lie, evenly.
+    """
 
     ranks: int
     nodes: int
 
     @classmethod
     def of(cls, ranks: int, stride: int, cards: int) -> "Group":
-        """Every `stride`-th rank, on nodes with so many cards."""
+        """Return the group of every `stride`-th rank, on nodes with `cards` cards."""
         inside = min(ranks, max(1, cards // stride))
         return cls(ranks, ceil(ranks / inside))
 
     @property
     def share_between(self) -> float:
-        """Of what each rank sends, the share that crosses nodes where a collective first runs inside the nodes.
+        """The share of a rank's messages that crosses nodes where a collective first runs inside the nodes.
 
         In a ring over n ranks each sends (n - 1) / n of a tensor. With i = n / k ranks on each of k nodes, (i - 1) / i
         of the tensor stay inside, and (k - 1) / k of the i-th part that each rank then has cross: together as much.

@@ -24,7 +24,12 @@ HALF = "--precision auto --fp16_opt_level O2 --use_flash_attention auto"
 
 @dataclass(frozen=True)
 class Case:
-    """length: tokens of a sample. batch: samples of a step, of all cards together."""
+    """A model on cards whose measures are compared.
+
+    Attributes:
+        length: Tokens of a sample.
+        batch: Samples of a step, of all cards together.
+    """
 
     model: str
     gpus: int
@@ -33,7 +38,7 @@ class Case:
     batch: int = 16
 
     def job(self, flags: str) -> Job:
-        """With these flags, and as many micro batches as make up the samples of a step."""
+        """Return the job with these flags, and the micro batches that make up the samples of a step."""
         given = parse_flags(flags.split())
         micro_batch = int(given.setdefault("per_device_train_batch_size", ["1"])[0])
         ranks = Layout.from_flags(given, self.gpus).data_ranks
@@ -43,6 +48,7 @@ class Case:
 
     @property
     def title(self) -> str:
+        """The title of the table."""
         return f"{self.model}, {self.gpus} x {self.card.name}, {self.batch} samples of {self.length} tokens a step"
 
 
@@ -77,7 +83,13 @@ MEASURES_HEAD = ("measure", "GiB on a card (when)", "fits", "host memory of all 
 
 @dataclass(frozen=True)
 class Measured:
-    """A measure, planned. flags: what it adds. phase: in which a card is fullest. host_bytes: of all ranks."""
+    """A measure, planned.
+
+    Attributes:
+        flags: What it adds.
+        phase: In which a card is fullest.
+        host_bytes: Of all ranks.
+    """
 
     name: str
     flags: str
@@ -89,14 +101,17 @@ class Measured:
 
     @property
     def tokens_per_second(self) -> float:
+        """Tokens a second of all cards."""
         return self.time.tokens_per_second
 
     @property
     def numbers(self) -> tuple[int, int, float]:
+        """The numbers by which measures differ."""
         return self.card_bytes, self.host_bytes, self.tokens_per_second
 
     @property
     def cells(self) -> tuple[str, ...]:
+        """The cells of the row."""
         return (
             self.name,
             f"{self.card_bytes / GIB:.1f} ({self.phase})",
@@ -108,8 +123,10 @@ class Measured:
 
 
 def measures(case: Case) -> list[Measured]:
-    """All of them on this case, those of several cards where there are several; none that changes nothing, such as
-    flash attention on a card that cannot."""
+    """Return all measures on this case, with several cards' where there are several.
+
+    A measure that changes nothing is left out, such as flash attention on a card that cannot.
+    """
     found, flags = [], ""
     for name, added in BEFORE_SHARDING:
         flags += " " + added
@@ -128,7 +145,7 @@ def measures(case: Case) -> list[Measured]:
 
 
 def _parallel(case: Case) -> list[tuple[str, str]]:
-    """LoRA on a model that is sharded over all cards, where its family supports it."""
+    """Return LoRA on a model that is sharded over all cards, where its family supports it."""
     lacking = family_of_config(load_config(case.model)).lacking
     kinds = [kind for kind in ("tensor", "pipeline") if case.gpus > 1 and f"{kind}_parallel" not in lacking]
     return [(f"LoRA, {kind} parallel {case.gpus}", f"--{kind}_parallel_degree {case.gpus}") for kind in kinds]
@@ -149,11 +166,12 @@ def _planned(case: Case, name: str, flags: str, added: str) -> Measured:
 
 
 def _shown(flags: str) -> str:
-    """As a shell takes them."""
+    """Return flags as a shell takes them."""
     return flags.replace("stage2 offload", '"stage2 offload"').replace("stage3 offload", '"stage3 offload"')
 
 
 def measures_table(case: Case) -> list[list[str]]:
+    """Return the table of all measures."""
     return [list(MEASURES_HEAD), *(list(measured.cells) for measured in measures(case))]
 
 
@@ -175,7 +193,7 @@ ORDER_HEAD = ["from fast to slow", "for instance", "their speed, the fastest bei
 
 
 def memory_table(case: Case) -> list[list[str]]:
-    """Full fine-tuning and LoRA on one, two and three cards, 16 bit, micro batch 1, recompute."""
+    """Return the table of full fine-tuning and LoRA on one, two and three cards, 16 bit, micro batch 1, recompute."""
     rows = [MEMORY_HEAD]
     for method, flags in METHODS.items():
         for cards in (1, 2, 3):
@@ -193,7 +211,7 @@ def _sizes(case: Case, flags: str) -> list[str]:
 
 
 def _kept(plan: MemoryPlan) -> int:
-    """Bytes of states, before the optimizer's step."""
+    """Return the bytes of states, before the optimizer's step."""
 
     def states(phase: Phase) -> int:
         return sum(phase.parts.get(part, 0) for part in STATES)
@@ -202,8 +220,10 @@ def _kept(plan: MemoryPlan) -> int:
 
 
 def order_table(case: Case) -> list[list[str]]:
-    """Every order of the stages that comes up on the case's own link and on these, with these micro batches and
-    accumulations, and the first case of it."""
+    """Return every order of the stages by speed, and the first case of it.
+
+    Orders are of the case's own link and LINKS, with MICRO_BATCHES and ACCUMULATIONS.
+    """
     found = {}
     cards = [case.card, *(card for card in LINKS if card != case.card)]
     for card, (method, flags) in product(cards, METHODS.items()):
@@ -221,7 +241,7 @@ def _link(card: Card) -> str:
 
 
 def _in_words(order: list[tuple[str, float]]) -> str:
-    """none = 1 > 2 > 3: those that are as fast within SAME by name."""
+    """Return an order such as "none = 1 > 2 > 3": stages that are equally fast within SAME stand together."""
     groups = []
     for stage, speed in order:
         if groups and speed > groups[-1][1] * (1 - SAME):
@@ -232,7 +252,7 @@ def _in_words(order: list[tuple[str, float]]) -> str:
 
 
 def order_of(case: Case, flags: str) -> list[tuple[str, float]]:
-    """(stage, tokens a second of all cards together), the fastest first."""
+    """Return (stage, tokens a second of all cards together), the fastest first."""
     speeds = {
         stage: plan_time(case.job(f"{flags} {words}"), case.card).tokens_per_second for stage, words in STAGES.items()
     }
@@ -253,7 +273,7 @@ LENGTHS = (512, 2048)
 
 
 def recompute_table(case: Case) -> list[list[str]]:
-    """Samples of a step are a multiple of every micro batch that is tried."""
+    """Return the table of recompute. The samples of a step are a multiple of every micro batch that is tried."""
     rows = [RECOMPUTE_HEAD]
     for method, flags in ADAPTER_METHODS.items():
         for length in LENGTHS:

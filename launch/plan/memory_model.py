@@ -42,7 +42,11 @@ OUTSIDE = ("CUDA context", "NCCL")
 
 @dataclass(frozen=True)
 class Phase:
-    """A moment of a step at which memory is at a peak. parts: bytes by name, of PARTS."""
+    """A moment of a step at which memory is at a peak.
+
+    Attributes:
+        parts: Bytes by name, of PARTS.
+    """
 
     name: str
     parts: dict[str, int]
@@ -60,7 +64,11 @@ class Phase:
 
 @dataclass(frozen=True)
 class StagePlan:
-    """One pipeline stage: its rank that needs the most. layers: (first, last) transformer layer."""
+    """One pipeline stage: its rank that needs the most.
+
+    Attributes:
+        layers: (first, last) transformer layer.
+    """
 
     stage: int
     layers: tuple[int, int]
@@ -74,7 +82,12 @@ class StagePlan:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a run needs. card: None for a CPU or an unknown card. host, disk: bytes of a node by part."""
+    """The memory that a run needs.
+
+    Attributes:
+        card: None for a CPU or an unknown card.
+        host, disk: Bytes of a node by part.
+    """
 
     card: Card | None
     stages: tuple[StagePlan, ...]
@@ -89,6 +102,7 @@ class MemoryPlan:
 
     @property
     def peak_bytes(self) -> int:
+        """Bytes at the peak of the fullest card."""
         return self.worst.peak.total_bytes
 
     @property
@@ -105,7 +119,10 @@ class MemoryPlan:
 
 
 def plan_memory(job: Job, card: Card | None = None) -> MemoryPlan:
-    """What the job needs on each device. card: None where it is unknown; a CPU's counts tensors alone."""
+    """Return the memory that the job needs on each device.
+
+    card: None where it is unknown; a CPU's counts tensors alone.
+    """
     return MemoryPlan(
         card=card,
         stages=tuple(_stage(job, stage) for stage in range(job.layout.pipeline_parallel_degree)),
@@ -124,23 +141,31 @@ def _stage(job: Job, stage: int) -> StagePlan:
 
 
 def least_bytes(job: Job) -> int:
-    """What the fullest device holds between two steps: less than any peak, and known without replaying a step."""
+    """Return the bytes of the fullest device between two steps.
+
+    They are less than any peak, and known without replaying a step.
+    """
     beside = workspace(job) + sum(outside_allocator(job).values())
     stages = range(job.layout.pipeline_parallel_degree)
     return max(max(_kept_by_shard(job, stage)) for stage in stages) + beside
 
 
 def bytes_if_far(job: Job, room: float) -> int:
-    """Return about what a job takes of a device if that exceeds the room by far, else 0: by a fraction of a plan's
-    work."""
+    """Return about the bytes that a job takes of a device if that exceeds the room by far, else 0.
+
+    It takes a fraction of a plan's work.
+    """
     if (least := least_bytes(job)) > room:
         return least
     return int(rough) if (rough := _rough_bytes(job)) > FAR * room else 0
 
 
 def _rough_bytes(job: Job) -> float:
-    """Bytes at the peak, from models of 2 and 4 layers a stage: it grows by as much with each layer. Within 0.1 %, but
-    where sharding deals whole tensors: those of so few layers less evenly, up to 7 % more a rank."""
+    """Return the bytes at the peak, from models of 2 and 4 layers a stage: it grows by as much with each layer.
+
+    It is within 0.1 %, but where sharding deals whole tensors: the few layers' are dealt less evenly, up to 7 % more a
+    rank.
+    """
     stages = job.layout.pipeline_parallel_degree
     shallow = (job.changed(config=with_layers(job.config, count * stages)) for count in (2, 4))
     few, more = (plan_memory(each).peak_bytes for each in shallow)
@@ -148,18 +173,18 @@ def _rough_bytes(job: Job) -> float:
 
 
 def heaviest_shard(job: Job, stage: int) -> int:
-    """The rank of a sharding group that keeps the most: whole tensors are not dealt evenly."""
+    """Return the rank of a sharding group that keeps the most: whole tensors are not dealt evenly."""
     kept = _kept_by_shard(job, stage)
     return kept.index(max(kept))
 
 
 def _kept_by_shard(job: Job, stage: int) -> list[int]:
-    """Bytes on the device between two steps, of each rank of a sharding group."""
+    """Return bytes on the device between two steps, of each rank of a sharding group."""
     return [sum(states.parts.values()) for states in states_of(job, stage)]
 
 
 def _shown(parts: dict[str, int]) -> dict[str, int]:
-    """The parts in the order of PARTS, without those of 0 bytes."""
+    """Return the parts in the order of PARTS, without empty ones."""
     return {part: parts[part] for part in PARTS if parts.get(part)}
 
 
@@ -174,12 +199,12 @@ NCCL_COMMUNICATOR = 0.5 * GIB
 
 
 def workspace(job: Job) -> int:
-    """Bytes that Paddle's own count has beside the tensors; none on a CPU."""
+    """Return the bytes that Paddle's own count has beside the tensors; 0 on a CPU."""
     return int(WORKSPACE) if job.on_gpu else 0
 
 
 def outside_allocator(job: Job) -> dict[str, int]:
-    """Bytes by part that nvidia-smi shows and Paddle does not count; none on a CPU."""
+    """Return the bytes by part that nvidia-smi shows and Paddle does not count; none on a CPU."""
     if not job.on_gpu:
         return {}
     found = {"CUDA context": int(CUDA_CONTEXT), "NCCL": int(NCCL_COMMUNICATOR * communicators(job))}
@@ -187,7 +212,7 @@ def outside_allocator(job: Job) -> dict[str, int]:
 
 
 def communicators(job: Job) -> int:
-    """Groups of ranks that this one talks to: one of all, and one for each kind of parallelism that is not of all."""
+    """Return the number of this rank's groups: one of all ranks, and one for each smaller kind of parallelism."""
     layout = job.layout
     degrees = (
         layout.data_parallel_degree,
@@ -206,7 +231,7 @@ OF_OPTIMIZER = ("master weights", "moments")
 
 
 def host_bytes(job: Job) -> dict[str, int]:
-    """Host memory of one rank, by part."""
+    """Return the bytes of host memory of one rank, by part."""
     stages = range(job.layout.pipeline_parallel_degree)
     parts = {
         "process": PROCESS,
@@ -218,15 +243,18 @@ def host_bytes(job: Job) -> dict[str, int]:
 
 
 def disk_bytes(job: Job) -> dict[str, int]:
-    """Disk of a run: one checkpoint, all that are kept at once, the model at the end."""
+    """Return the bytes on disk of a run: one checkpoint, all that exist at once, the model at the end."""
     trained = _whole(job)
     checkpoint = trained * (job.item + job.moment_bytes + (MASTER if job.master_weights else 0))
     return {"checkpoint": checkpoint, "kept checkpoints": job.checkpoints * checkpoint, "model": trained * job.item}
 
 
 def _offloaded(job: Job, stage: int) -> int:
-    """Page-locked bytes of the rank of this stage that keeps the most in host memory. Parameters that are offloaded are
-    read as a whole, then sharded (launch/offload/group_sharded.py), before there are activations."""
+    """Return the page-locked bytes of this stage's rank that has the most in host memory.
+
+    Parameters that are offloaded are read as a whole, then sharded (launch/offload/group_sharded.py), before there are
+    activations.
+    """
     read = (
         sum(one.nbytes for one in tensors_of(job, stage) if one.kind != ADAPTER and not one.base)
         if job.offload.parameters
@@ -237,8 +265,10 @@ def _offloaded(job: Job, stage: int) -> int:
 
 
 def _activations(job: Job, stage: int) -> int:
-    """The inputs of this stage's layers, of each micro batch under way. A frozen embedding gives one that has no
-    gradient to hand on: that layer is not recomputed."""
+    """Return the bytes of the inputs of this stage's layers, of each micro batch under way.
+
+    A frozen embedding gives one that has no gradient to hand on: that layer is not recomputed.
+    """
     if not job.offload.activations:
         return 0
     layers = len(stage_layers(job)[stage]) - (stage == 0 and not job.trains_all)
@@ -247,7 +277,10 @@ def _activations(job: Job, stage: int) -> int:
 
 
 def _written_at_once(job: Job, stage: int) -> int:
-    """A checkpoint is copied to the host tensor by tensor; in the background all that a rank writes."""
+    """Return the bytes of a checkpoint that are copied to the host at once.
+
+    It is a tensor after the other; in the background everything that a rank writes.
+    """
     trained = [tensor.size for tensor in tensors_of(job, stage) if tensor.trained]
     if not job.saves_in_background:
         return max(trained, default=0) * job.item
@@ -255,13 +288,17 @@ def _written_at_once(job: Job, stage: int) -> int:
 
 
 def restored_bytes(job: Job) -> int:
-    """What a rank reads of a model and a checkpoint when a run continues: weights, also frozen ones, and the states of
-    its optimizer; of the rank that reads the most."""
+    """Return the bytes that a rank reads of a model and a checkpoint when a run continues.
+
+    It is the rank that reads the most.
+
+    They are weights, also frozen ones, and the states of its optimizer.
+    """
     return max(_most_bytes(job, stage, WEIGHTS + OF_OPTIMIZER) for stage in range(job.layout.pipeline_parallel_degree))
 
 
 def _most_bytes(job: Job, stage: int, parts: tuple[str, ...]) -> int:
-    """Of these parts, on the device and in host memory: of the rank of a sharding group that has the most."""
+    """Return the bytes of these parts, on the device and in host memory, of a sharding group's fullest rank."""
     return max(
         sum(size for place in (states.parts, states.host) for part, size in place.items() if part in parts)
         for states in states_of(job, stage)
@@ -269,6 +306,6 @@ def _most_bytes(job: Job, stage: int, parts: tuple[str, ...]) -> int:
 
 
 def _whole(job: Job) -> int:
-    """Elements that are trained and saved, of all ranks."""
+    """Return the elements that are trained and saved, of all ranks."""
     alone = job.changed(layout=Layout(1, 1, 1, 1, ""))
     return sum(tensor.size for tensor in tensors_of(alone) if tensor.trained)

@@ -42,8 +42,13 @@ LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
 
 @dataclass(frozen=True)
 class LocalTensor:
-    """A tensor, or a rank's shard of it. sharded: over the tensor parallel ranks. item: bytes of an element. base: how
-    it is quantized."""
+    """A tensor, or a rank's shard of it.
+
+    Attributes:
+        sharded: Over the tensor parallel ranks.
+        item: Bytes of an element.
+        base: How it is quantized.
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -55,15 +60,17 @@ class LocalTensor:
 
     @cached_property
     def size(self) -> int:
+        """Number of elements."""
         return math.prod(self.shape)
 
     @cached_property
     def nbytes(self) -> int:
+        """Bytes of the elements."""
         return self.base.nbytes(*self.shape) if self.base else self.size * self.item
 
 
 def stage_layers(job: Job) -> list[range]:
-    """The transformer layers of each pipeline stage.
+    """Return the transformer layers of each pipeline stage.
 
     Where the stages do not divide the layers, embedding, layers, norm and head are dealt alike ("uniform").
     """
@@ -80,19 +87,19 @@ def stage_layers(job: Job) -> list[range]:
 
 
 def tensors_of(job: Job, stage: int = 0) -> tuple[LocalTensor, ...]:
-    """The tensors on a rank of this pipeline stage: the model's own, then the adapter's."""
+    """Return the tensors on a rank of this pipeline stage: the model's own, then the adapter's."""
     layout = replace(job.layout, data_parallel_degree=1, sharding_parallel_degree=1, sharding="")
     return _tensors_of(job.between_steps.changed(layout=layout, offload=Offload()), stage)
 
 
 @lru_cache(maxsize=16)
 def _tensors_of(job: Job, stage: int) -> tuple[LocalTensor, ...]:
-    """A plan asks for them dozens of times, a fit for those of one model hundreds of times."""
+    """Return the tensors. Cached: a plan asks for them dozens of times, a fit for one model's hundreds of times."""
     return (*local_tensors(job, stage), *adapter_tensors(job, stage))
 
 
 def local_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
-    """The model's own tensors on a rank of this pipeline stage."""
+    """Return the model's own tensors on a rank of this pipeline stage."""
     mine = stage_layers(job)[stage]
     last = stage == job.layout.pipeline_parallel_degree - 1
     found = []
@@ -128,7 +135,7 @@ def _part(shape: tuple[int, ...], axis: int | None, job: Job) -> tuple[int, ...]
 
 
 def adapter_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
-    """The adapter's tensors on a rank of this stage."""
+    """Return the adapter's tensors on a rank of this stage."""
     if isinstance(job.adapter, Prefix):
         width = 2 * layers(job.config) * key_value_heads(job.config) * head_size(job.config)
         shape = (job.adapter.tokens, width)
@@ -145,7 +152,7 @@ def adapter_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
 
 
 def _lora_halves(parameter: Parameter, lora: Lora, job: Job) -> list[LocalTensor]:
-    """A of [inputs, rank] and B of [rank, outputs]: the one on the matrix's sharded axis is sharded, too."""
+    """Return A of [inputs, rank] and B of [rank, outputs]: the one on the matrix's sharded axis is sharded, too."""
     axis = _axis(parameter, job)
     rank, (inputs, outputs) = lora.rank, parameter.shape
     name = parameter.name.removesuffix(".weight")
@@ -157,7 +164,7 @@ def _lora_halves(parameter: Parameter, lora: Lora, job: Job) -> list[LocalTensor
 
 
 def _axis(parameter: Parameter, job: Job) -> int | None:
-    """The sharded axis, None for a tensor that each rank has whole."""
+    """Return the sharded axis, None for a tensor that each rank has whole."""
     degree = job.layout.tensor_parallel_degree
     if degree == 1 or parameter.kind in (NORM, POSITION, ROUTER):
         return None
@@ -181,7 +188,7 @@ CPU_SEGMENT_SIZE = 2**10
 
 
 def deal(sizes: list[int], ranks: int, largest_first: bool) -> list[int]:
-    """The rank that gets each tensor: the rank that has the fewest elements so far."""
+    """Return the rank that gets each tensor: the one with the fewest elements so far."""
     order = sorted(range(len(sizes)), key=lambda index: -sizes[index]) if largest_first else range(len(sizes))
     owners, loads = [0] * len(sizes), [0] * ranks
     for index in order:
@@ -192,15 +199,20 @@ def deal(sizes: list[int], ranks: int, largest_first: bool) -> list[int]:
 
 
 def padded(size: int, item: int, alignment: int) -> int:
-    """Elements of a tensor in a buffer whose tensors begin at multiples of so many bytes."""
+    """Return the elements of a tensor in a buffer whose tensors begin at multiples of `alignment` bytes."""
     return size + -(size * item) % alignment // item
 
 
 @dataclass(frozen=True)
 class Buffers:
-    """Stage 2's gradient buffers. size: elements of each, one for every rank. members: names in the buffer of a rank.
-    last_owner: whose buffer the tensor is in whose gradient is the last to come, the position embedding or else the
-    model's first tensor; None: in no buffer."""
+    """Stage 2's gradient buffers.
+
+    Attributes:
+        size: Elements of each, one for every rank.
+        members: Names in the buffer of a rank.
+        last_owner: Whose buffer the tensor is in whose gradient is the last to come, the position embedding or else
+            the model's first tensor; None: in no buffer.
+    """
 
     size: int
     members: dict[int, tuple[str, ...]]
@@ -210,7 +222,10 @@ class Buffers:
 def gradient_buffers(
     tensors: Sequence[LocalTensor], owners: list[int], ranks: int, item: int, alignment: int
 ) -> Buffers:
-    """The smallest tensors first, as long as there is room; the others are reduced one by one."""
+    """Return the gradient buffers: the smallest tensors first, as long as there is room.
+
+    Others are reduced one by one.
+    """
     loads = [0] * ranks
     for tensor, owner in zip(tensors, owners, strict=True):
         loads[owner] += padded(tensor.size, item, alignment)
@@ -228,5 +243,5 @@ def gradient_buffers(
 
 
 def sliced(size: int, ranks: int, item: int, alignment: int) -> int:
-    """Elements of a rank's slice of a tensor in stage 3."""
+    """Return the elements of a rank's slice of a tensor in stage 3."""
     return -(-padded(size, item, alignment) // ranks)

@@ -33,7 +33,10 @@ from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, read_summary, read_
 
 
 def check_continuation(run: RunConfig) -> list[Finding]:
-    """No finding where a run does not train, or starts in a directory without an earlier run."""
+    """Check where a run starts or goes on.
+
+    [] where it does not train, or starts in a directory without an earlier run.
+    """
     flags = run.flags
     output, requested = Path(flags.output_dir or "."), flags.resume_from_checkpoint or NONE
     if not flags.do_train:
@@ -56,7 +59,7 @@ def check_continuation(run: RunConfig) -> list[Finding]:
 
 
 def goes_on_from(run: RunConfig) -> Path | None:
-    """The checkpoint from which the same command would continue; None where it would start anew."""
+    """Return the checkpoint from which the same command would continue; None where it would start from step 0."""
     flags = run.flags
     if not flags.do_train or flags.overwrite_output_dir or flags.resume_from_checkpoint != AUTO:
         return None
@@ -64,9 +67,11 @@ def goes_on_from(run: RunConfig) -> Path | None:
 
 
 def already_done(run: RunConfig) -> str:
-    """Return a line that says that the output directory holds the finished run, which the command would go back from to
-    an older checkpoint; "" where it has steps to make, its result is not there, or the newest checkpoint is of the last
-    step."""
+    """Return a line where the output directory holds the finished run, which the command would go back from.
+
+    It would go back to an older checkpoint. Return "" where it has steps to make, its result is not there, or the
+    newest checkpoint is of the last step.
+    """
     flags, start = run.flags, goes_on_from(run)
     try:
         summary = read_summary(flags.output_dir or ".") if start else {}
@@ -90,7 +95,7 @@ def already_done(run: RunConfig) -> str:
 
 
 def checkpoints_so_far(run: RunConfig) -> list[Path]:
-    """Checkpoints of the run that this command continues, newest first; none for a new run."""
+    """Return the checkpoints of the run that this command continues, newest first; [] for a new run."""
     flags = run.flags
     start = goes_on_from(run)
     if flags.resume_from_checkpoint not in (None, AUTO, NONE) and not flags.overwrite_output_dir:
@@ -157,8 +162,10 @@ def _fits(run: RunConfig, flags: FlagValues, checkpoint: Path) -> list[Finding]:
 
 
 def _check_data(flags: FlagValues, manifest: Manifest) -> list[Finding]:
-    """A fault where the samples that follow differ from the checkpoint's. For dialogues only the order is compared:
-    their tokens are counted when the run starts."""
+    """Return a fault where the following samples differ from the checkpoint's.
+
+    For dialogues only the order is compared: their tokens are counted when the run starts.
+    """
     from launch.checkpoint import data_ledger  # here: a plan runs without NumPy
 
     before = manifest.data

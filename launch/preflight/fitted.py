@@ -29,7 +29,11 @@ SETTINGS = ("on", "off")  # of the variable FIT; "" means on
 
 
 class Record(NamedTuple):
-    """What a run was fitted to. words: the flags that were changed, and those that the user gave in their place."""
+    """The record of what a run was fitted to.
+
+    Attributes:
+        words: The changed flags, and the user's own in their place.
+    """
 
     card: str
     memory_bytes: int
@@ -38,7 +42,11 @@ class Record(NamedTuple):
 
     @classmethod
     def read(cls, output: Path) -> "Record | None":
-        """None where there is none. Raises UserError for a file that was not written here."""
+        """Return the record of an output directory; None where there is none.
+
+        Raises:
+            UserError: For another file.
+        """
         path = output / RECORD
         try:
             record = cls(**json.loads(path.read_text(encoding="utf-8")))
@@ -52,15 +60,21 @@ class Record(NamedTuple):
 
 
 def is_on(setting: str) -> bool:
-    """Of the variable FIT. Raises UserError for a value that it does not take."""
+    """Return whether a value of FIT means on.
+
+    Raises:
+        UserError: For a value that it does not take.
+    """
     if setting not in ("", *SETTINGS):
         raise UserError(f"FIT: found {setting!r}, allowed: {', '.join(SETTINGS)}.")
     return setting != "off"
 
 
 def fitted(run: RunConfig, card: Card | None) -> tuple[RunConfig, list[str]]:
-    """The run fitted to such cards, and lines to print. As it is where it is for a CPU, does not train or cannot be
-    planned: the checks tell why."""
+    """Return the run fitted to such cards, and lines to print.
+
+    It is unchanged where it is for a CPU, does not train or cannot be planned: the checks report why.
+    """
     if card is None or not run.flags.do_train:
         return run, []
     if start := _start(run):
@@ -78,7 +92,7 @@ def fitted(run: RunConfig, card: Card | None) -> tuple[RunConfig, list[str]]:
 
 
 def propose_record(run: RunConfig, card: Card | None) -> None:
-    """Before the ranks of a run start, on node 0, which has locked its output."""
+    """Propose a record before the ranks of a run start, on node 0, which has locked its output."""
     proposed = Path(run.flags.output_dir) / PROPOSED
     if run.fitted is None or card is None:
         proposed.unlink(missing_ok=True)
@@ -89,16 +103,18 @@ def propose_record(run: RunConfig, card: Card | None) -> None:
 
 
 def copy_record(output: Path, folder: Path) -> None:
-    """For checkpoints that are moved to a folder."""
+    """Copy the record for checkpoints that are moved to a folder."""
     if (output / RECORD).exists():
         shutil.copy2(output / RECORD, folder / RECORD)
 
 
 def take_record(output: Path, begins: bool) -> None:
-    """On rank 0, when nothing can refuse the run any more. begins: it goes on from no checkpoint of its output.
+    """Take the record on rank 0, when nothing can refuse the run any more.
 
-    A run that begins without FIT leaves no record. One that is started without a recipe proposes none: a proposal is
-    of a start that failed.
+    begins: it continues no checkpoint of its output.
+
+    A run that begins without FIT leaves no record. One that is started without a recipe proposes none: a proposal is of
+    a start that failed.
     """
     if HANDED_OVER in os.environ and (output / PROPOSED).exists():
         (output / PROPOSED).replace(output / RECORD)
@@ -107,7 +123,10 @@ def take_record(output: Path, begins: bool) -> None:
 
 
 def _start(run: RunConfig) -> Path | None:
-    """The checkpoint that the run goes on from with as many samples a step; None where it begins, if with weights."""
+    """Return the checkpoint that the run continues with as many samples a step.
+
+    None where it begins, if with weights.
+    """
     flags = run.flags
     if flags.ignore_load_lr_and_optim or "batch" in flags.words("resume_changed"):
         return None
@@ -118,8 +137,11 @@ def _start(run: RunConfig) -> Path | None:
 
 
 def _of_the_run_so_far(recorded: Flags, run: RunConfig) -> Flags:
-    """Those of the groups that the user leaves alone. A batch of other samples than the recipe's by now is left out, so
-    that the check of the checkpoint refuses the recipe's."""
+    """Return the recorded flags of the groups that the user leaves alone.
+
+    A batch of other samples than the recipe's by now is left out, so that the check of the checkpoint refuses the
+    recipe's.
+    """
     words = {name: recorded[name] for group in GROUPS if not is_given(group, run) for name in group if name in recorded}
     if is_given(BATCH, run) or run.with_words(run.words | words).samples_a_data_rank == run.samples_a_data_rank:
         return words
@@ -127,7 +149,7 @@ def _of_the_run_so_far(recorded: Flags, run: RunConfig) -> Flags:
 
 
 def _host_bytes(run: RunConfig) -> float:
-    """Host memory of each rank, where the cards are here; no limit for a plan."""
+    """Return the host memory of each rank, where the cards are here; no limit for a plan."""
     return available_bytes() // (run.processes // run.nodes.count) if card_here(run) else inf
 
 

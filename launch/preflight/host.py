@@ -52,7 +52,7 @@ def check_disk(run: RunConfig) -> list[Finding]:
 
 
 def _to_come(values: FlagValues, kept: int, so_far: list[Path]) -> int:
-    """How many more checkpoints than now will exist at once. kept: in the whole run. so_far: newest first."""
+    """Return how many more checkpoints than now will exist at once. kept: in the whole run. so_far: newest first."""
     left = kept
     if values.save_strategy not in ("no", "epoch") and values.max_steps > 0:
         each = max(1, values.save_steps)
@@ -67,7 +67,7 @@ def _size(path: Path) -> int:
 
 
 def bytes_each(values: FlagValues, half: bool) -> int:
-    """Bytes of one parameter in a checkpoint. half: weights in half precision."""
+    """Return the bytes of one parameter in a checkpoint. half: weights in half precision."""
     state = 0 if values.ignore_save_lr_and_optim else 2 * moment_item(values) + (MASTER if half else 0)
     return (2 if half else 4) + state
 
@@ -95,7 +95,10 @@ def free_bytes(directory: str) -> int:
 
 
 def check_output(run: RunConfig, starts: bool = True) -> list[Finding]:
-    """The output directory can be written and no other run is in it. starts: whether the run starts there now."""
+    """Check that the output directory can be written and no other run is in it.
+
+    starts: whether the run starts there now.
+    """
     flags = run.words
     if not flags.get("output_dir"):
         return [Finding(False, "output", "no --output_dir", "--output_dir FOLDER, or OUTPUT=FOLDER")]
@@ -116,7 +119,7 @@ def check_output(run: RunConfig, starts: bool = True) -> list[Finding]:
 
 
 def check_meeting_point(nodes: Nodes) -> list[Finding]:
-    """Which node this is; on node 0, that the meeting point is a free port of this machine. No finding on one node."""
+    """Return which node this is; on node 0, that the meeting point is a free port of this machine. [] on one node."""
     if nodes.count == 1:
         return []
     assert nodes.master is not None  # several nodes have one

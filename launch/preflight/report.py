@@ -21,8 +21,12 @@ WARNING = "!"
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found. fix: what the user does about it; a finding that is not ok has one. warns: the user should
-    look at it, although the run may start."""
+    """The result of one check.
+
+    Attributes:
+        fix: The user's remedy; a finding that is not ok has one.
+        warns: The user should look at it, although the run may start.
+    """
 
     ok: bool
     subject: str

@@ -31,11 +31,19 @@ def requested_run(
     own: Flags | None = None,
     sizes_alone: bool = False,
 ) -> tuple[RunConfig, list[str]]:
-    """The run of a recipe with the user's variables, packed and recomputed only if its model can be, fitted to its
-    cards unless FIT=off; and notes for the user.
+    """Return the run of a recipe with the user's variables, fitted to its cards unless FIT=off; and notes for the user.
 
-    own: flags of the command line, which FIT leaves alone. sizes_alone: whether a known configuration may stand for the
-    model (known_model). Raises UserError for an unknown CARD, and for a value of FIT that it does not take.
+    It is packed and recomputed only if its model can be.
+
+    Args:
+        recipe: The recipe.
+        variables: The user's.
+        nodes: Of the run.
+        own: Flags of the command line, which FIT leaves alone.
+        sizes_alone: Whether a known configuration may stand for the model (known_model).
+
+    Raises:
+        UserError: For an unknown CARD, and for a value of FIT that it does not take.
     """
     run, notes = apply_variables(recipe, variables, nodes, own)
     run = known_model(run) if sizes_alone else run
@@ -50,15 +58,17 @@ def requested_run(
 
 
 def known_model(run: RunConfig) -> RunConfig:
-    """The run, with a configuration in place of the demo's model if there is none, and of a published model: enough to
-    plan and rehearse."""
+    """Return the run with a configuration in place of a missing demo model, or of a published one.
+
+    It is enough to plan and rehearse.
+    """
     name = run.flags.model_name_or_path or ""
     known = DEMO_CONFIG if "model_name_or_path" in missing_demo_paths(run) else named_size(name)
     return run if known == name else run.with_words(run.words | {"model_name_or_path": [known]})
 
 
 def missing_demo_paths(run: RunConfig) -> dict[str, str]:
-    """{flag: folder} of what the run takes from the demo and does not exist."""
+    """Return {flag: folder} of the demo's folders that the run needs and that do not exist."""
     return {
         name: folder
         for name, (folder, file) in DEMO_PATHS.items()
@@ -77,8 +87,10 @@ def make_questions(run: RunConfig) -> list[str]:
 
 
 def card_of_plan(run: RunConfig) -> Card | None:
-    """The card that CARD names, else one of the memory that is needed, of this machine's kind if that has as much;
-    None for a CPU."""
+    """Return the card that CARD names, else one of the needed memory; None for a CPU.
+
+    It is of this machine's kind if that has as much.
+    """
     if not run.devices:
         return None
     if run.card:

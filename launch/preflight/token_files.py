@@ -51,7 +51,7 @@ def _fault(error: DataError) -> Finding:
 
 
 def check_data_fit(run: RunConfig) -> list[Finding]:
-    """Ids are within the vocabulary and samples suffice. No finding where another check reports a fault already."""
+    """Check that ids are within the vocabulary and samples suffice. [] where another check reports a fault already."""
     values = run.flags
     if not values.input_dir:
         return []
@@ -69,7 +69,7 @@ def check_data_fit(run: RunConfig) -> list[Finding]:
 
 
 def _check_token_ids(corpora: list[IndexedDataset], vocab_size: int) -> list[Finding]:
-    """Compare the largest id with the vocabulary: the recorded one, else that of a sample."""
+    """Compare the largest id with the vocabulary: the recorded one, else a sample's."""
     faults, largest, sampled = [], 0, 0
     for corpus in corpora:
         summary = read_summary(corpus)
@@ -84,7 +84,7 @@ def _check_token_ids(corpora: list[IndexedDataset], vocab_size: int) -> list[Fin
 
 
 def largest_of_sample(corpus: IndexedDataset) -> int:
-    """The largest id of evenly spaced blocks, first and last included; all ids of a corpus up to 4 M tokens."""
+    """Return the largest id of evenly spaced blocks, first and last included; all ids of a corpus up to 4 M tokens."""
     starts = np.linspace(0, max(0, corpus.tokens.size - BLOCK_TOKENS), SAMPLED_BLOCKS).astype(np.int64)
     return max(int(corpus.tokens[start : start + BLOCK_TOKENS].max()) for start in starts)
 
@@ -92,7 +92,7 @@ def largest_of_sample(corpus: IndexedDataset) -> int:
 def _check_samples(
     corpora: list[tuple[float | None, IndexedDataset]], values: FlagValues, samples_a_step: int
 ) -> list[Finding]:
-    """Each needed split has samples; a warning where training reads them more than once.
+    """Check that each needed split has samples; warn where training reads them more than once.
 
     corpora: (weight, corpus); without weights each sample is read once.
     """
@@ -119,7 +119,7 @@ def _count(corpus: IndexedDataset, number: int, values: FlagValues) -> int:
 
 
 def _epoch(stated: list[float | None], counts: list[int]) -> int:
-    """Samples until the first corpus of a blend is used up; without weights, all there are."""
+    """Return the samples until the first corpus of a blend is used up; without weights, all there are."""
     weights = [weight for weight in stated if weight is not None]  # all corpora have one, or none has
     if not weights:
         return sum(counts)
@@ -139,7 +139,7 @@ def _why_none(corpora: list[tuple[float | None, IndexedDataset]], number: int, v
 
 
 def check_made_with(run: RunConfig) -> list[Finding]:
-    """A fault for each corpus that was made with another tokenizer than --tokenizer_name_or_path or the model's.
+    """Return a fault for each corpus that was made with another tokenizer than --tokenizer_name_or_path or the model's.
 
     No finding for a name, which is downloaded, and for data without a summary.
 
@@ -168,6 +168,9 @@ def check_made_with(run: RunConfig) -> list[Finding]:
 
 
 def _describe(tokenizer: dict) -> str:
-    """a tokenizer of 4,096 ids (SHA-256 0123456789ab...), without the count for a merged corpus"""
+    """Return a tokenizer's description: "a tokenizer of 4,096 ids (SHA-256 0123456789ab...)".
+
+    A merged corpus lacks the count.
+    """
     ids = f" of {tokenizer['vocab_size']:,} ids" if "vocab_size" in tokenizer else ""
     return f"a tokenizer{ids} (SHA-256 {tokenizer.get('tokenizer', 'unknown')[:12]}...)"

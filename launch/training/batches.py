@@ -18,14 +18,18 @@ class SampleStream:
 
     Position p of the stream is sample `epoch_order(seed, p // n)[p % n]` of a dataset of n samples: the order depends
     on nothing but (seed, epoch), and the position on nothing but the number of samples consumed. One optimizer step
-    takes `global_batch` consecutive positions. Accumulation step a of data rank r takes `micro_batch` of them at
-    offset (a * data_ranks + r) * micro_batch, so every layout with the same global batch sees the same samples in the
-    same step, and each sample is seen exactly once an epoch.
+    takes `global_batch` consecutive positions. Accumulation step a of data rank r takes `micro_batch` of them at offset
+    (a * data_ranks + r) * micro_batch, so every layout with the same global batch sees the same samples in the same
+    step, and each sample is seen exactly once an epoch.
 
-    steps: of the run. first_step, start: a run that is resumed made so many steps and consumed so many positions, of
-    which none is looked at. end: positions that are used; those of the last step beyond it are padding, None. Default:
-    all.
-    epoch_order: the samples of an epoch in order, from (seed, epoch); default: shuffled.
+    Default: all.
+
+    Attributes:
+        steps: Of the run.
+        first_step, start: A run that is resumed made so many steps and consumed so many positions, of which none is
+            looked at.
+        end: Positions that are used; those of the last step beyond it are padding, None.
+        epoch_order: The samples of an epoch in order, from (seed, epoch); default: shuffled.
     """
 
     def __init__(
@@ -63,7 +67,7 @@ class SampleStream:
             yield from self.batches_of_step(step)
 
     def batches_of_step(self, step: int) -> Iterator[list[int | None]]:
-        """The micro batches of this rank in a step, 0 the first; first_step or later. None for padding."""
+        """Yield the micro batches of this rank in a step, 0 the first; first_step or later. None for padding."""
         first = self.start + (step - self.first_step) * self.global_batch
         for batch in range(self.accumulation):
             start = first + (batch * self.data_ranks + self.data_rank) * self.batch_size
@@ -75,15 +79,15 @@ class SampleStream:
         return self.batch_size * self.accumulation * self.data_ranks
 
     def position(self, step: int) -> int:
-        """Where the stream is before a step, 0 the first; first_step or later."""
+        """Return the position of the stream before a step, 0 the first; first_step or later."""
         return min(self.start + (step - self.first_step) * self.global_batch, self.end)
 
     def samples_of_step(self, step: int) -> list[int]:
-        """What all data ranks together see in a step, 0 the first, without padding."""
+        """Return the samples of all data ranks together in a step, 0 the first, without padding."""
         return [self._sample(position) for position in range(self.position(step), self.position(step + 1))]
 
     def sample_at(self, position: int) -> int | None:
-        """The sample at a position of the stream, None for padding."""
+        """Return the sample at a position of the stream, None for padding."""
         return self._sample(position) if position < self.end else None
 
     def _sample(self, position: int) -> int:
@@ -135,16 +139,18 @@ class PaddedDataset:
 
 
 class Collator:
-    """Samples of different lengths to one batch, padded on the right: {"input_ids", "labels"}, int64 [batch, length].
+    """A collator of samples of different lengths, padded on the right: {"input_ids", "labels"}, int64 [batch, length].
 
     Under causal attention no token sees what is to its right, so padding needs no mask. Packed rows get the positions
     of each dialogue, "position_ids", and a mask, "attention_mask" bool [batch, 1, length, length]: True where the token
-    of a row may see that of a column, which is of the same dialogue and not to its right. FlashMask gets the end
-    of each token's dialogue instead, "attn_mask_startend_row_indices" int32 [batch, length].
+    of a row may see that of a column, which is of the same dialogue and not to its right. FlashMask gets the end of
+    each token's dialogue instead, "attn_mask_startend_row_indices" int32 [batch, length].
 
-    pad: the id to pad with; its labels count for nothing. length: of every batch, None for its longest sample's,
-    rounded up to a multiple of `multiple`. row_ends: whether packed rows are for FlashMask. shares_rows: whether the
-    samples of a batch are laid into fewer rows, no longer than the longest of them, where they fit.
+    Attributes:
+        pad: The id to pad with; its labels count for nothing.
+        length: Of every batch, None for its longest sample's, rounded up to a multiple of `multiple`.
+        row_ends: Whether packed rows are for FlashMask. shares_rows: whether the samples of a batch are laid into
+            fewer rows, no longer than the longest of them, where they fit.
     """
 
     shares_rows = False
@@ -157,6 +163,7 @@ class Collator:
         self.row_ends = row_ends
 
     def __call__(self, samples: list[dict]) -> dict:
+        """Return the batch of some samples."""
         longest = max(len(sample["labels"]) for sample in samples)
         rows = pack([len(sample["labels"]) for sample in samples], longest) if self.shares_rows else ()
         shared = 0 < len(rows) < len(samples)
@@ -176,18 +183,22 @@ class Collator:
 
 
 def apart(position_ids: np.ndarray) -> np.ndarray:
-    """bool [batch, 1, length, length]: whether two tokens are of the same sample, and the second is not the later one.
+    """Return bool [batch, 1, length, length]: whether two tokens are of one sample, and the second is not later.
 
-    position_ids: int64 [batch, length], 0 where a sample begins.
+    Args:
+        position_ids: int64 [batch, length], 0 where a sample begins.
     """
     sample = np.cumsum(position_ids == 0, axis=1)
     return np.tril(sample[:, :, None] == sample[:, None, :])[:, None]
 
 
 def ends(position_ids: np.ndarray) -> np.ndarray:
-    """int32 [batch, length]: where the sample of each token ends, which is the first row that does not see its column.
+    """Return int32 [batch, length]: the end of each token's sample, the first row that does not see its column.
 
-    position_ids: as for apart(). Meaning: paddle.nn.functional.flashmask_attention, "Causal Document Mask".
+    Meaning: paddle.nn.functional.flashmask_attention, "Causal Document Mask".
+
+    Args:
+        position_ids: As for apart().
     """
     length = position_ids.shape[1]
     begins = np.where(position_ids == 0, np.arange(length), length)[:, 1:]
@@ -196,7 +207,10 @@ def ends(position_ids: np.ndarray) -> np.ndarray:
 
 
 def _positions(sample: dict, length: int) -> np.ndarray:
-    """Those of the row, of an unpacked sample from 0; padding is a sample of its own, so that it sees something."""
+    """Return the positions of the row, of an unpacked sample from 0.
+
+    Padding is a sample of its own, so that it sees something.
+    """
     size = len(sample["labels"])
     return np.concatenate([sample.get("position_ids", np.arange(size)), np.arange(length - size)])
 
@@ -206,7 +220,7 @@ def _padded(ids: np.ndarray, length: int, value: int) -> np.ndarray:
 
 
 def padding_share(tokens: np.ndarray, micro_batch: int) -> float:
-    """The share of padding in batches of so many samples, each padded to its longest, as an average over all batches.
+    """Return the mean share of padding in batches of `micro_batch` samples, each padded to its longest.
 
     tokens: of each sample. The longest of b samples is the k-th of n by length, or shorter, with probability (k/n)^b.
     """
@@ -216,7 +230,7 @@ def padding_share(tokens: np.ndarray, micro_batch: int) -> float:
 
 
 def shared_padding(tokens: np.ndarray, micro_batch: int) -> float:
-    """The share of padding in the first batches where their samples share rows (Collator.shares_rows)."""
+    """Return the share of padding in the first batches where their samples share rows (Collator.shares_rows)."""
     batches = [
         tokens[start : start + micro_batch] for start in range(0, min(len(tokens), 64 * micro_batch), micro_batch)
     ]
@@ -230,13 +244,15 @@ class PrefixCollator(Collator):
     Prompts end with the marks of the family (answer_marks), as in launch/generation: the last one begins the answer.
 
     Adds "attention_mask" [batch, 1, length, length], of GLM float32, of ChatGLM bool, and "position_ids" int64
-    [batch, 2, length]. Samples have one answer each (data_tools.dialogues.encoding)."""
+    [batch, 2, length]. Samples have one answer each (data_tools.dialogues.encoding).
+    """
 
     def __init__(self, family: Family, pad: int, multiple: int = 1):
         super().__init__(pad, length=None, multiple=multiple)
         self.family = family
 
     def __call__(self, samples: list[dict]) -> dict:
+        """Return the batch with masks and positions."""
         batch = super().__call__(samples)
         length = batch["labels"].shape[1]
         contexts = [max(int(np.argmax(labels != IGNORED)), 1) for labels in batch["labels"]]
@@ -252,8 +268,15 @@ class PrefixCollator(Collator):
 
 
 def collator(config, tokenizer, data_args, sequence_parallel: bool, row_ends: bool = False) -> Collator:
-    """What makes batches of the kind that the model's family reads. config: the model's, of paddlenlp. row_ends: see
-    Collator."""
+    """Return the collator of the batches that the model's family reads.
+
+    Args:
+        config: The model's, of paddlenlp.
+        tokenizer: Of the model.
+        data_args: The flags.
+        sequence_parallel: Whether lengths are multiples of the ranks.
+        row_ends: See Collator.
+    """
     family = family_of_config(config.to_dict())
     if family.attention == "prefix":
         return PrefixCollator(family, pad_id(tokenizer), data_args.pad_to_multiple_of)
@@ -262,5 +285,5 @@ def collator(config, tokenizer, data_args, sequence_parallel: bool, row_ends: bo
 
 
 def pad_id(tokenizer) -> int:
-    """An id to fill batches with; nothing depends on which."""
+    """Return an id to fill batches with; nothing depends on the choice."""
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id

@@ -25,8 +25,11 @@ from launch.training.saver import Saver
 
 
 class Checkpointer:
-    """best: name of the checkpoint with the best metric so far, None without --metric_for_best_model.
-    continuation: the checkpoint that the run continues, None for a run from step 0.
+    """The part of the trainer that saves and continues.
+
+    Attributes:
+        best: Name of the checkpoint with the best metric so far, None without --metric_for_best_model.
+        continuation: The checkpoint that the run continues, None for a run from step 0.
     """
 
     def __init__(self, trainer, model_identity: dict):
@@ -42,11 +45,12 @@ class Checkpointer:
 
     @property
     def stopped_by(self) -> str | None:
-        """What ended the training before its last step, None where nothing did."""
+        """The reason why training ended before its last step, None where it did not."""
         return self.requests.stopped_by
 
     @property
     def all_steps_done(self) -> bool:
+        """Whether the run has made all of its steps."""
         return bool(self.continuation) and self.continuation.global_step >= self.trainer.args.max_steps
 
     @property
@@ -57,7 +61,7 @@ class Checkpointer:
     # ---- from the beginning of a training to its end
 
     def begin(self, checkpoint: Path | None, damaged: Sequence[Path]) -> None:
-        """checkpoint: to continue, None at step 0. damaged: newer ones, which are put aside."""
+        """Take the checkpoint to continue, None at step 0. damaged: newer ones, which are put aside."""
         self._damaged = damaged
         if checkpoint is None:
             return
@@ -70,7 +74,7 @@ class Checkpointer:
 
     @contextmanager
     def signals_received(self) -> Iterator[None]:
-        """Signals that arrive in here stop the run at the end of a step."""
+        """Let signals that arrive within the block stop the run at the end of a step."""
         with recorded_signals() as self.requests.received:
             yield
 
@@ -81,13 +85,20 @@ class Checkpointer:
         self.saver.last = put_later_aside(self.saver.last, self._damaged, self.trainer.args)
 
     def save(self, metrics: dict | None) -> None:
-        """Save a checkpoint of the step just done. metrics: of its evaluation, None without one."""
+        """Save a checkpoint of the step just done.
+
+        Args:
+            metrics: Of its evaluation, None without one.
+        """
         self._note_best(metrics)
         self.saver.save()
 
     def load_best(self) -> None:
-        """With --load_best_model_at_end, load the weights of the best checkpoint; keep those of the last step where
-        it is missing or damaged. Either way the run ends with a model, and says which."""
+        """Load the weights of the best checkpoint, with --load_best_model_at_end.
+
+        The last step's weights stay where it is missing or damaged. Either way the run ends with a model, and prints
+        which.
+        """
         trainer, args = self.trainer, self.trainer.args
         if not args.load_best_model_at_end or not self.best or self.stopped_by:
             return
@@ -107,7 +118,7 @@ class Checkpointer:
             )
 
     def print_how_to_continue(self) -> None:
-        """For a run that was stopped: where it is, and the command that continues it. The recipe is told by a file."""
+        """Print where a stopped run is, and the command that continues it. A file notifies the recipe."""
         if path := os.environ.get(STOPPED_FILE):
             Path(path).touch()
         if rank() == 0:
@@ -119,7 +130,7 @@ class Checkpointer:
     # ---- what a checkpoint says
 
     def run_state(self) -> dict:
-        """As JSON."""
+        """Return the run's state as a JSON-serializable dict."""
         trainer, data = self.trainer, self.trainer.data
         step = trainer.state.global_step
         return {
@@ -135,7 +146,7 @@ class Checkpointer:
         }
 
     def data_identity(self) -> dict:
-        """What the order of samples depends on, and how many of them a step takes."""
+        """Return what the order of samples depends on, and the number of samples of a step."""
         return self.trainer.data.identity | {"global_batch": self.trainer.args.global_batch}
 
     @contextmanager
@@ -145,7 +156,7 @@ class Checkpointer:
             yield self.trainer.watches.hang_timer.moved
 
     def _note_best(self, metrics: dict | None) -> None:
-        """As upstream does, by --metric_for_best_model."""
+        """Note the best checkpoint as upstream does, by --metric_for_best_model."""
         args, state = self.trainer.args, self.trainer.state
         name = args.metric_for_best_model
         if metrics is None or name is None:
@@ -168,8 +179,13 @@ class StoppedBefore(Exception):
 
 
 class Requests(TrainerCallback):
-    """received: numbers of the signals that this process got, filled in elsewhere. failed: whether a save in the
-    background went wrong in this rank. stopped_by: why the run has ended before its last step, None as long as not."""
+    """The requests to save or stop.
+
+    Attributes:
+        received: Numbers of the signals that this process got, filled in elsewhere.
+        failed: Whether a save in the background went wrong in this rank.
+        stopped_by: The reason why the run has ended before its last step, None otherwise.
+    """
 
     def __init__(self, max_run_minutes: float, failed=lambda: False):
         self.received: list[int] = []
@@ -178,6 +194,7 @@ class Requests(TrainerCallback):
         self.stopped_by: str | None = None
 
     def on_step_end(self, args, state, control, **kwargs):
+        """Save or stop where a rank requests it."""
         requested = agree(self._requested_here(args))
         if "save" in requested and args.process_index == 0:
             (Path(args.output_dir) / SAVE_NOW).unlink(missing_ok=True)
@@ -212,7 +229,7 @@ class Requests(TrainerCallback):
 
 
 def agree(requested: set[str]) -> list[str]:
-    """What any rank requests, on all ranks, in the order of REQUESTS. Called by all of them together."""
+    """Return the requests of any rank, on all ranks, in the order of REQUESTS. All ranks call it together."""
     flags = np.array([request in requested for request in REQUESTS], dtype="int32")
     if world_size() > 1:
         tensor = paddle.to_tensor(flags)
@@ -222,7 +239,7 @@ def agree(requested: set[str]) -> list[str]:
 
 
 def command_to_continue() -> str:
-    """The command that started this run, without what would have it start anew or elsewhere."""
+    """Return the command that started this run, without flags that would start it again or elsewhere."""
     words = shlex.split(os.environ.get(COMMAND, "")) or [sys.executable, *sys.argv]
     kept, skips = [], False
     for word in words:

@@ -26,7 +26,7 @@ from launch.upstream.token_loss import token_entropies
 
 @dataclass(frozen=True)
 class Chunks:
-    """Tokens whose logits exist at once in training and in evaluation; 0: those of a whole batch."""
+    """Numbers of tokens whose logits exist at once in training and in evaluation; 0: a whole batch's."""
 
     training: int
     evaluation: int
@@ -52,15 +52,19 @@ class CorrectTokens:
             self.active = False
 
     def add(self, logits: paddle.Tensor, labels: paddle.Tensor, sharded: bool) -> None:
-        """logits: [..., vocabulary or this rank's part of it]; labels: [...]."""
+        """Count correct tokens. logits: [..., vocabulary or this rank's part of it]; labels: [...]."""
         if self.active:
             right = (most_likely(logits, sharded) == labels) & (labels != IGNORED)
             self.count += int(right.sum())
 
 
 def most_likely(logits: paddle.Tensor, sharded: bool) -> paddle.Tensor:
-    """int64 [...]: the id with the largest logit. sharded: whether each rank of tensor parallelism has a part
-    of the vocabulary."""
+    """Return the id with the largest logit, int64 [...].
+
+    Args:
+        logits: [..., vocabulary].
+        sharded: Whether each rank of tensor parallelism has a part of the vocabulary.
+    """
     ids = logits.argmax(axis=-1)
     if not sharded:
         return ids
@@ -73,17 +77,17 @@ def most_likely(logits: paddle.Tensor, sharded: bool) -> paddle.Tensor:
 
 
 class ChunkedEntropy(PyLayer):
-    """Cross-entropy of the products of hidden_states [tokens, hidden] with the weight of the output layer, float32
-    [tokens, 1].
+    """Cross-entropy of hidden_states [tokens, hidden] times the output layer's weight, float32 [tokens, 1].
 
-    The gradients are computed together with the losses, as if the derivative by each loss were 1. What it is is known
-    in the backward pass, which multiplies by it: it must be the same for all tokens that count. float16 holds no small
-    numbers, so gradients are multiplied by about what it will be before they are rounded (ChunkedHead.expected_scale).
+    The gradients are computed together with the losses, as if the derivative by each loss were 1. The actual derivative
+    is known in the backward pass, which multiplies by it: it must be the same for all target tokens. float16 holds no
+    small numbers, so gradients are multiplied by about the derivative before they are rounded
+    (ChunkedHead.expected_scale).
     """
 
     @staticmethod
     def forward(ctx, hidden_states, weight, labels, chunk: int, head: "ChunkedHead", trained: tuple[bool, bool]):
-        """trained: whether hidden_states and weight get a gradient."""
+        """Return the losses. trained: whether hidden_states and weight get a gradient."""
         tokens = hidden_states.shape[0]
         losses = paddle.empty([tokens, 1], dtype="float32")
         hidden_gradient = paddle.empty_like(hidden_states) if trained[0] else None
@@ -103,7 +107,7 @@ class ChunkedEntropy(PyLayer):
 
     @staticmethod
     def backward(ctx, gradient):
-        """No number comes to the host, which would wait for the forward pass."""
+        """Return the gradients. No number comes to the host, which would wait for the forward pass."""
         hidden_gradient, weight_gradient = ctx.gradients
         ctx.gradients = None
         factor = gradient.max()
@@ -120,7 +124,10 @@ class ChunkedEntropy(PyLayer):
 
 
 def multiplied(rows: paddle.Tensor, factor: paddle.Tensor, chunk: int) -> paddle.Tensor:
-    """The rows times a float32 scalar, in place; what is narrower is multiplied in float32, so many rows at a time."""
+    """Return the rows times a float32 scalar, in place.
+
+    Narrower dtypes are multiplied in float32, `chunk` rows at a time.
+    """
     if rows.dtype == paddle.float32:
         return rows.multiply_(factor)
     for start in range(0, rows.shape[0], chunk):
@@ -130,11 +137,15 @@ def multiplied(rows: paddle.Tensor, factor: paddle.Tensor, chunk: int) -> paddle
 
 
 class WeighedEntropy(PyLayer):
-    """ChunkedEntropy where tokens weigh differently, as in preferences: the derivative by each loss is known in the
-    backward pass alone, so that is where the logits of a chunk are computed again, for their gradient."""
+    """ChunkedEntropy where tokens weigh differently, as in preferences.
+
+    The derivative by each loss is known in the backward pass alone, so that is where the logits of a chunk are
+    recomputed, for their gradient.
+    """
 
     @staticmethod
     def forward(ctx, hidden_states, weight, labels, chunk: int, head: "ChunkedHead", trained: tuple[bool, bool]):
+        """Return the losses."""
         tokens = hidden_states.shape[0]
         losses = paddle.empty([tokens, 1], dtype="float32")
         for start in range(0, tokens, chunk):
@@ -146,7 +157,7 @@ class WeighedEntropy(PyLayer):
 
     @staticmethod
     def backward(ctx, factors):
-        """factors: float32 [tokens, 1], the loss scale among them."""
+        """Return the gradients. factors: float32 [tokens, 1], with the loss scale."""
         hidden_states, weight, labels = ctx.inputs
         ctx.inputs, head = None, ctx.head
         hidden_gradient = paddle.empty_like(hidden_states) if ctx.trained[0] else None
@@ -175,7 +186,12 @@ class WeightGradient:
         self.sums = [paddle.zeros([min(self.step, rows - start), columns], "float32") for start in starts]
 
     def add(self, inputs: paddle.Tensor, gradient: paddle.Tensor) -> None:
-        """inputs: [tokens, hidden]; gradient: of the logits, [tokens, vocabulary]."""
+        """Add the gradient of a chunk.
+
+        Args:
+            inputs: [tokens, hidden].
+            gradient: Of the logits, [tokens, vocabulary].
+        """
         left, right = (gradient, inputs) if self.transposed else (inputs, gradient)
         if self.dtype == paddle.float32:
             paddle.addmm_(self.sums[0], left.t(), right)
@@ -185,19 +201,24 @@ class WeightGradient:
             total.add_(paddle.matmul(rows, right, transpose_x=True).astype("float32"))
 
     def finish(self, factor: paddle.Tensor) -> paddle.Tensor:
-        """The sum times a float32 scalar, in the dtype of the weight."""
+        """Return the sum times a float32 scalar, in the dtype of the weight."""
         pieces = [self.sums.pop(0).multiply_(factor).astype(self.dtype) for _ in range(len(self.sums))]
         return pieces[0] if len(pieces) == 1 else paddle.concat(pieces)
 
 
 class ChunkedHead(paddle.nn.Layer):
-    """Put before the class of an output layer: within `of` it gives losses in place of logits, where the batch is
-    computed in chunks.
+    """A base class to put before an output layer's own: within `of` it gives losses in place of logits.
 
-    form: of the family. deferred: whether the labels are there only after the forward pass, as in a pipeline: then the
-    layer gives hidden states, and the criterion calls `scores`. correct: counts in evaluations, too. scaler: of a
-    float16 loss, once training begins; micro_batches: that make a step on this rank. weighed: whether tokens weigh
-    differently in the loss.
+    They are losses where the batch is computed in chunks.
+
+    Attributes:
+        form: Of the family.
+        deferred: Whether the labels are there only after the forward pass, as in a pipeline: then the layer gives
+            hidden states, and the criterion calls `scores`.
+        correct: Counts in evaluations, too.
+        scaler: Of a float16 loss, once training begins.
+        micro_batches: That make a step on this rank.
+        weighed: Whether tokens weigh differently in the loss.
     """
 
     config: PretrainedConfig
@@ -212,7 +233,7 @@ class ChunkedHead(paddle.nn.Layer):
 
     @contextlib.contextmanager
     def of(self, labels: paddle.Tensor) -> Iterator[None]:
-        """While the model computes the batch of these labels, [batch, length]."""
+        """Set the labels, [batch, length], while the model computes their batch."""
         self.labels = labels
         try:
             yield
@@ -220,6 +241,7 @@ class ChunkedHead(paddle.nn.Layer):
             self.labels = None
 
     def forward(self, hidden_states, *args, **kwargs):
+        """Return losses, hidden states or logits."""
         if self.deferred and self.labels is None:
             return self.as_read(hidden_states)
         if self.labels is None or not self.chunk:
@@ -228,12 +250,15 @@ class ChunkedHead(paddle.nn.Layer):
 
     @property
     def chunk(self) -> int:
-        """Of the pass that is computed now. A reference reads the batches of training, without gradients."""
+        """Number of tokens of a chunk in the current pass.
+
+        A reference reads the batches of training, without gradients.
+        """
         training = paddle.is_grad_enabled() or (self.weighed and self.training)
         return self.chunks.training if training else self.chunks.evaluation
 
     def as_read(self, hidden_states) -> paddle.Tensor:
-        """What the product with the weight reads."""
+        """Return the inputs of the product with the weight."""
         if isinstance(hidden_states, ModelOutput):
             hidden_states = hidden_states["last_hidden_state"]
         if paddle.is_autocast_enabled():
@@ -241,12 +266,16 @@ class ChunkedHead(paddle.nn.Layer):
         return hidden_states
 
     def scores(self, hidden_states: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        """What a criterion reads: losses, or the logits of a batch that is computed whole."""
+        """Return the inputs of a criterion: losses, or the logits of a batch that is computed whole."""
         return self.losses(hidden_states, labels) if self.chunk else super().forward(hidden_states)
 
     def losses(self, hidden_states: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        """float32 [batch, length, 1], or [length, batch, 1] where the logits of the layer are so. hidden_states: as the
-        layer reads them."""
+        """Return float32 [batch, length, 1], or [length, batch, 1] where the logits of the layer are so.
+
+        Args:
+            hidden_states: As the layer reads them.
+            labels: [batch, length].
+        """
         length_first = self.form.reads_length_first
         labels = labels.t() if length_first else labels
         if self.config.sequence_parallel:
@@ -267,8 +296,10 @@ class ChunkedHead(paddle.nn.Layer):
         return losses.transpose([1, 0, 2]) if length_first and not self.form.gives_length_first else losses
 
     def expected_scale(self, hidden_states: paddle.Tensor) -> paddle.Tensor | None:
-        """About what the derivative of the scaled loss by that of a token will be: a power of 2 if the loss scale is
-        one. None where gradients need no scale, as all but those in float16."""
+        """Return about the derivative of the scaled loss by a token's: a power of 2 if the loss scale is one.
+
+        It is None where gradients need no scale, as in all dtypes but float16.
+        """
         if self.scaler is None or hidden_states.dtype != paddle.float16:
             return None
         tokens = hidden_states.shape[0] * self.micro_batches
@@ -283,8 +314,11 @@ class ChunkedHead(paddle.nn.Layer):
         scale: paddle.Tensor | None = None,
         factors: paddle.Tensor | None = None,
     ) -> tuple[paddle.Tensor, Any]:
-        """The losses of a chunk, and where something is trained the gradient of their sum by the logits, times scale
-        where there is one. factors: float32 [tokens, 1], how much each loss counts in the sum; default: 1."""
+        """Return the losses of a chunk, and the gradient of their sum by the logits where something is trained.
+
+        The gradient is times scale where there is one. factors: float32 [tokens, 1], how much each loss counts in the
+        sum; default: 1.
+        """
         logits = paddle.matmul(inputs, weight, transpose_y=self.transposed).astype("float32")
         logits.stop_gradient = not trained
         with paddle.enable_grad():
@@ -298,15 +332,15 @@ class ChunkedHead(paddle.nn.Layer):
 
     @property
     def transposed(self) -> bool:
-        """Whether the weight is [vocabulary, hidden], as that of an embedding."""
+        """Whether the weight is [vocabulary, hidden], like an embedding's."""
         return getattr(self, "transpose_y", "decoder_weight" in self._parameters)
 
     def vocabulary(self, weight: paddle.Tensor) -> int:
-        """Ids that this rank has."""
+        """Return the number of ids that this rank has."""
         return weight.shape[0 if self.transposed else 1]
 
     def sharded(self, weight: paddle.Tensor) -> bool:
-        """Whether this rank of tensor parallelism has a part of the vocabulary."""
+        """Return whether this rank of tensor parallelism has a part of the vocabulary."""
         return self.vocabulary(weight) < self.config.vocab_size
 
 
@@ -318,13 +352,21 @@ class GivenLosses(paddle.nn.Layer):
         self.loss_func = loss_func
 
     def forward(self, scores, labels):
+        """Return the losses."""
         return scores if scores.shape[-1] == 1 else self.loss_func(scores, labels)
 
 
 def chunks_of(config: PretrainedConfig, args, length: int, trained: bool) -> Chunks:
-    """What --loss_chunk_tokens means for batches of so many tokens a sample, all of its rows together. trained: whether
-    the output layer is.
-    The plan decides alike (launch/plan/job.py)."""
+    """Return the chunks that --loss_chunk_tokens means for batches of samples of `length` tokens in all rows together.
+
+    The plan decides alike (launch/plan/job.py).
+
+    Args:
+        trained: Whether the output layer is trained.
+        config: Of the model.
+        args: The flags.
+        length: Of a sample.
+    """
     ranks = max(args.tensor_parallel_degree, 1)  # upstream's is -1 on one process
     vocabulary = config.vocab_size // (ranks if config.vocab_size % ranks == 0 else 1)
     batch = args.per_device_train_batch_size
@@ -353,12 +395,12 @@ def chunk_loss(model, family: Family, chunks: Chunks, pipeline: bool) -> list[st
 
 
 def output_layer(model, path: str, pipeline: bool) -> paddle.nn.Layer | None:
-    """None on a stage of a pipeline that is not its last."""
+    """Return the output layer of a model; None on a stage of a pipeline that is not its last."""
     if pipeline:
         return model.run_function[-1] if model._stage_id == model._num_stages - 1 else None
     return operator.attrgetter(path)(model)
 
 
 def chunked_head(model) -> ChunkedHead | None:
-    """The output layer of a model whose loss is computed in chunks."""
+    """Return the output layer of a model whose loss is computed in chunks."""
     return next((layer for layer in model.sublayers() if isinstance(layer, ChunkedHead)), None)

@@ -24,8 +24,13 @@ BEST, RECORD = "best", "best.json"
 
 
 class Evaluator:
-    """answers: None where the loss is enough. save: writes the model into a directory, None where none is kept.
-    last: the metrics of the last evaluation, None before the first."""
+    """The part of the trainer that evaluates.
+
+    Attributes:
+        answers: None where the loss is enough.
+        save: Writes the model into a directory, None where none is kept.
+        last: The metrics of the last evaluation, None before the first.
+    """
 
     def __init__(self, trainer, answers: "Answers | None", save: Callable[[Path], None] | None):
         self.trainer, self.answers = trainer, answers
@@ -53,7 +58,7 @@ class Evaluator:
             self.best.consider(trainer.state.global_step, metrics["eval_loss"], continued)
 
     def _sums(self, dataset) -> list[float]:
-        """The loss's sums of all batches of all data ranks together."""
+        """Return the sums of the loss over all batches of all data ranks."""
         trainer, args = self.trainer, self.trainer.args
         model = trainer.model_wrapped if args.pipeline_parallel_degree > 1 else trainer.model
         model.eval()
@@ -72,10 +77,13 @@ class Evaluator:
 
 
 class Answers:
-    """Evaluation by answers, --eval_with_do_generation: the model answers the questions of the evaluation data, by
-    greedy search, and its answers are scored and stored. A pipeline cannot generate: preflight refuses it.
+    """Evaluation by answers, --eval_with_do_generation.
 
-    max_new_tokens: the longest answer, that for which training leaves room.
+    The model answers the questions of the evaluation data, by greedy search, and its answers are scored and stored. A
+    pipeline cannot generate: preflight refuses it.
+
+    Attributes:
+        max_new_tokens: The longest answer that training leaves room for.
     """
 
     def __init__(self, tokenizer, model_config: dict, max_new_tokens: int):
@@ -86,7 +94,10 @@ class Answers:
         self.decoding = Decoding(max_new_tokens)
 
     def evaluate(self, model, dataset, args, global_step: int) -> dict[str, float]:
-        """BLEU and ROUGE of the last answers of all samples; predictions/step-N.jsonl. Called by all ranks together."""
+        """Return BLEU and ROUGE of the last answers of all samples, and write predictions/step-N.jsonl.
+
+        All ranks call it together.
+        """
         mine: dict[int, list[int]] = {}
         for indices in PaddedShard(
             len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size
@@ -122,7 +133,7 @@ class Answers:
 
 
 def _question(sample: dict) -> list[int]:
-    """All ids before the last answer; labels are those of the next position."""
+    """Return all ids before the last answer; labels are shifted by one position."""
     start, _ = last_answer(sample["labels"].tolist())
     return sample["input_ids"][: start + 1].tolist()
 
@@ -132,8 +143,12 @@ class BestKeeper:
 
     The directory has what a run saves at its end, an adapter or a model with its tokenizer, and best.json: the step,
     the loss and what measured it. predict, merge and --model_name_or_path take it.
-    output_dir: of the run. write: called by all ranks together with the directory to write to. measured: identifies
-    evaluation data and loss; a model that others measured is replaced."""
+
+    Attributes:
+        output_dir: Of the run.
+        write: Called by all ranks together with the directory to write to.
+        measured: Identifies evaluation data and loss; a model that others measured is replaced.
+    """
 
     def __init__(self, output_dir: str | Path, write: Callable[[Path], None], measured: str):
         self.final = Path(output_dir) / BEST
@@ -170,7 +185,7 @@ class BestKeeper:
         barrier()
 
     def _earlier_loss(self) -> float:
-        """The loss of the best model so far of a continued run."""
+        """Return the loss of the best model so far of a continued run."""
         old = self.final.with_name(f".{BEST}.old")
         if old.exists() and not self.final.exists():  # a kill between the two renames
             old.rename(self.final)

@@ -50,8 +50,12 @@ Attend = Callable[[paddle.Tensor, paddle.Tensor, paddle.Tensor, paddle.Tensor | 
 
 @dataclass(frozen=True)
 class Heads:
-    """Attention heads of one rank: its share of the model's under tensor parallel. size: elements of a head. alibi:
-    whether a bias by position is added to the scores."""
+    """Attention heads of one rank: its share of the model's under tensor parallel.
+
+    Attributes:
+        size: Elements of a head.
+        alibi: Whether a bias by position is added to the scores.
+    """
 
     query: int
     key_value: int
@@ -60,7 +64,7 @@ class Heads:
 
     @property
     def slopes(self) -> tuple[float, ...]:
-        """Of ALiBi, one a head: those of a model that has no more heads."""
+        """The slopes of ALiBi, one a head, of a model that has no more heads."""
         return slopes_of(self.query) if self.alibi else (0.0,) * self.query
 
 
@@ -68,10 +72,12 @@ class Heads:
 class Shape:
     """One attention that is tried, causal.
 
-    length:  queries, and their keys
-    earlier: keys before the first query's, as a prefix has them
-    padding: positions that the second sample begins with and no token sees, which takes a mask
-    packed:  tokens of each sample of a row, the last of which may be shorter, for FlashMask; 0: one sample a row
+    Attributes:
+        length: Queries, and their keys.
+        earlier: Keys before the first query's, as a prefix has them.
+        padding: Positions that the second sample begins with and no token sees, which takes a mask.
+        packed: Tokens of each sample of a row, the last of which may be shorter, for FlashMask; 0: one sample a
+            row.
     """
 
     length: int
@@ -80,41 +86,48 @@ class Shape:
     packed: int = 0
 
     def sample(self) -> np.ndarray:
-        """[length]: the number of each token's sample within its row."""
+        """Return [length]: the number of each token's sample within its row."""
         return np.arange(self.length) // (self.packed or self.length)
 
     def ends(self) -> np.ndarray:
-        """int32 [batch, length]: where each token's sample ends (launch/training/batches.py)."""
+        """Return int32 [batch, length]: the end of each token's sample (launch/training/batches.py)."""
         ends = np.minimum((self.sample() + 1) * (self.packed or self.length), self.length)
         return np.broadcast_to(ends.astype("int32"), (BATCH, self.length))
 
     def seen(self) -> np.ndarray:
-        """bool [batch, length]: False for padding."""
+        """Return bool [batch, length]: False for padding."""
         seen = np.ones((BATCH, self.length), bool)
         seen[-1, : self.padding] = False
         return seen
 
     def visible(self) -> np.ndarray:
-        """bool [batch, 1, queries, keys]: whether a query sees a key: of a token, not later. Padding sees itself alone,
-        and what is earlier."""
+        """Return bool [batch, 1, queries, keys]: whether a query sees a key of a token that is not later.
+
+        Padding sees itself and earlier tokens.
+        """
         causal = np.tril(self.sample()[:, None] == self.sample())
         own = ((causal & self.seen()[:, None, :]) | np.eye(self.length, dtype=bool))[:, None]
         return np.concatenate([np.ones((BATCH, 1, self.length, self.earlier), bool), own], axis=-1)
 
 
 def shapes(masks: bool = False, prefix: int = 0) -> list[Shape]:
-    """What a run's attention will look like. masks: of padded or packed samples. prefix: its number of tokens."""
+    """Return the shapes of a run's attention.
+
+    Args:
+        masks: Of padded or packed samples.
+        prefix: Its number of tokens.
+    """
     paddings = (0, PADDED) if masks else (0,)
     return [Shape(length, prefix, padding) for padding in paddings for length in LENGTHS]
 
 
 def packed_shapes() -> list[Shape]:
-    """Packed rows, as FlashMask is to see them."""
+    """Return packed rows, as FlashMask is to see them."""
     return [Shape(length, packed=DOCUMENT) for length in LENGTHS]
 
 
 def flash_attention_of(family: Family) -> Attend:
-    """The function by which paddlenlp's models of a family compute flash attention, its faults corrected."""
+    """Return the function by which paddlenlp's models of a family compute flash attention, its faults corrected."""
     correct(family.corrections)
     if not family.always_masked:
         correct(FUSED)
@@ -144,8 +157,10 @@ def flash_attention_of(family: Family) -> Attend:
 
 
 def kernel_missing(compute_capability: tuple[int, int]) -> str:
-    """What Paddle lacks for flash attention on a card, "" where it has it: then it computes exact attention
-    silently."""
+    """Return what Paddle lacks for flash attention on a card, "" where it lacks nothing.
+
+    Without it Paddle computes exact attention silently.
+    """
     flash = compute_capability >= OWN_KERNEL
     needed = SDPBackend.FLASH_ATTENTION if flash else SDPBackend.EFFICIENT_ATTENTION
     if needed in _get_enabled_backends():
@@ -154,9 +169,13 @@ def kernel_missing(compute_capability: tuple[int, int]) -> str:
 
 
 def attention_fault(attend: Attend, heads: Heads, dtype: str, shapes: list[Shape]) -> str:
-    """How `attend` differs from exact attention on this device, in words; "" where it agrees in all shapes.
+    """Return how `attend` differs from exact attention on this device; "" where it agrees in all shapes.
 
-    dtype: "float16" or "bfloat16".
+    Args:
+        attend: The function.
+        heads: Of the model.
+        dtype: "float16" or "bfloat16".
+        shapes: To try.
     """
     for shape in shapes:
         try:
@@ -173,9 +192,10 @@ def attention_fault(attend: Attend, heads: Heads, dtype: str, shapes: list[Shape
 
 
 def attention_errors(attend: Attend, heads: Heads, dtype: str, shape: Shape) -> dict[str, float]:
-    """The largest relative errors of the result and the three gradients against exact attention, by their names.
+    """Return the largest relative errors of the result and the three gradients against exact attention, by their names.
 
-    Relative to the norm of one head's matrix in one sample, of which the worst counts. Raises what `attend` raises.
+    They are relative to the norm of one head's matrix in one sample, of which the worst counts. Raises any exception of
+    `attend`.
     """
     query, key, value, upstream = _inputs(heads, shape, dtype)
     if (
@@ -203,7 +223,7 @@ def _describe(shape: Shape) -> str:
 
 
 def _inputs(heads: Heads, shape: Shape, dtype: str) -> list[paddle.Tensor]:
-    """Random query, key and value, and a random gradient of the result, which is 0 for padding."""
+    """Return random query, key and value, and a random gradient of the result, which is 0 for padding."""
     generator = np.random.default_rng(0)
     queries, keys = shape.length, shape.earlier + shape.length
     sizes = ((queries, heads.query), (keys, heads.key_value), (keys, heads.key_value), (queries, heads.query))
@@ -213,12 +233,12 @@ def _inputs(heads: Heads, shape: Shape, dtype: str) -> list[paddle.Tensor]:
 
 
 def _additive(visible: np.ndarray, dtype: paddle.dtype) -> paddle.Tensor:
-    """The mask that is added to scores: 0, or the least value of the dtype where a query does not see a key."""
+    """Return the mask that is added to scores: 0, or the least value of the dtype where a query does not see a key."""
     return paddle.to_tensor(np.where(visible, 0.0, float(paddle.finfo(dtype).min)).astype("float32")).astype(dtype)
 
 
 def exact_attention(query, key, value, upstream, shape: Shape, slopes: Sequence[float]) -> Iterator[np.ndarray]:
-    """Causal attention, 0 for padding, and its gradients for the gradient `upstream` of the result, in float32.
+    """Yield causal attention, 0 for padding, and its gradients for the gradient `upstream` of the result, in float32.
 
     query, upstream [b, queries, heads, d], key, value [b, keys, key_value_heads, d]; slopes: of ALiBi, one a head.
     """
@@ -240,12 +260,12 @@ def exact_attention(query, key, value, upstream, shape: Shape, slopes: Sequence[
 
 
 def _largest_relative_error(found: np.ndarray, right: np.ndarray) -> float:
-    """The largest error of a head's matrix in a sample, relative to that matrix; both [b, s, heads, d]."""
+    """Return the largest error of a head's matrix in a sample, relative to that matrix; both [b, s, heads, d]."""
     return float((np.linalg.norm(found - right, axis=(1, 3)) / np.linalg.norm(right, axis=(1, 3))).max())
 
 
 def _heads_first(array: np.ndarray) -> np.ndarray:
-    """[b, s, heads, d] to [b, heads, s, d], or back."""
+    """Return [b, s, heads, d] as [b, heads, s, d], or back."""
     return array.transpose(0, 2, 1, 3)
 
 
@@ -254,7 +274,7 @@ def _transposed(array: np.ndarray) -> np.ndarray:
 
 
 def _summed(array: np.ndarray, groups: int) -> np.ndarray:
-    """[b, heads, s, d] to [b, key_value_heads, s, d]: the sum over the query heads that share one."""
+    """Return [b, heads, s, d] as [b, key_value_heads, s, d]: the sum over the query heads that share one."""
     batch, heads, length, size = array.shape
     return array.reshape(batch, heads // groups, groups, length, size).sum(2)
 
@@ -271,12 +291,12 @@ RMSNorm = Callable[[paddle.Tensor, paddle.Tensor, float], tuple]
 
 
 def fused_ln_rms_norm(x: paddle.Tensor, weight: paddle.Tensor, epsilon: float) -> tuple:
-    """As paddlenlp calls it; loads it first."""
+    """Compute RMSNorm as paddlenlp calls it; loads the module first."""
     return importlib.import_module("fused_ln").fused_rms_norm(x, weight, epsilon)
 
 
 def paddle_rms_norm(x: paddle.Tensor, weight: paddle.Tensor, epsilon: float = 1e-6) -> tuple:
-    """Paddle's own operator, called as fused_ln's: y [..., h] in the weight's dtype and 1 / rms in float32.
+    """Compute RMSNorm by Paddle's own operator, called as fused_ln's.
 
     paddle.nn.functional.rms_norm of Paddle 3.3.1 has kernels for cards, forward and backward, and none for CPUs
     (paddle/phi/kernels/gpu/rms_norm_cuda_kernel.h). It requires x and weight in one dtype and keeps sums in float32.
@@ -302,10 +322,14 @@ def rms_norm_fault(
     dtypes: tuple[str, str] = ("float32", "float32"),
     rows: tuple[int, int] = ROWS,
 ) -> str:
-    """What is wrong with it on this device, in words that begin with its name; "" where nothing is.
+    """Return what is wrong with an RMSNorm on this device, beginning with its name; "" where nothing is.
 
-    hidden: elements of a row. dtypes: of x, and of the weight, the result and its gradient. rows: of x, which is a part
-    of a tensor with longer ones.
+    Args:
+        name: Of the operator.
+        rms_norm: The function.
+        hidden: Elements of a row.
+        dtypes: Of x, and of the weight, the result and its gradient.
+        rows: Of x, which is a part of a tensor with longer ones.
     """
     generator = np.random.default_rng(0)
     x_dtype, weight_dtype = dtypes
@@ -333,7 +357,7 @@ def rms_norm_fault(
 
 
 def exact_rms_norm(x: np.ndarray, weight: np.ndarray, upstream: np.ndarray) -> list[np.ndarray]:
-    """y, and the gradients of x and weight for the gradient `upstream` of y, in float64."""
+    """Return y, and the gradients of x and weight for the gradient `upstream` of y, in float64."""
     inverse_rms = 1 / np.sqrt(np.square(x).mean(-1, keepdims=True) + EPSILON)
     normed, weighted = x * inverse_rms, upstream * weight
     x_grad = inverse_rms * (weighted - normed * (weighted * normed).mean(-1, keepdims=True))
@@ -344,7 +368,7 @@ def exact_rms_norm(x: np.ndarray, weight: np.ndarray, upstream: np.ndarray) -> l
 
 
 def with_gradients(function: Callable, inputs: Sequence[paddle.Tensor], upstream: paddle.Tensor) -> list[np.ndarray]:
-    """The result of a function, and the gradients of its inputs for `upstream`, the gradient of the result."""
+    """Return the result of a function, and the gradients of its inputs for `upstream`, the gradient of the result."""
     inputs = [tensor.detach() for tensor in inputs]
     for tensor in inputs:
         tensor.stop_gradient = False
@@ -353,9 +377,10 @@ def with_gradients(function: Callable, inputs: Sequence[paddle.Tensor], upstream
 
 
 def array_of(tensor: paddle.Tensor) -> np.ndarray:
+    """Return a tensor as a float32 array."""
     return tensor.astype("float32").numpy()
 
 
 def summary(error: Exception) -> str:
-    """What Paddle puts below its own stack trace."""
+    """Return Paddle's message below its own stack trace."""
     return " ".join(str(error).rpartition("Error Message Summary:")[2].strip(" -\n").split())[:200]

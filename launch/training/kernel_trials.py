@@ -28,10 +28,14 @@ NAMES = ("result", "first input's gradient", "second input's gradient")
 
 
 def fault_of(compute: Callable, inputs: Sequence[np.ndarray], upstream: np.ndarray, expected: Callable, dtype: str):
-    """What is wrong with `compute` on this device, in words; "" where nothing is.
+    """Return what is wrong with `compute` on this device; "" where nothing is.
 
-    inputs, upstream: of compute and the gradient of its result, in float32; both are rounded to dtype. expected: the
-    result and the gradients of the inputs, from the rounded arrays in float32.
+    Args:
+        compute: The function.
+        inputs: Of compute, in float32.
+        upstream: The gradient of its result, in float32; all are rounded to dtype.
+        expected: The result and the gradients of the inputs, from the rounded arrays in float32.
+        dtype: To compute in.
     """
     tensors = [_rounded(one, dtype) for one in (*inputs, upstream)]
     try:
@@ -49,8 +53,10 @@ def fault_of(compute: Callable, inputs: Sequence[np.ndarray], upstream: np.ndarr
 
 
 def rope_fault(heads: Heads, dtype: str) -> str:
-    """As fault_of, for the queries and keys of one rank, in positions as the models hand them over: not at all, from 0,
-    and beginning anew as in packed samples."""
+    """Return what is wrong with rotary embedding of one rank's queries and keys, as fault_of does.
+
+    Positions are as the models hand them over: none, from 0, and from 0 again as in packed samples.
+    """
     generator = np.random.default_rng(0)
     in_order = paddle.arange(LENGTH, dtype="int64").expand((BATCH, LENGTH))
     for positions in (None, in_order, in_order % 40):
@@ -80,8 +86,10 @@ def rope_fault(heads: Heads, dtype: str) -> str:
 
 
 def fused_rope(query, key, tables, positions):
-    """As paddlenlp's LLaMA and Qwen2 call it. query, key [batch, length, heads, size]; tables: cosine and sine
-    [1, length, 1, size]; positions int64 [batch, length] or None for those from 0."""
+    """Rotate query and key [batch, length, heads, size] as paddlenlp's LLaMA and Qwen2 do.
+
+    tables: cosine and sine [1, length, 1, size]; positions: int64 [batch, length] or None for positions from 0.
+    """
     cosine, sine = tables
     return fused_rotary_position_embedding(
         query, key, v=None, sin=sine, cos=cosine, position_ids=positions, use_neox_rotary_style=False
@@ -89,7 +97,7 @@ def fused_rope(query, key, tables, positions):
 
 
 def _tables(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and sines [1, LENGTH, 1, size], as LlamaRotaryEmbedding has them."""
+    """Return cosines and sines [1, LENGTH, 1, size], as LlamaRotaryEmbedding has them."""
     frequencies = 10000.0 ** (-np.arange(0, size, 2) / size)
     angles = np.outer(np.arange(LENGTH), np.concatenate([frequencies, frequencies]))[None, :, None]
     return np.cos(angles), np.sin(angles)
@@ -108,7 +116,7 @@ def _rounded(values: np.ndarray, dtype: str) -> paddle.Tensor:
 
 
 def swiglu_fault(dtype: str, width: int = 192) -> str:
-    """As fault_of, for paddle.nn.functional.swiglu, silu(x) y."""
+    """Return what is wrong with paddle.nn.functional.swiglu, silu(x) y, as fault_of does."""
     x, y, upstream = np.random.default_rng(0).standard_normal((3, BATCH, LENGTH, width), dtype="float32")
 
     def expected(x, y, upstream):
@@ -124,8 +132,11 @@ def swiglu_fault(dtype: str, width: int = 192) -> str:
 
 
 def overlap_fault(dtype: str, sequence_parallel: bool) -> str:
-    """As fault_of, for the product of a linear layer whose columns the ranks share. Called by all ranks together, which
-    first agree that each can compute it alone: one whose kernel fails would leave the others waiting for its sum."""
+    """Return what is wrong with the product of a linear layer whose columns the ranks share, as fault_of does.
+
+    All ranks call it together, and first agree that each can compute it alone: one whose kernel fails would leave the
+    others waiting for its sum.
+    """
     if fault := first_of_ranks(local_product_fault(dtype)):
         return fault
     group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
@@ -152,7 +163,7 @@ def overlap_fault(dtype: str, sequence_parallel: bool) -> str:
 
 
 def local_product_fault(dtype: str) -> str:
-    """As fault_of, for a linear layer's product on this rank alone, at the sizes of overlap_fault."""
+    """Return what is wrong with a linear layer's product on this rank alone, at the sizes of overlap_fault."""
     generator = np.random.default_rng(1)
     shapes = ((BATCH * 64, 96), (96, 160), (BATCH * 64, 160))
     x, weight, upstream = (generator.standard_normal(shape, dtype="float32") for shape in shapes)

@@ -15,9 +15,11 @@ from launch.upstream.token_loss import token_entropies
 class Loss:
     """The part of a Trainer that pretraining, fine-tuning and preference tuning define for themselves.
 
-    head: the output layer where it computes the losses in chunks, else None. of_text: whether it is the mean -ln p of
-    tokens, whose usual course the loss watch knows. may_rest: whether a gradient of 0 means that all is learned.
-    likelihoods: of PairWatch (launch/watch.py), None where no pairs are compared.
+    Attributes:
+        head: The output layer where it computes the losses in chunks, else None. of_text: whether it is the mean
+            -ln p of tokens, whose usual course the loss watch knows. may_rest: whether a gradient of 0 means that
+            all is learned.
+        likelihoods: Of PairWatch (launch/watch.py), None where no pairs are compared.
     """
 
     head: ChunkedHead | None = None
@@ -26,7 +28,7 @@ class Loss:
     likelihoods: Callable[[dict], tuple[float, float]] | None = None
 
     def attach(self, model, args) -> None:
-        """Before the model is wrapped for its layout. A pipeline has its loss in its last stage."""
+        """Attach the loss to a model before it is wrapped for its layout. A pipeline has its loss in its last stage."""
         self.head = chunked_head(model)
         if self.head:
             self.head.micro_batches = args.gradient_accumulation_steps
@@ -35,50 +37,58 @@ class Loss:
             layers._loss_fn = [of_hidden_states(self.head, criterion) for criterion in layers._loss_fn]
 
     def prepare(self, trainer) -> None:
-        """Once before the first batch, in training and in evaluation: the model is wrapped for its layout, and still as
-        it is without a checkpoint. Called by all ranks together."""
+        """Prepare once before the first batch, in training and in evaluation. All ranks call it together.
+
+        The model is wrapped for its layout, and still as it is without a checkpoint.
+        """
 
     def scaled_by(self, scaler) -> None:
-        """Before training in float16. scaler: of the loss."""
+        """Register the loss scaler before float16 training starts."""
         if self.head:
             self.head.scaler = scaler
 
     def outputs(self, model, inputs: dict, labels: paddle.Tensor):
-        """What the model makes of its inputs; in chunks, losses of these labels in place of logits."""
+        """Return the model's outputs; in chunks, losses of these labels in place of logits."""
         with self.head.of(labels) if self.head else contextlib.nullcontext():
             return model(**inputs)
 
     def start_step(self, global_step: int) -> None:
-        """Before each micro batch of the step after global_step."""
+        """Prepare each micro batch of the step after global_step."""
 
     def start_evaluation(self) -> None:
-        """Before a batch is computed outside of training."""
+        """Prepare a batch that is computed outside of training."""
 
     def prepare_evaluation(self, trainer, dataset) -> None:
-        """Before the first batch of an evaluation. Called by all ranks together."""
+        """Prepare the first batch of an evaluation. All ranks call it together."""
 
     def training_inputs(self, inputs: dict) -> dict:
-        """What a pipeline reads of a micro batch of training, its "labels" in the last stage alone."""
+        """Return a pipeline's inputs of a micro batch of training, its "labels" in the last stage alone."""
         return inputs
 
     def evaluation_inputs(self, inputs: dict) -> dict | list[dict]:
-        """What a pipeline reads of a batch of evaluation: all of it, which upstream cuts by rows, or micro batches."""
+        """Return a pipeline's inputs of a batch of evaluation.
+
+        They are the whole batch, which upstream cuts by rows, or micro batches.
+        """
         return inputs
 
     def __call__(self, model, inputs: dict, return_outputs: bool):
-        """The loss of a batch; (loss, (loss, logits)) with return_outputs."""
+        """Return the loss of a batch; (loss, (loss, logits)) with return_outputs."""
         raise NotImplementedError
 
     def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
-        """(loss in nats, tokens, ...) of a batch, summed over its counted tokens. All ranks of a model take part."""
+        """Return [loss in nats, tokens, ...] of a batch, summed over its target tokens.
+
+        All ranks of a model take part.
+        """
         raise NotImplementedError
 
     def interval(self) -> dict:
-        """What the record of an interval of training has beside the loss. Called by all ranks together."""
+        """Return the further values of an interval's training record, beside the loss. All ranks call it together."""
         return {}
 
     def metrics(self, sums: list[float]) -> dict:
-        """What an evaluation reports, from the sums of all its batches."""
+        """Return the metrics of an evaluation, from the sums of all its batches."""
         loss_sum, tokens = sums[:2]
         loss = loss_sum / tokens
         return {
@@ -89,7 +99,7 @@ class Loss:
 
 
 def of_hidden_states(head: ChunkedHead, criterion):
-    """The criterion of a pipeline whose last layer leaves losses to it."""
+    """Return the criterion of a pipeline whose last layer leaves losses to it."""
 
     def loss(hidden_states, labels):
         return criterion(head.scores(hidden_states, labels), labels)
@@ -99,10 +109,10 @@ def of_hidden_states(head: ChunkedHead, criterion):
 
 @contextlib.contextmanager
 def summed_over_tokens(pipeline):
-    """While this lasts, `pipeline.eval_batch` times its accumulate_steps gives the sum of the losses of all tokens.
+    """Let `pipeline.eval_batch` times its accumulate_steps give the sum of the losses of all tokens within the block.
 
     Upstream averages the means of the micro batches: where padding leaves some of them fewer tokens than others, or
-    none, those tokens weigh more, or a micro batch without any counts as one with loss 0.
+    none, their tokens weigh more, or a micro batch without any counts as one with loss 0.
     """
     layers = pipeline._layers
     criteria = layers._loss_fn
@@ -114,7 +124,7 @@ def summed_over_tokens(pipeline):
 
 
 def _summed(mean_loss):
-    """The criterion times the tokens it is the mean of."""
+    """Return the criterion times the tokens that it averages over."""
 
     def loss(output, labels):
         return mean_loss(output, labels) * (labels != IGNORED).sum().astype("float32")
@@ -123,15 +133,18 @@ def _summed(mean_loss):
 
 
 class TokenLoss:
-    """The loss of fine-tuning: cross-entropy summed over counted tokens, divided by `divisor`. Serves as the criterion
-    of a pipeline, too.
+    """The loss of fine-tuning: cross-entropy summed over target tokens, divided by `divisor`.
+
+    Serves as the criterion of a pipeline, too.
 
     Models average over the tokens of one micro batch, and training then averages these means: a token of a short answer
     weighs more than one of a long answer, and how much depends on micro batch, accumulation and data ranks. LLaMA's
     criterion also leaves out tokens whose loss is exactly 0. Here the sum over a micro batch is divided by its share of
     all tokens of the step, so that the mean over micro batches and data ranks is the mean over tokens.
 
-    divisor: to be set before each step. correct: counts where it is told to.
+    Attributes:
+        divisor: To be set before each step.
+        correct: Counts where it is told to.
     """
 
     def __init__(self, vocab_size: int):
@@ -140,8 +153,11 @@ class TokenLoss:
         self.correct = CorrectTokens()
 
     def __call__(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        """logits: [batch, length, vocabulary or this rank's part of it], or losses, [batch, length, 1]; labels:
-        [batch, length], those of the next position, IGNORED where nothing counts. Returns a float32 scalar."""
+        """Return the loss of a micro batch, a float32 scalar.
+
+        logits: [batch, length, vocabulary or this rank's part of it], or losses, [batch, length, 1]. labels: [batch,
+        length], shifted by one position, IGNORED where nothing counts.
+        """
         logits = logits.astype("float32")
         sharded = 1 < logits.shape[-1] < self.vocab_size
         counted = labels != IGNORED

@@ -27,12 +27,16 @@ STRIDED = "FLAGS_use_stride_kernel"
 
 
 def correct() -> None:
+    """Replace upstream's optimizer with 16-bit moments."""
     paddlenlp.utils.AdamW_16Bit = AdamW16Bit
 
 
 class AdamW16Bit(AdamW):
-    """AdamW with moments in bfloat16. step_number: of the step that is being made, which a run that is continued counts
-    on from its checkpoint."""
+    """AdamW with moments in bfloat16.
+
+    Attributes:
+        step_number: Of the step that is being made, which a run that is continued counts on from its checkpoint.
+    """
 
     step_number: Callable[[], int]
 
@@ -50,7 +54,7 @@ class AdamW16Bit(AdamW):
             )
 
     def _append_optimize_op(self, block, param_and_grad):
-        """The update of one parameter."""
+        """Update one parameter."""
         if isinstance(param_and_grad, dict):
             param_and_grad = self._update_param_group(param_and_grad)
         parameter, gradient = param_and_grad
@@ -105,8 +109,10 @@ class AdamW16Bit(AdamW):
         return self._multi_precision and self._is_dtype_fp16_or_bf16(parameter.dtype)
 
     def _round(self, values: paddle.Tensor) -> None:
-        """Round float32 values to numbers of bfloat16, which are their upper 16 bits, in place: a random number of 16
-        bits is added, then the lower ones are cut off. 0 stays 0."""
+        """Round float32 values to bfloat16, which is their upper 16 bits, in place.
+
+        A random number of 16 bits is added, then the lower bits are cut off. 0 stays 0.
+        """
         bits = as_integers(values).reshape_([-1])
         if self._noise is None or self._noise.shape[0] < bits.shape[0]:
             self._noise = noise(bits.shape[0])
@@ -114,8 +120,10 @@ class AdamW16Bit(AdamW):
         bits.bitwise_and_(paddle.full([1], -(2**16), "int32"))
 
     def _flips(self) -> int:
-        """Which of the 16 bits of the noise are turned around: a new number for each tensor in each step, so that an
-        element meets every rounding equally often."""
+        """Return which of the noise's 16 bits are flipped.
+
+        It is a new number for each tensor in each step, so that an element meets every rounding equally often.
+        """
         step = self.step_number()
         self._updates = self._updates + 1 if step == self._last_step else 0
         self._last_step = step
@@ -123,18 +131,21 @@ class AdamW16Bit(AdamW):
 
 
 def row_ranges(shape: list[int]):
-    """(first, beyond the last) row of each part that is updated at once."""
+    """Return (first, beyond the last) row of each part that is updated at once."""
     rows = rows_at_once(shape[0], int(np.prod(shape[1:])))
     return ((start, min(start + rows, shape[0])) for start in range(0, shape[0], rows))
 
 
 def noise(elements: int) -> paddle.Tensor:
-    """int32 [elements], uniform from 0 to 2**16 - 1; the first ones are the same for every length."""
+    """Return int32 [elements], uniform from 0 to 2**16 - 1; the first ones are the same for every length."""
     return paddle.to_tensor(np.random.Generator(np.random.PCG64(0)).integers(0, 2**16, elements, np.int32))
 
 
 def as_integers(values: paddle.Tensor) -> paddle.Tensor:
-    """The bits of float32 values as int32, in the same memory. --cpu_fast switches off the kernels that view is of."""
+    """Return the bits of float32 values as int32, in the same memory.
+
+    --cpu_fast switches off the kernels that view is of.
+    """
     strided = paddle.get_flags(STRIDED)[STRIDED]
     paddle.set_flags({STRIDED: True})
     bits = values.view("int32")

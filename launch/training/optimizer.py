@@ -69,7 +69,7 @@ class HybridClip(HybridParallelClipGrad):
         self.grad_norm = grad_norm
 
     def _global_norm(self, squares_of_partitions, squares_of_whole):
-        """Upstream sums both over the ranks, in place, and then takes the square root of their sum."""
+        """Keep the norm. Upstream sums both over the ranks, in place, and then takes the square root of their sum."""
         super()._global_norm(squares_of_partitions, squares_of_whole)
         self.grad_norm.latest = paddle.sqrt(squares_of_partitions + squares_of_whole)
 
@@ -108,20 +108,20 @@ def keep_norm(optimizer, grad_norm: GradNorm) -> None:
 
 
 def _clipped(params_grads: list) -> Iterator[tuple]:
-    """The (parameter, gradient) pairs that take part in clipping."""
+    """Yield the (parameter, gradient) pairs that take part in clipping."""
     for parameter, gradient in params_grads:
         if gradient is not None and getattr(parameter, "need_clip", True):
             yield parameter, gradient
 
 
 def _factor(norm: paddle.Tensor, limit: float) -> paddle.Tensor:
-    """What gradients are multiplied by: 1 up to the limit."""
+    """Return the factor of gradients: 1 up to the limit."""
     bound = paddle.full([], limit, dtype=norm.dtype)
     return paddle.divide(bound, paddle.maximum(norm, bound))
 
 
 def _sum(squares: dict) -> paddle.Tensor:
-    """A float32 tensor of one element. Upstream adds up each dtype first, then these sums in this order."""
+    """Return a float32 tensor of one element. Upstream adds up each dtype first, then these sums in this order."""
     total = paddle.zeros([1], dtype="float32")
     for dtype in (paddle.float16, paddle.float32, paddle.bfloat16):
         if dtype in squares:
@@ -141,11 +141,15 @@ FACTOR = 2.0  # that a scale moves by: a power of two changes no digit of a grad
 
 @dataclass(frozen=True)
 class ScaleRule:
-    """How the scale moves with each step (DeepSpeed's DynamicLossScaler, runtime/fp16/loss_scaler.py, with
-    consecutive_hysteresis off; DynamicGradScaler in megatron/core/optimizer/grad_scaler.py is the same).
+    """The rule by which the loss scale moves with each step.
 
-    window: steps without an overflow until the scale doubles. hysteresis: overflows since it last doubled, from which
-    on each halves it. minimum: below which it never falls.
+    It is DeepSpeed's DynamicLossScaler, runtime/fp16/loss_scaler.py, with consecutive_hysteresis off; DynamicGradScaler
+    in megatron/core/optimizer/grad_scaler.py is the same.
+
+    Attributes:
+        window: Steps without an overflow until the scale doubles.
+        hysteresis: Overflows since it last doubled, from which on each halves it.
+        minimum: Below which it never falls.
     """
 
     window: int
@@ -153,8 +157,14 @@ class ScaleRule:
     minimum: float
 
     def next(self, scale: float, steps: int, overflows: int, overflow: bool) -> tuple[float, int, int]:
-        """(scale, steps, overflows) after a step. steps: without an overflow, since the last overflow or doubling;
-        overflows: since the last doubling."""
+        """Return (scale, steps, overflows) after a step.
+
+        Args:
+            scale: Before the step.
+            steps: Without an overflow, since the last overflow or doubling.
+            overflows: Since the last doubling.
+            overflow: Whether this step has one.
+        """
         if overflow:
             overflows += 1
             return (max(scale / FACTOR, self.minimum) if overflows >= self.hysteresis else scale), 0, overflows
@@ -164,8 +174,11 @@ class ScaleRule:
 
 
 def follow(scaler, rule: ScaleRule) -> None:
-    """Have a GradScaler move by the rule. Upstream's own halves after so many overflows in a row, forgets them with the
-    first step between, knows no minimum, and prints on every rank. Its state keeps its names: a checkpoint has it."""
+    """Let a GradScaler move by the rule.
+
+    Upstream's own halves after several overflows in a row, forgets them with the first step between, knows no minimum,
+    and prints on every rank. Its state keeps its names: a checkpoint has it.
+    """
 
     def _update(self):
         scale, steps, overflows = rule.next(
@@ -186,9 +199,11 @@ class SkippedSteps(TrainerCallback):
         self._scale = 0.0  # that of the step that is being made
 
     def on_optimizer_begin(self, args, state, control, *, scaler, **kwargs):
+        """Note the scale before a step."""
         self._scale = float(scaler._scale)
 
     def on_optimizer_end(self, args, state, control, *, scaler, **kwargs):
+        """Report a skipped step."""
         before, self._scale = self._scale, float(scaler._scale)
         if not scaler._cache_found_inf:
             return
@@ -198,6 +213,6 @@ class SkippedSteps(TrainerCallback):
             print(f"step {state.global_step + 1}: gradients overflow, update skipped; loss scale {moved}", flush=True)
 
     def record(self) -> dict:
-        """For train_log.jsonl: the scale of the next step, and how many steps were skipped since the last record."""
+        """Return the scale of the next step, and the steps skipped since the last record, for train_log.jsonl."""
         skipped, self._counted = self._counted, 0
         return {"loss_scale": self._scale, "skipped_steps": skipped}

@@ -30,8 +30,12 @@ VALUES = "reference"  # in a batch: float32, as the labels
 
 
 class Precomputed:
-    """made_by: JSON objects that the values depend on beside the data, by name; a run that is continued may change only
-    those that are not OF_MODEL."""
+    """Log-probabilities by the reference, computed before training.
+
+    Attributes:
+        made_by: JSON objects that the values depend on beside the data, by name; a continued run may change only
+            values outside OF_MODEL.
+    """
 
     OF_MODEL = ("model", "weights")
 
@@ -41,12 +45,13 @@ class Precomputed:
         data.join = self.join
 
     def __call__(self, inputs: dict, labels: paddle.Tensor) -> paddle.Tensor:
+        """Return the values of a batch."""
         return inputs.pop(VALUES)
 
     # ---- batches
 
     def join(self, dataset, padding, collate: Callable) -> tuple["Joined", tuple, Callable]:
-        """Of TrainingData. The values may be computed later than this is called."""
+        """Join the values to a dataset, for TrainingData. They may be computed after this call."""
         name = "train" if dataset is self.data.train else "dev"
         return Joined(dataset, partial(self._of, name)), (padding, None), partial(collate_joined, collate)
 
@@ -58,7 +63,10 @@ class Precomputed:
     def prepare(self, trainer) -> None:
         """Read what is on disk and compute what is missing, with the model as it is now. Called by all ranks together.
 
-        Raises UserError where the run goes on and has values by another model. Raises StoppedBefore.
+        Raises StoppedBefore.
+
+        Raises:
+            UserError: If the run goes on and has values by another model.
         """
         args = trainer.args
         sizes = {"train": args.per_device_train_batch_size, "dev": args.per_device_eval_batch_size}
@@ -92,7 +100,7 @@ class Precomputed:
         return store
 
     def _compute(self, trainer, name: str, dataset, batch: int, store: StoredLosses) -> None:
-        """In rounds, after each of which rank 0 writes what all ranks have found."""
+        """Compute values in rounds, after each of which rank 0 writes what all ranks have found."""
         args, requests = trainer.args, trainer.checkpointer.requests
         done, batches, seconds = store.samples, 1, 0.0
         at_once, to_do = batch * args.dataset_world_size, len(dataset) - store.samples
@@ -116,8 +124,12 @@ class Precomputed:
         trainer.model.train()
 
     def _losses(self, trainer, dataset, samples: range) -> dict[int, Losses]:
-        """By number; samples beyond the last one pad the batch, because all ranks compute equally many. Of a pipeline
-        its last stage has them, the others none."""
+        """Return the losses of samples by number.
+
+        Numbers beyond the last one pad the batch: all ranks compute equally many.
+
+        Of a pipeline its last stage has them, the others none.
+        """
         there = [sample for sample in samples if sample < len(dataset)]
         padded = PaddedDataset(dataset, self.data.padding)
         batch = self.data.collate([padded[sample if sample in there else None] for sample in samples])
@@ -134,7 +146,7 @@ class Precomputed:
         return dict(zip(there, zip(rows, rows[len(samples) :], strict=False), strict=False))
 
     def _by_pipeline(self, trainer, batch: dict) -> paddle.Tensor | None:
-        """float32 [rows, length] on the last stage, None on the others."""
+        """Return float32 [rows, length] on the last stage, None on the others."""
         found: list[paddle.Tensor] = []
 
         def kept(outputs: paddle.Tensor, read: list[paddle.Tensor]) -> paddle.Tensor:
@@ -147,7 +159,7 @@ class Precomputed:
 
 
 def _append(store: StoredLosses, losses: list[Losses]) -> None:
-    """By first_on_rank_zero, so that no rank waits for one that cannot write."""
+    """Append losses to the store by first_on_rank_zero, so that no rank waits for one that cannot write."""
     if rank() == 0:
         store.append(losses)
 
@@ -166,7 +178,7 @@ class Joined:
 
 
 def collate_joined(collate: Callable, samples: list[tuple[Any, Losses | None]]) -> dict:
-    """A batch of pairs (a sample, the values of its two rows or None where it is padding), with VALUES."""
+    """Return a batch of pairs (a sample, the values of its two rows or None for padding), with VALUES."""
     batch = collate([sample for sample, _ in samples])
     counts = batch["labels"] != IGNORED
     values = np.zeros(counts.shape, dtype=np.float32)

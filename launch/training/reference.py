@@ -21,18 +21,20 @@ class TokenLosses:
         self.head, self.vocab_size = chunked_head(model), model.config.vocab_size
 
     def __call__(self, model, inputs: dict, labels: paddle.Tensor) -> paddle.Tensor:
-        """float32 [rows, length], 0 where the label is IGNORED. model: wrapped or not. inputs: all but labels."""
+        """Return float32 [rows, length], 0 where the label is IGNORED.
+
+        model: wrapped or not. inputs: without labels.
+        """
         with self.head.of(labels) if self.head else contextlib.nullcontext():
             outputs = model(**inputs)
         return self.of_logits(outputs[0] if isinstance(outputs, tuple) else outputs, labels)
 
     def of_last_stage(self, outputs: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        """The same of what the last layer of a pipeline gives: logits, or where losses are computed in chunks the
-        hidden states that they follow from."""
+        """Return the losses of a pipeline's last layer: of logits, or, computed in chunks, of hidden states."""
         return self.of_logits(self.head.scores(outputs, labels) if self.head else outputs, labels)
 
     def of_logits(self, logits: paddle.Tensor, labels: paddle.Tensor) -> paddle.Tensor:
-        """The same of logits [rows, length, vocabulary or this rank's part of it], or losses [rows, length, 1]."""
+        """Return the losses of logits [rows, length, vocabulary or a part of it], or of losses [rows, length, 1]."""
         sharded = 1 < logits.shape[-1] < self.vocab_size
         with paddle.amp.auto_cast(False):
             return token_entropies(logits.astype("float32"), labels, sharded).squeeze(-1)
@@ -45,6 +47,7 @@ class AdapterOff:
         self.model, self.token_losses = model, TokenLosses(model)
 
     def __call__(self, inputs: dict, labels: paddle.Tensor) -> paddle.Tensor:
+        """Return the losses with the adapter switched off."""
         self.model.disable_lora()
         try:
             with paddle.no_grad():
@@ -65,5 +68,6 @@ class SecondCopy:
         model.eval()
 
     def __call__(self, inputs: dict, labels: paddle.Tensor) -> paddle.Tensor:
+        """Return the losses by the second copy."""
         with paddle.no_grad():
             return self.token_losses(self.model, inputs, labels)

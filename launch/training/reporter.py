@@ -25,8 +25,13 @@ from launch.training.device import card_name, peak_memory_bytes
 
 
 class Reporter:
-    """clock: of training alone. learning_rate: of the current step. first_record, last_record: of the log, {} before
-    the first."""
+    """The part of the trainer that reports.
+
+    Attributes:
+        clock: Of training alone.
+        learning_rate: Of the current step.
+        first_record, last_record: Of the log, {} before the first.
+    """
 
     def __init__(self, trainer, throughput: Throughput):
         self.trainer, self.throughput = trainer, throughput
@@ -41,7 +46,7 @@ class Reporter:
         self._sum_of_losses, self._steps = sum_of_losses, steps
 
     def interval_record(self) -> dict:
-        """The record of the steps since the last one."""
+        """Return the record of the steps since the last one."""
         trainer, data = self.trainer, self.trainer.data
         args, step, steps = trainer.args, trainer.state.global_step, self._steps
         consumed_samples, consumed_tokens = data.consumed_samples(step), data.tokens_until(step)
@@ -68,12 +73,12 @@ class Reporter:
 
 
 def format_bytes(count: int) -> str:
-    """12.3 MiB or 4.56 GiB."""
+    """Return a size such as 12.3 MiB or 4.56 GiB."""
     return f"{count / 2**20:.1f} MiB" if count < 2**30 else f"{count / 2**30:.2f} GiB"
 
 
 def format_step(record: dict, max_steps: int) -> str:
-    """One logging step in one line of at most 110 characters."""
+    """Return one logging step in one line of at most 110 characters."""
     return (
         f"step {record['global_step']:>{len(str(max_steps))}}/{max_steps} {record['progress']:4.0%}"
         f"  loss {record['loss']:.4f}  lr {record['learning_rate']:.2e}  |g| {record['grad_norm']:.2f}"
@@ -83,8 +88,10 @@ def format_step(record: dict, max_steps: int) -> str:
 
 
 def format_pairs(measures: dict) -> str:
-    """Those of preference tuning (launch/training/preference_losses.py). An interval of KTO may have desired responses
-    alone, or none: then there is no margin."""
+    """Return the measures of preference tuning (launch/training/preference_losses.py).
+
+    An interval of KTO may have desired responses alone, or none: then there is no margin.
+    """
     margin = (
         f"  margin {measures['rewards_margin']:+.3f}"
         f" ({measures['rewards_chosen']:+.3f} - {measures['rewards_rejected']:+.3f})"
@@ -96,8 +103,11 @@ def format_pairs(measures: dict) -> str:
 
 
 def format_evaluation(metrics: dict) -> str:
-    """One evaluation in one line; accuracy, the share of tokens that were the most likely, where it was counted, and
-    scores of answers where the model answered questions."""
+    """Return one evaluation in one line.
+
+    It has accuracy, the share of tokens that were the most likely, where it was counted, and scores of answers where
+    the model answered questions.
+    """
     for unit in ("pairs", "responses"):
         if count := metrics.get(f"eval_{unit}"):
             measures = {name.removeprefix("eval_"): value for name, value in metrics.items()}
@@ -115,6 +125,7 @@ class LogLastStep(TrainerCallback):
     """Logs the last step, too, where max_steps is no multiple of logging_steps."""
 
     def on_step_end(self, args, state, control, **kwargs):
+        """Log the last step."""
         if state.global_step >= state.max_steps:
             control.should_log = True
 
@@ -123,6 +134,7 @@ class TerminalReport(TrainerCallback):
     """Prints one line per record on rank 0, flushed, so that a log file grows as the run does."""
 
     def on_log(self, args, state, control, logs=None, **kwargs):
+        """Print a record on rank 0."""
         if args.process_index != 0 or logs is None:
             return
         print(format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs), flush=True)
@@ -139,6 +151,7 @@ class JsonLinesReport(TrainerCallback):
         self.log: LogWriter | None = None
 
     def on_log(self, args, state, control, logs=None, **kwargs):
+        """Write a record on rank 0."""
         if args.process_index == 0 and logs is not None:
             self.log = self.log or LogWriter(args.output_dir, continues=args.do_train)
             self.log.write(logs)
@@ -148,14 +161,18 @@ REPORTS = (LogLastStep, TerminalReport, JsonLinesReport)  # of every run
 
 
 class PlannedMemory(TrainerCallback):
-    """Compares planned with measured memory after the first step. facts: bytes of tensors on rank 0, as Paddle's
-    allocator counts them."""
+    """Compares planned with measured memory after the first step.
+
+    Attributes:
+        facts: Bytes of tensors on rank 0, as Paddle's allocator counts them.
+    """
 
     def __init__(self, run: RunConfig):
         self.run = run
         self.facts: dict | None = None
 
     def on_step_end(self, args, state, control, **kwargs):
+        """Print planned and measured memory after the first step."""
         if self.facts is not None or args.process_index != 0:
             return
         measured = peak_memory_bytes()
@@ -163,7 +180,10 @@ class PlannedMemory(TrainerCallback):
         print(self.line(self.facts["planned_peak_bytes"], measured), flush=True)
 
     def planned(self) -> int | None:
-        """Bytes planned for the first pipeline stage; None where the plan does not know the model or layout."""
+        """Return the bytes planned for the first pipeline stage.
+
+        None where the plan does not know the model or layout.
+        """
         name = card_name()
         try:
             card: Card | None = card_named(name) if name else None
@@ -173,6 +193,7 @@ class PlannedMemory(TrainerCallback):
         return plan_memory(job, card).stages[0].peak.allocated_bytes
 
     def line(self, planned: int | None, measured: int) -> str:
+        """Return the line about memory."""
         if planned is None:
             return f"memory: {format_bytes(measured)} of tensors at the first step's peak"
         sizes = f"{format_bytes(planned)} planned, {format_bytes(measured)} at the first step's peak"
@@ -194,8 +215,10 @@ def finish(arguments: list, trainer, evaluation: dict | None, started: float) ->
 
 
 def _summary(arguments: list, trainer, evaluation: dict | None, started: float) -> dict:
-    """The dictionary of run_summary.json without the ranks' peaks; seconds are wall-clock, the peak memory is rank 0's
-    at the last logged step."""
+    """Return the dictionary of run_summary.json without the ranks' peaks.
+
+    Seconds are wall-clock; the peak memory is rank 0's at the last logged step.
+    """
     first, last = trainer.reporter.first_record, trainer.reporter.last_record
     return {
         "command": command_line(),
@@ -216,6 +239,6 @@ def _summary(arguments: list, trainer, evaluation: dict | None, started: float) 
 
 
 def _first_step_memory(trainer) -> dict | None:
-    """Planned and measured bytes; None before the first step."""
+    """Return planned and measured bytes; None before the first step."""
     planned = [found for found in trainer.callback_handler.callbacks if isinstance(found, PlannedMemory)]
     return planned[0].facts if planned else None

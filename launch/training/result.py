@@ -38,8 +38,12 @@ TRIED = 2  # samples that a saved adapter is tried on
 
 
 class Result:
-    """What a run leaves for use. read_back: None where the whole model is trained. has_trained: whether a step was made
-    with a learning rate above 0."""
+    """The result of a run, ready for use.
+
+    Attributes:
+        read_back: None where the whole model is trained.
+        has_trained: Whether a step was made with a learning rate above 0.
+    """
 
     def __init__(self, trainer):
         self.trainer, self.args = trainer, trainer.args
@@ -49,8 +53,11 @@ class Result:
     def save(self, directory: Path | None = None) -> None:
         """Write what was trained, for use, and its tokenizer where there is one: the adapter alone or the whole model.
 
-        directory: default the run's own, at its end, where the files appear together when all are whole.
-        Raises UserError on all ranks where they cannot be written, or an adapter does not read back as trained.
+        Args:
+            directory: Default the run's own, at its end, where the files appear together when all are whole.
+
+        Raises:
+            UserError: On all ranks where they cannot be written, or an adapter does not read back as trained.
         """
         if directory is not None:
             self._write(directory, updated=False)
@@ -64,7 +71,7 @@ class Result:
             print(read_back, flush=True)
 
     def _write(self, directory: Path, updated: bool) -> str | None:
-        """A line about an adapter that was read back. updated: whether training must have changed it."""
+        """Return a line about an adapter that was read back. updated: whether training must have changed it."""
         if not self.read_back:
             self.trainer.save_model(str(directory))
             return None
@@ -95,8 +102,10 @@ class Result:
         return min(TRIED, args.per_device_train_batch_size)
 
     def outcome(self) -> np.ndarray:
-        """The logits of the first samples of training, of this rank's part of the vocabulary; a pipeline has their
-        loss instead."""
+        """Return the logits of the first samples of training, of this rank's part of the vocabulary.
+
+        A pipeline has their loss instead.
+        """
         trainer = self.trainer
         inputs = {key: paddle.to_tensor(array) for key, array in trainer.data.first_batch(self._tried).items()}
         pipeline = self.args.pipeline_parallel_degree > 1
@@ -130,7 +139,8 @@ FREE = "Free the disk and start again: the checkpoints are as they were."
 def save_whole_model(model, tokenizer, directory: Path | str, training_args) -> None:
     """Write into a directory that holds no other model. Called by all ranks together.
 
-    Raises UserError on all ranks where a file cannot be written.
+    Raises:
+        UserError: On all ranks where a file cannot be written.
     """
     directory = Path(directory)
     stages = max(training_args.pipeline_parallel_degree, 1)
@@ -159,7 +169,7 @@ def save_whole_model(model, tokenizer, directory: Path | str, training_args) -> 
 
 
 def _write_weights(path: Path, tensors: list[NewPart]) -> str | None:
-    """Why a file could not be written, None where it was."""
+    """Write the weights and return why a file could not be written, None where it was."""
     pieces = safetensors_file(path.name, tensors).pieces()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -172,7 +182,7 @@ def _write_weights(path: Path, tensors: list[NewPart]) -> str | None:
 
 
 def _write_small(model, tokenizer, directory: Path, places: dict[str, str] | None) -> None:
-    """All but the weights. places: the file of each tensor, where there are several. Raises OSError."""
+    """Write all files but the weights. places: the file of each tensor, where there are several. Raises OSError."""
     if places:
         index = json.dumps({"metadata": {}, "weight_map": dict(sorted(places.items()))}, indent=2) + "\n"
         (directory / INDEX).write_text(index, encoding="utf-8")
@@ -184,7 +194,7 @@ def _write_small(model, tokenizer, directory: Path, places: dict[str, str] | Non
 
 
 def whole_config(model):
-    """The model's configuration, as of a single process."""
+    """Return the model's configuration, as of a single process."""
     config = copy.deepcopy(model.config)
     config.dtype = str(next(iter(model.parameters())).dtype).removeprefix("paddle.")
     config.tensor_parallel_degree = 1
@@ -230,7 +240,9 @@ class ReadBack:
 
         outcome: computes logits, or what the layout has instead, with the adapter as it is. updated: whether training
         must have changed it. Returns (tensors that training has changed, tensors, largest difference of outcomes).
-        Raises UserError on all ranks where a file does not hold what was trained, or nothing was.
+
+        Raises:
+            UserError: On all ranks where a file does not hold what was trained, or nothing was.
         """
         barrier()  # all files are written
         trained = outcome()
@@ -255,8 +267,10 @@ class ReadBack:
         return len(everywhere), len(names), max(gather(difference))
 
     def _fill_from(self, directory: Path) -> set[str]:
-        """The names of this rank's tensors that differ from their beginning. Raises UserError where one differs from
-        what is trained here, or the configuration does."""
+        """Return the names of this rank's tensors that differ from their beginning.
+
+        Raises UserError where one differs from what is trained here, or the configuration does.
+        """
         self._compare_configuration(directory)
         stored = read_indexed(directory / SAFE_PEFT_WEIGHTS_INDEX_NAME, lambda file: read_header(file)[0])
         changed, different = set(), []

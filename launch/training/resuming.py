@@ -52,17 +52,25 @@ from launch.reporting.records import cut_log, next_free_name, topology
 
 @dataclass(frozen=True)
 class Choice:
-    """checkpoint: to continue from; None: at step 0. damaged: newer ones, where they were when it was chosen."""
+    """The checkpoint to continue from.
+
+    Attributes:
+        checkpoint: None: at step 0.
+        damaged: Newer ones, at their place when it was chosen.
+    """
 
     checkpoint: Path | None = None
     damaged: tuple[Path, ...] = ()
 
 
 def choose_checkpoint(training_args) -> Choice:
-    """What --resume_from_checkpoint means here. Called by all ranks together. Nothing is moved yet.
+    """Return the checkpoint that --resume_from_checkpoint means. All ranks call it together. Nothing is moved yet.
 
     auto: the newest checkpoint of the output directory that verifies; damaged ones are reported. none: no checkpoint. A
-    path: that one. Raises UserError on all ranks where it is damaged, or has weights that the run did not write.
+    path: that one.
+
+    Raises:
+        UserError: On all ranks where it is damaged, or has weights that the run did not write.
     """
     requested = training_args.resume_from_checkpoint or NONE
     if not training_args.do_train or requested == NONE or (requested == AUTO and training_args.overwrite_output_dir):
@@ -109,9 +117,12 @@ def _newest_whole(output: Path) -> Choice:
 
 
 def fault_for_all(checkpoint: Path) -> str | None:
-    """The first fault of a checkpoint, None where it is whole. By all ranks together, each its share of the files.
+    """Return the first fault of a checkpoint, None where it is whole.
 
-    Raises UserError where only some see it.
+    All ranks call it, each with its share of the files.
+
+    Raises:
+        UserError: If only some see it.
     """
     visible = gather((checkpoint / MANIFEST).is_file())
     if any(visible) and not all(visible):
@@ -149,11 +160,12 @@ def open_output(training_args) -> Choice:
 
 
 def put_later_aside(checkpoint: Path | None, damaged: Sequence[Path], training_args) -> Path | None:
-    """Move logs and checkpoints of later steps than the one that the run continues from to other names, and return the
-    new path of the checkpoint to continue. Those are all steps of an earlier run, or the steps after an older
-    checkpoint of this run. Damaged checkpoints are renamed first, and remains of interrupted saves removed.
+    """Move logs and checkpoints of later steps to other names, and return the new path of the checkpoint to continue.
 
-    Called by all ranks together, when nothing can refuse the run any more.
+    Later steps are all steps of an earlier run, or the steps after an older checkpoint of this run. Damaged checkpoints
+    are renamed first, and remains of interrupted saves removed.
+
+    All ranks call it together, when nothing can refuse the run any more.
     """
     output = Path(training_args.output_dir)
     first_on_rank_zero(lambda: _put_damaged_aside(output, damaged) if rank() == 0 else None)
@@ -202,7 +214,7 @@ def _keep_later(output: Path, step: int) -> dict[Path, Path]:
 
 
 def _put_pissa_in_place(output: Path) -> None:
-    """The first adapter of this run takes the place of an earlier run's."""
+    """Move the first adapter of this run into the place of an earlier run's."""
     if (output / PISSA_NEW).is_dir():
         shutil.rmtree(output / PISSA_START, ignore_errors=True)
         os.rename(output / PISSA_NEW, output / PISSA_START)
@@ -215,10 +227,16 @@ MODEL_CHANGED = "model"  # of --resume_changed
 
 
 def open_ledger(checkpoint: Path | None, dataset, training_args) -> Ledger:
-    """The ledger of the run that a checkpoint continues, a new one without.
+    """Return the ledger of the run that a checkpoint continues, a new one without.
 
-    dataset: to train on. Raises UserError where data, seed or global batch differ from the run's so far and
-    --resume_changed does not name them.
+    Args:
+        dataset: To train on.
+        checkpoint: To continue.
+        training_args: The flags.
+
+    Raises:
+        UserError: If data, seed or global batch differ from the run's so far and --resume_changed does not name
+            them.
     """
     data = dataset.identity() | {"order_seed": training_args.seed}
     batch = (training_args.global_batch, training_args.dataset_world_size)
@@ -257,16 +275,16 @@ def identify_evaluation(data, loss_flags: dict) -> str:
 
 
 def weights_identity(model, model_args, seed: int) -> str:
-    """Of the weights that a run begins with. Called by all ranks together."""
+    """Return the identity of the weights that a run begins with. All ranks call it together."""
     if not model_args.continue_training:
         return f"random numbers of seed {seed}"
     return broadcast(first_on_rank_zero(lambda: base_fingerprint(model.directory) if rank() == 0 else None))
 
 
 def require_same_model(checkpoint: Path | None, identity: dict, training_args) -> None:
-    """Raises UserError where a checkpoint is of another model and --resume_changed does not name it.
+    """Raise UserError where a checkpoint is of another model and --resume_changed does not name it.
 
-    A run that takes the weights alone prints what differs.
+    A run that takes the weights alone prints the differences.
     """
     found = differences(read_manifest(checkpoint).model, identity) if checkpoint else []
     if not found:
@@ -292,10 +310,13 @@ def changed_arguments(before: dict, now: dict) -> list[str]:
 
 
 class Continuation(TrainerCallback):
-    """A checkpoint that a trainer continues from. weights_alone: the run starts at step 0 with its weights.
+    """A checkpoint that a trainer continues from.
 
-    Upstream's own resume is not used: it reads consumed data again, and takes the random numbers when there are
-    batches to skip, or at every epoch.
+    Upstream's own resume is not used: it reads consumed data again, and takes the random numbers when there are batches
+    to skip, or at every epoch.
+
+    Attributes:
+        weights_alone: The run starts at step 0 with its weights.
     """
 
     def __init__(self, trainer, checkpoint: Path, weights_alone: bool = False):
@@ -320,11 +341,11 @@ class Continuation(TrainerCallback):
 
     @property
     def global_step(self) -> int:
-        """Where the run goes on."""
+        """The step where the run goes on."""
         return 0 if self.weights_alone else self.run["global_step"]
 
     def restore(self) -> None:
-        """Weights, optimizer, schedule and loss scale, once the trainer has wrapped them for its layout."""
+        """Restore weights, optimizer, schedule and loss scale, once the trainer has wrapped them for its layout."""
         trainer = self.trainer
         optimizer = None if self.weights_alone else trainer.optimizer
         restore_tensors(self.checkpoint, local_tensors(trainer.model, optimizer, trainer.args))
@@ -338,23 +359,27 @@ class Continuation(TrainerCallback):
     # ---- as training begins, in this order
 
     def on_train_begin(self, args, state, control, **kwargs):
+        """Set the step and the best metric."""
         state.global_step = self.global_step
         if not self.weights_alone and self.measures_the_same:
             state.best_metric = self.run["best_metric"]
 
     def on_step_begin(self, args, state, control, **kwargs):
-        """The last moment before a random number is used: loaders and wrappers have drawn theirs. Once."""
+        """Restore the random state once, at the last moment before a random number is used.
+
+        Loaders and wrappers have drawn theirs.
+        """
         if self._random_state is not None:
             random_state.restore(self._random_state)
             self._random_state = None
 
 
 def layout_of(training_args) -> dict:
-    """What decides which rank has what, and draws which random numbers."""
+    """Return the facts that decide the parts of each rank, and its random numbers."""
     return topology(training_args) | {"sharding": " ".join(map(str, training_args.sharding))}
 
 
 def scaler_state(scaler) -> dict:
-    """A loss scaler's state as JSON."""
+    """Return a loss scaler's state as a JSON-serializable dict."""
     state = scaler.state_dict()
     return state | {"scale": np.asarray(state["scale"]).tolist()} if state else {}

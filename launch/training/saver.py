@@ -39,7 +39,11 @@ WEIGHTS_INDEX = "model.safetensors.index.json"  # makes a directory one that fro
 
 
 class Saver:
-    """asynchronous: write in a thread, from copies in host memory."""
+    """The part of the trainer that saves checkpoints.
+
+    Attributes:
+        asynchronous: Write in a thread, from copies in host memory.
+    """
 
     def __init__(self, checkpointer, asynchronous: bool = False):
         self.checkpointer, self.trainer = checkpointer, checkpointer.trainer
@@ -53,7 +57,11 @@ class Saver:
         self._software = {"versions": package_versions(), "git_revision": git_revision()} if rank() == 0 else {}
 
     def save(self) -> None:
-        """Write a checkpoint of the step just done. Raises UserError on all ranks where it, or one before, failed."""
+        """Write a checkpoint of the step just done.
+
+        Raises:
+            UserError: On all ranks where it, or one before, failed.
+        """
         self.settle()
         partial = PartialCheckpoint(self._args.output_dir, self.trainer.state.global_step, rank(), world_size())
         try:
@@ -68,7 +76,11 @@ class Saver:
             self.settle()
 
     def settle(self) -> None:
-        """Wait until the checkpoint is written. Raises UserError on all ranks where that failed."""
+        """Wait until the checkpoint is written.
+
+        Raises:
+            UserError: On all ranks where that failed.
+        """
         if self._pending is None:
             return
         thread, partial = self._pending
@@ -85,8 +97,9 @@ class Saver:
         return UserError(f"{failure}. Of the checkpoints before it, {kept}. {mend} and start again.")
 
     def _wait(self, thread: threading.Thread, partial: PartialCheckpoint, moved: Callable[[], None]) -> str | None:
-        """Wait until all ranks have written; the failure of the first rank that failed, else None. Called by all ranks
-        together. moved: called whenever any of them has made progress.
+        """Wait until all ranks have written; the failure of the first rank that failed, else None.
+
+        Called by all ranks together. moved: called whenever any of them has made progress.
         """
         before = None
         while True:
@@ -110,7 +123,7 @@ class Saver:
         return self.trainer.args
 
     def _write(self, partial: PartialCheckpoint, files: list[NewFile], manifest: Manifest) -> None:
-        """The work that needs no other rank: no collective may run in the background."""
+        """Write the files without other ranks: no collective may run in the background."""
         try:
             _use_own_card()
             partial.write(files)
@@ -123,7 +136,7 @@ class Saver:
     # ---- what is written
 
     def _files(self) -> list[NewFile]:
-        """The files that this rank writes."""
+        """Return the files that this rank writes."""
         trainer, args = self.trainer, self._args
         optimizer = None if args.ignore_save_lr_and_optim else trainer.optimizer
         tensors = local_tensors(trainer.model, optimizer, args)
@@ -147,7 +160,7 @@ class Saver:
         return NewPart(local.key, local.dtype, local.part, lambda: copy)
 
     def _common_files(self, plan: "Plan") -> list[NewFile]:
-        """What is the same for all ranks."""
+        """Return the files that are the same for all ranks."""
         trainer = self.trainer
         files = [json_file(RUN, self.checkpointer.run_state())]
         if trains_all(trainer.model):
@@ -188,20 +201,23 @@ class Saver:
 
 
 def _use_own_card() -> None:
-    """Select this rank's card in a new thread. CUDA has a current device per thread, card 0 at first, whatever
-    paddle.set_device said; using card 0 would create a context there, about 0.4 GiB a rank."""
+    """Select this rank's card in a new thread.
+
+    CUDA has a current device per thread, card 0 at first, whatever paddle.set_device said; using card 0 would create a
+    context there, about 0.4 GiB a rank.
+    """
     kind, _, number = paddle.get_device().partition(":")
     if kind == "gpu":
         core.set_cuda_current_device_id(int(number))  # pyright: ignore[reportAttributeAccessIssue]  # in no stub
 
 
 def _on_rank_zero(work: Callable[[], None]) -> None:
-    """Raises UserError on all ranks where it fails."""
+    """Do the work on rank 0. Raises UserError on all ranks where it fails."""
     first_on_rank_zero(lambda: work() if rank() == 0 else None)
 
 
 def _files_of(save: Callable[[str], None]) -> list[NewFile]:
-    """The files that `save(directory)` writes."""
+    """Return the files that `save(directory)` writes."""
     with tempfile.TemporaryDirectory() as directory:
         save(directory)
         contents = {path.name: path.read_bytes() for path in sorted(Path(directory).iterdir()) if path.is_file()}
@@ -223,15 +239,20 @@ class Copy:
 
 @dataclass(frozen=True)
 class Plan:
-    """mine: (kind, key) of the tensors that this rank writes. writers: key of each parameter -> the rank that writes
-    it; None where parameters are sharded over several files."""
+    """The plan of a save.
+
+    Attributes:
+        mine: (kind, key) of the tensors that this rank writes.
+        writers: Key of each parameter -> the rank that writes it; None where parameters are sharded over several
+            files.
+    """
 
     mine: frozenset[tuple[str, str]]
     writers: dict[str, int] | None
 
 
 def agree_on_writers(tensors: Iterable[LocalTensor]) -> Plan:
-    """Called by all ranks together."""
+    """Agree on the writer of each tensor. All ranks call it together."""
     mine = [Copy(tensor.kind, tensor.key, tensor.part, tensor.nbytes) for tensor in tensors]
     copies = gather(mine)
     writers = assign_writers(copies)
@@ -244,9 +265,12 @@ def agree_on_writers(tensors: Iterable[LocalTensor]) -> Plan:
 
 
 def assign_writers(copies: list[list[Copy]]) -> dict[Copy, int]:
-    """The rank that writes each tensor: among those that have it, the rank with the fewest bytes to write so far.
+    """Return the rank that writes each tensor: among its owners, the rank with the fewest bytes to write so far.
 
-    copies: what each rank has. The result depends on nothing else, so it is the same on all ranks.
+    The result depends on nothing else, so it is the same on all ranks.
+
+    Args:
+        copies: The tensors of each rank.
     """
     ranks_of: dict[Copy, list[int]] = {}
     for owner, copies_of_rank in enumerate(copies):

@@ -28,11 +28,15 @@ Losses = tuple[np.ndarray, np.ndarray]  # of a sample: of the tokens that count 
 
 
 class StoredLosses:
-    """changed: names of `made_by` that differ from those of the values on disk, which then are not used. damaged: the
-    first file that is not what was written, "" for none; what lies behind it is not used either.
+    """Losses on disk.
 
-    made_by: JSON objects that the values depend on, by name. verify: compare the files' hashes. Raises OSError where a
-    file is there but cannot be read.
+    Raises OSError where a file is there but cannot be read.
+
+    Attributes:
+        changed: Names of `made_by` that differ from the values on disk, which then are not used.
+        damaged: The first damaged file, "" for none; later ones are not used either.
+        made_by: JSON objects that the values depend on, by name.
+        verify: Compare the files' hashes.
     """
 
     def __init__(self, folder: Path, name: str, made_by: dict[str, object], verify: bool):
@@ -50,8 +54,10 @@ class StoredLosses:
         return self._values[first:second], self._values[second:end]
 
     def append(self, losses: Sequence[Losses]) -> None:
-        """Write those of the samples that follow, which another StoredLosses reads. For one process alone. Raises
-        OSError."""
+        """Write the losses of the samples that follow, which another StoredLosses reads.
+
+        For one process alone. Raises OSError.
+        """
         sizes = np.array([[len(row) for row in rows] for rows in losses], SIZE)
         values = np.concatenate([row for rows in losses for row in rows]).astype(VALUE)
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +71,7 @@ class StoredLosses:
         self.write_record()
 
     def write_record(self) -> None:
-        """As it is now: what was changed or damaged is no longer named."""
+        """Write the record of the current state: changed or damaged parts are no longer named."""
         with written_aside(self._path(RECORD)) as file:
             file.write(json.dumps({"made_by": self._made_by, "parts": self._parts}, indent=1).encode())
 
@@ -88,7 +94,7 @@ class StoredLosses:
             self._values = np.memmap(self._path(VALUES), VALUE, "r", shape=(self._count,))
 
     def _read_parts(self, parts: list[dict], sizes: list[np.ndarray], verify: bool) -> str:
-        """The first file that is not what was written, "" for none. sizes: gets those of the parts before it."""
+        """Return the first damaged file, "" for none. sizes: gets the sizes of the parts before it."""
         with open(self._path(VALUES), "rb") as of_values, open(self._path(SIZES), "rb") as of_sizes:
             for part in parts:
                 contents = {SIZES: of_sizes.read(ROW * part["samples"])}
@@ -114,7 +120,7 @@ class StoredLosses:
 
 
 def _write(path: Path, offset: int, content: bytes) -> None:
-    """From an offset to the end of the file, which is made where it is missing."""
+    """Write from an offset to the end of the file, which is made where it is missing."""
     path.touch()
     with open(path, "r+b") as file:
         file.seek(offset)

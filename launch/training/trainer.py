@@ -42,12 +42,15 @@ SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": Line
 
 
 class Trainer(paddlenlp.trainer.Trainer):
-    """model_identity: what a checkpoint keeps of the model (launch/checkpoint/model_identity.py).
+    """The trainer of all methods.
 
-    other_flags: those of model, adapter, data and method. measured: identifies the data and the loss of an evaluation.
-    random_weights_loss: what random weights give at first, None for trained ones. answers: has the model answer at
-    each evaluation; None where the loss is enough. keep_best: whether the model of the lowest evaluation loss is kept,
-    too.
+    Attributes:
+        model_identity: The identity of the model in a checkpoint (launch/checkpoint/model_identity.py).
+        other_flags: The flags of model, adapter, data and method.
+        measured: Identifies the data and the loss of an evaluation.
+        random_weights_loss: The first loss of random weights, None for pretrained ones.
+        answers: The evaluation by answers; None where the loss is enough.
+        keep_best: Whether the model of the lowest evaluation loss is kept, too.
     """
 
     args: RunArguments
@@ -92,7 +95,7 @@ class Trainer(paddlenlp.trainer.Trainer):
 
     @property
     def flags(self) -> dict:
-        """What a checkpoint records of the flags, as JSON holds it."""
+        """The flags that a checkpoint records, as JSON holds them."""
         return plain(self.other_flags | vars(self.args))
 
     # ---- train
@@ -115,7 +118,7 @@ class Trainer(paddlenlp.trainer.Trainer):
                 self.watches.hang_timer.stop()
 
     def _restore_without_training(self) -> None:
-        """The model of a run that has made all of its steps; upstream's loop fails without one."""
+        """Restore the model of a run that has made all of its steps; upstream's loop fails without one."""
         self.create_optimizer_and_scheduler(self.args.max_steps)
         self.model_wrapped = self._wrap_model(self.model_wrapped)
         assert self.checkpointer.continuation is not None, "what has made all steps continues a checkpoint"
@@ -125,16 +128,16 @@ class Trainer(paddlenlp.trainer.Trainer):
             print(f"all {self.args.max_steps:,} steps are done: nothing is left to train", flush=True)
 
     def _restore(self) -> None:
-        """With model and optimizer wrapped."""
+        """Restore the checkpoint, with model and optimizer wrapped."""
         self.loss.prepare(self)
         self.checkpointer.restore()
 
     # ---- evaluate
 
     def evaluate(self, eval_dataset=None, ignore_keys=None, metric_key_prefix: str = "eval") -> dict:
-        """Mean loss over tokens, its perplexity and more: the same for every layout and micro batch.
+        """Return mean loss over tokens, its perplexity and more: the same for every layout and micro batch.
 
-        Every token of the dataset counts once, those of the last partial batch included.
+        Every token of the dataset counts once, also in the last partial batch.
         """
         with self.reporter.clock.paused(), self.watches.phase.during(watch.EVALUATION):
             metrics = self.evaluator.metrics(
@@ -147,7 +150,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         return metrics
 
     def final_evaluation(self) -> dict:
-        """The evaluation of the weights as they are now: the last one, where no step was made since."""
+        """Return the evaluation of the weights as they are now: the last one, where no step was made since."""
         last = self.evaluator.last
         if last and last["global_step"] == self.checkpointer.weights_step:
             return last
@@ -158,11 +161,14 @@ class Trainer(paddlenlp.trainer.Trainer):
     # ---- upstream's methods that are replaced
 
     def get_train_dataloader(self):
-        """Upstream's order of samples depends on the layout, and reads samples again after a resume."""
+        """Return our loader.
+
+        Upstream's order of samples depends on the layout, and reads samples again after a resume.
+        """
         return self.data.train_loader(self.args.dataloader_num_workers, self.reporter.clock)
 
     def compute_loss(self, model, inputs, return_outputs: bool = False):
-        """Upstream's is the model's own mean over a micro batch."""
+        """Return our loss: upstream's is the model's own mean over a micro batch."""
         if not model.training:
             return self.loss(model, inputs, return_outputs)
         self.watches.phase.name = watch.FORWARD
@@ -171,24 +177,27 @@ class Trainer(paddlenlp.trainer.Trainer):
         return loss
 
     def training_step(self, model, inputs):
-        """Upstream has no callback before a micro batch."""
+        """Prepare the loss for a micro batch, for which upstream has no callback."""
         self.reporter.learning_rate = self.optimizer.get_lr()
         self.result.has_trained |= self.reporter.learning_rate > 0
         self.loss.start_step(self.state.global_step)
         return super().training_step(model, inputs)
 
     def training_pipeline_step(self, model, inputs):
-        """A pipeline does not call compute_loss: forward and backward passes alternate."""
+        """Prepare the loss for a pipeline, which does not call compute_loss: forward and backward passes alternate."""
         self.watches.phase.name = watch.PIPELINE
         return super().training_pipeline_step(model, self.loss.training_inputs(inputs))
 
     def prediction_pipeline_step(self, model, inputs, *args, **kwargs):
-        """Upstream cuts a batch by rows, which parts those of a pair."""
+        """Cut a batch so that pairs stay whole, unlike upstream, which cuts it by rows."""
         read: Any = self.loss.evaluation_inputs(inputs)  # upstream takes micro batches, too
         return super().prediction_pipeline_step(model, read, *args, **kwargs)
 
     def create_optimizer(self, lr_scheduler=None):
-        """Upstream forms no gradient norm without clipping, and knows no offload; its 16-bit moments stand still."""
+        """Create the optimizer.
+
+        Upstream forms no gradient norm without clipping, and knows no offload; its 16-bit moments stand still.
+        """
         narrow_moments.correct()
         optimizer: Any = super().create_optimizer(lr_scheduler)
         optimizer.step_number = lambda: self.state.global_step  # read by launch/training/narrow_moments.py
@@ -198,7 +207,10 @@ class Trainer(paddlenlp.trainer.Trainer):
         return optimizer
 
     def create_scheduler(self, num_training_steps: int):
-        """Upstream's cosine and linear schedules have no floor: --min_learning_rate, after --decay_steps."""
+        """Create the schedule.
+
+        Upstream's cosine and linear ones have no floor: --min_learning_rate, after --decay_steps.
+        """
         args = self.args
         schedule = SCHEDULES_WITH_FLOOR.get(SchedulerType(args.lr_scheduler_type).value)
         if schedule is None:
@@ -214,15 +226,18 @@ class Trainer(paddlenlp.trainer.Trainer):
         return self.lr_scheduler
 
     def _wrap_amp_model(self, args, model):
-        """The loss scale moves by --loss_scale_window and the like, which upstream's scaler does not know."""
+        """Let the loss scale move by --loss_scale_window and the like, which upstream's scaler does not know."""
         super()._wrap_amp_model(args, model)
         if self.do_grad_scaling:
             follow(self.scaler, ScaleRule(args.loss_scale_window, args.loss_scale_hysteresis, args.min_loss_scale))
             self.loss.scaled_by(self.scaler)
 
     def _wrap_model(self, model, training=True):
-        """Layouts bring clips of their own, which do not keep the norm; upstream's offload is refused by its own
-        assertions, or wrong: launch/offload takes its place."""
+        """Wrap the model for its layout.
+
+        Layouts bring clips of their own, which do not keep the norm; upstream's offload is refused by its own
+        assertions, or wrong: launch/offload takes its place.
+        """
         if not training:
             return super()._wrap_model(model, training)
         with self.offload.sharding() if self.offload else nullcontext():
@@ -233,8 +248,10 @@ class Trainer(paddlenlp.trainer.Trainer):
         return wrapped
 
     def log(self, logs: dict, **kwargs) -> None:
-        """Upstream logs its own numbers. Its summary at the end of training (`train_loss`, `train_runtime`) is dropped:
-        run_summary.json has it."""
+        """Log our record in place of upstream's numbers.
+
+        Upstream's summary at the end of training (`train_loss`, `train_runtime`) is dropped: run_summary.json has it.
+        """
         if "train_loss" in logs:
             return
         if "loss" in logs:
@@ -242,28 +259,31 @@ class Trainer(paddlenlp.trainer.Trainer):
         self.control = self.callback_handler.on_log(self.args, self.state, self.control, logs)
 
     def print_config(self, args=None, key=""):
-        """Upstream prints every argument as a log line; run_summary.json has them."""
+        """Print nothing: upstream prints every argument as a log line; run_summary.json has them."""
 
     def _get_item_from_loss(self, loss) -> float:
-        """Upstream rounds the sum of the interval's losses to 8 digits: the reporter keeps it as it is."""
+        """Return the sum of losses unrounded: upstream rounds the interval's to 8 digits."""
         sum_of_losses: Any = super()._get_item_from_loss(loss)
         self.reporter.note_interval(sum_of_losses, self.state.global_step - self._globalstep_last_logged)
         return sum_of_losses
 
     def _get_learning_rate(self) -> float:
-        """Upstream logs the rate of the next step; this is that of the step just done."""
+        """Return the rate of the step just done; upstream logs the next step's."""
         return self.reporter.learning_rate
 
     def _check_loss_valid(self, loss):
-        """Upstream ends a rank whose own loss is NaN or infinite; the loss watch ends all, by the mean."""
+        """Check nothing: upstream ends a rank whose own loss is NaN or infinite.
+
+        The loss watch ends all, by the mean.
+        """
 
     def _maybe_log_save_evaluate(self, *args, **kwargs):
-        """Upstream saves unlogged steps: what is wrong with a loss must show before its checkpoint is written."""
+        """Log before a save, which upstream does not: a wrong loss must show before its checkpoint is written."""
         self.control.should_log |= self.control.should_save
         super()._maybe_log_save_evaluate(*args, **kwargs)
 
     def _save_checkpoint(self, model, metrics=None):
-        """Upstream's checkpoints are written in place, and can be resumed in few other layouts."""
+        """Save our checkpoint: upstream's are written in place, and can be resumed in few other layouts."""
         with (
             self.reporter.clock.paused(),
             self.watches.hang_timer.beside_steps(),
@@ -272,9 +292,9 @@ class Trainer(paddlenlp.trainer.Trainer):
             self.checkpointer.save(metrics)
 
     def _load_optimizer_and_scheduler(self, checkpoint):
-        """Called when model and optimizer are wrapped; upstream never knows of our checkpoint."""
+        """Restore when model and optimizer are wrapped; upstream never knows of our checkpoint."""
         self._restore()
 
     def save_model(self, output_dir: str | None = None, merge_tensor_parallel: bool = False):
-        """Upstream gathers a whole model in memory, or writes parts. Called by all ranks together."""
+        """Save the model: upstream gathers a whole model in memory, or writes parts. All ranks call it together."""
         save_whole_model(self.model, self.tokenizer, output_dir or self.args.output_dir, self.args)

@@ -34,10 +34,12 @@ class LossReport(TrainerCallback):
         self.limits = limits
 
     def on_train_begin(self, args, state, control, **kwargs):
+        """Begin to watch the loss."""
         past = past_losses(args.output_dir, state.global_step, USUAL_LOSSES) if args.process_index == 0 else ()
         self.watch = LossWatch(self.limits, past)
 
     def on_log(self, args, state, control, *, logs: dict, **kwargs):
+        """Stop the run at a wrong loss."""
         if "loss" not in logs:
             return
         fault = broadcast(self.watch.fault(logs))
@@ -46,7 +48,7 @@ class LossReport(TrainerCallback):
 
 
 def _message(fault: TrainingFault, step: int, output: Path) -> str:
-    """What is wrong, why that may be, and where to go on from."""
+    """Return what is wrong, its possible causes, and where to go on from."""
     checkpoints = sorted(output.glob("checkpoint-*/"), key=lambda path: path.stat().st_mtime)
     kept = f"the last checkpoint is {checkpoints[-1]}, from before" if checkpoints else "there is no checkpoint yet"
     causes = "\n".join(f"  {number}. {cause}" for number, cause in enumerate(fault.causes, start=1))
@@ -64,31 +66,40 @@ class PairReport(TrainerCallback):
         self.likelihoods = likelihoods
 
     def on_train_begin(self, args, state, control, **kwargs):
+        """Begin to watch the pairs."""
         past = past_records(args.output_dir, state.global_step) if args.process_index == 0 else []
         self.watch = PairWatch(self.likelihoods, past)
 
     def on_log(self, args, state, control, *, logs: dict, **kwargs):
+        """Add a warning to a record."""
         if "loss" in logs and (warning := self.watch.warning(logs)):
             logs["warning"] = warning
 
 
 class HangReport(TrainerCallback):
-    """Restarts the hang timer at each micro batch and step. The timer does not run before training, while a checkpoint
-    is loaded, nor after it, while the model is written: both may take long."""
+    """Restarts the hang timer at each micro batch and step.
+
+    The timer does not run before training, while a checkpoint is loaded, nor after it, while the model is written: both
+    may take long.
+    """
 
     def __init__(self, timer: HangTimer):
         self.timer = timer
 
     def on_train_begin(self, args, state, control, **kwargs):
+        """Start the timer."""
         self.timer.start()
 
     def on_train_end(self, args, state, control, **kwargs):
+        """Stop the timer."""
         self.timer.stop()
 
     def on_substep_end(self, args, state, control, **kwargs):
+        """Note progress."""
         self.timer.moved()
 
     def on_step_end(self, args, state, control, **kwargs):
+        """Note the end of a step."""
         self.timer.step_done()
 
 
@@ -99,14 +110,20 @@ class PhaseReport(TrainerCallback):
         self.phase = phase
 
     def on_optimizer_begin(self, args, state, control, **kwargs):
+        """Note the phase of the optimizer."""
         self.phase.name = OPTIMIZER
 
 
 class Watches:
-    """hang_timer: ends the run where it hangs. phase: what the run is doing. skipped_steps: of a loss scale, None in
-    other precisions. before_reports, after_reports: callbacks in the order of their calls.
+    """The watches of a run.
 
-    random_weights_loss: what random weights give at first, None for trained ones. loss: of the Trainer.
+    Attributes:
+        hang_timer: Ends the run where it hangs.
+        phase: Of the run.
+        skipped_steps: Of a loss scale, None in other precisions.
+        before_reports, after_reports: Callbacks in the order of their calls.
+        random_weights_loss: The first loss of random weights, None for pretrained ones.
+        loss: Of the Trainer.
     """
 
     def __init__(self, args, loss: Loss, random_weights_loss: float | None):
@@ -132,9 +149,11 @@ FLOAT_DTYPES = (paddle.float32, paddle.float16, paddle.bfloat16)
 
 
 def require_finite(model) -> None:
-    """Raises UserError on all ranks where a parameter of any rank has NaN or infinite values. Called by all together.
+    """Raise UserError on all ranks where a parameter of any rank has NaN or infinite values.
 
-    Under stage 3 a rank looks at its slices, of what is offloaded at the values in host memory.
+    All ranks call it together.
+
+    Under stage 3 a rank looks at its slices, and for offloaded ones at the values in host memory.
     """
     here = [name for name, parameter in model.named_parameters() if not _is_finite(parameter)]
     names = sorted({name for names_of_rank in gather(here) for name in names_of_rank})

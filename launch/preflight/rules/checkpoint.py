@@ -10,14 +10,17 @@ IN_ALL_OPTIONS = {"enable_all_options", "skip_save_model_weight", "master_weight
 
 
 def config_words(run: Request) -> set[str]:
+    """Return the words of unified_checkpoint_config."""
     return set(run.flags.words("unified_checkpoint_config"))
 
 
 def drops_words(run: Request) -> bool:
+    """Return whether words beside enable_all_options have no effect."""
     return "enable_all_options" in config_words(run) and bool(config_words(run) - IN_ALL_OPTIONS)
 
 
 def is_not_measured(run: Request) -> bool:
+    """Return whether no evaluation measures the metric of the best model."""
     name = run.flags.metric_for_best_model
     return bool(name and run.flags.do_eval and run.metrics) and name.removeprefix("eval_") not in run.metrics
 

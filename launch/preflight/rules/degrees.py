@@ -105,6 +105,7 @@ RULES = (
 
 
 def offloads(run: Request) -> bool:
+    """Return whether --sharding has offload."""
     return run.has_word("sharding", "offload")
 
 
