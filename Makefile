@@ -84,11 +84,11 @@ verify-gpu: setup
 download: setup ## MODEL=OWNER/NAME [FROM=modelscope OUTPUT=...]: from a hub
 	@$(call needs,MODEL) $(RUN) launch/commands/download.py :MODEL --from:FROM --output:OUTPUT :ARGS...
 
-import: setup ## MODEL=DIRECTORY of Hugging Face [OUTPUT=...]: make it ours
+import: setup ## MODEL=FOLDER of Hugging Face, or x.gguf [OUTPUT=...]: make it ours
 	@$(call needs,MODEL) $(RUN) launch/commands/import_weights.py :MODEL :OUTPUT :ARGS...
 
-export: setup ## MODEL=FOLDER, a run or adapter [OUTPUT=...]: to Hugging Face
-	@$(call needs,MODEL) $(RUN) launch/commands/export.py :MODEL :OUTPUT :ARGS...
+export: setup ## MODEL=FOLDER [FORMAT=gguf QUANT=q4_k_m]: to HF or llama.cpp
+	@$(call needs,MODEL) $(RUN) launch/commands/export.py :MODEL :OUTPUT --format:FORMAT --quant:QUANT :ARGS...
 
 merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
 	@$(call needs,ADAPTER OUTPUT) $(RUN) launch/commands/merge.py --model_name_or_path:MODEL \

@@ -100,6 +100,8 @@ def _why_none(directory: Path) -> str:
     for name in TORCH_FILES:
         if (directory / name).is_file():
             return _torch_layout(directory / name)
+    if files := sorted(directory.glob("*.gguf")):
+        return f"{files[0]}: the weights are in a GGUF file. Convert it first: make import MODEL={typed(files[0])}"
     parts = sorted(directory.glob(PART_PATTERN))
     if parts:
         return (

