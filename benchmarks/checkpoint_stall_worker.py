@@ -24,7 +24,7 @@ def stalls(directory: str, way: str) -> dict:
     """
     import paddlenlp.trainer
 
-    from launch.run_pretrain import main
+    from launch.train import train_method
     from launch.training.trainer import Trainer
 
     root, found = Path(directory), {"seconds": []}
@@ -64,6 +64,6 @@ def stalls(directory: str, way: str) -> dict:
         "use_async_save": int(way == "asynchronous"),
         "unified_checkpoint": 1,
     }
-    main([word for name, value in flags.items() for word in (f"--{name}", str(value))])
+    train_method("run_pretrain", [word for name, value in flags.items() for word in (f"--{name}", str(value))])
     shutil.rmtree(output)
     return found | {"seconds": found["seconds"][1:]}

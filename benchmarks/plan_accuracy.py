@@ -2,7 +2,7 @@
 
     python benchmarks/plan_accuracy.py [--output benchmarks/results/plan_accuracy.json] [--only TEXT] [--markdown]
 
-Each cell of tests/families/cells.py trains a tiny model for three steps by the shared modules, on forked ranks
+Each cell of tests/families/cells.py trains a tiny model for three steps by its method, on forked ranks
 and gloo, with the framework's own operators (--cpu_fast off). Measured is the peak of Paddle's allocation statistics
 after the first step, exact to the byte; planned is the replay of launch/plan. The worst rank of each cell counts.
 """

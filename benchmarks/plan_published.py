@@ -130,7 +130,7 @@ def _pretrain(name: str, model: str, micro_batch: int, accumulation: int, megaby
 
 def _peft(name: str, model: str, layout: Layout, micro_batch: int, fitted: bool = True, **more) -> PublishedMemory:
     exact = {"flash_attention": False, "fused_rms_norm": False}
-    job = _job(model, layout, micro_batch, 1, PEFT_LENGTH, finetunes=True, **exact | more)
+    job = _job(model, layout, micro_batch, 1, PEFT_LENGTH, own_loss=True, **exact | more)
     return PublishedMemory(PEFT, name, job, fitted=fitted)
 
 

@@ -105,7 +105,7 @@ def case(pcie: tuple[int, int], micro_batch: int) -> TimePlan:
         recompute="full",
         adapter=Lora(8, LINEAR_LAYERS),
         offload=Offload(optimizer=True, gradients=True, parameters=True),
-        finetunes=True,
+        own_loss=True,
     )
     return plan_time(job, with_pcie(CARDS["4090"], *pcie))
 

@@ -106,7 +106,7 @@ def _c(model: str, name: str, speed: float, samples: int, layout: Layout, **othe
         compute=FLOAT16,
         amp="O2",
         master_weights=True,
-        finetunes=True,
+        own_loss=True,
         loss_chunk_tokens="off",
         **others,
     )

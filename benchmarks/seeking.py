@@ -83,7 +83,7 @@ def main(argv: list[str]) -> None:
     from launch.reporting.quiet import import_paddle_quietly
 
     import_paddle_quietly()
-    from launch.training.pretraining import Collator
+    from launch.training.pretrain import Collator
 
     with tempfile.TemporaryDirectory() as folder:
         dataset, collate = open_dataset(Path(folder)), Collator(LENGTH)

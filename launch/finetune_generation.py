@@ -10,36 +10,12 @@ recipes/. Data: docs/finetune.md.
 """
 
 import sys
-import time
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from launch.entry import prepare_process
-from launch.guard import guarded
-
-
-def main(argv: list[str]) -> None:
-    started = time.time()
-    config, process_lines = prepare_process("finetune_generation", argv)  # before Paddle is imported
-
-    from launch.training.arguments import finetuning_arguments
-    from launch.training.finetuning import Finetuning
-    from launch.training.run import Run
-
-    # Build
-    stage = Finetuning(*finetuning_arguments(config))
-    run = Run(stage, config, started)
-    trainer = run.build(process_lines)
-
-    # Train
-    if stage.training_args.do_train and not run.train(trainer):
-        return
-
-    # Evaluate
-    run.finish(trainer)
-
+from launch.train import start
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(start("finetune_generation"))

@@ -10,13 +10,13 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from launch.config import removed
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
-from launch.config.variables import DATA_FLAGS, number
+from launch.config.variables import number
 from launch.errors import UserError
 from launch.nodes.place import DEFAULT_PORT
 from launch.processes.supervise import SECONDS_TO_SAVE
@@ -118,7 +118,7 @@ def _name(recipe: Recipe, nodes: int, variables: Mapping[str, str]) -> str:
 def _folders(run: RunConfig) -> set[str]:
     """Return the folders of volumes that the run reads and writes. Raises UserError for a path outside all volumes."""
     paths = [("OUTPUT", word) for word in run.words.get("output_dir", [])]
-    paths += [("DATA", word) for word in run.words.get(DATA_FLAGS[Path(run.script).stem], [])]
+    paths += [("DATA", word) for word in run.words.get(run.method.data_flag, [])]
     model = run.flags.model_name_or_path or ""
     if model.startswith((".", "/", "~", *(f"{folder}/" for folder in CLAIMS.values()))) or model.count("/") > 1:
         paths.append(("MODEL", model))  # anything else is the name of a configuration or of a hub's model

@@ -33,7 +33,6 @@ from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.typed import typed
 from launch.config.variables import (
-    DATA_FLAGS,
     check_variables,
     exit_code_of_stopped,
     given_variables,
@@ -82,7 +81,7 @@ def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
     """The recipe, with the flags of the command line added to its own, and the former alone."""
     parser = Parser("python launch/recipe.py", __doc__)
     parser.add_argument("recipe", type=Path, help="the recipe file")
-    parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of its shared module")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of its method")
     given = parser.parse_args(argv)
     recipe, own = Recipe.load(given.recipe.resolve()), parse_flags(given.flags)
     return replace(recipe, flags=parse_flags(flag_words(recipe.flags) + given.flags)), own
@@ -110,7 +109,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         if any(finding.subject == "cards" for finding in faults):
             given = given_variables(_rehearsable(run, os.environ))
             lines.append(f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}{given}")
-            if "lora" in run.words and run.finetunes:
+            if "lora" in run.words and run.method.reads_rows:
                 lines.append("A LoRA that trains a small model on the CPU: make lora-tiny")
         for folder in missing_demo_paths(run).values():
             lines.append(f"{folder} comes from the demo, which takes 5 to 10 minutes: make demo")
@@ -188,7 +187,7 @@ def rehearse(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
     _require_legal_flags(run, f"{recipe.target} cannot be rehearsed with these flags.")
     _print_notes(notes)
-    if os.environ.get("DATA") or DATA_FLAGS[Path(recipe.script).stem] in run.own:
+    if os.environ.get("DATA") or run.method.data_flag in run.own:
         _check_own_data(recipe, run)
     output = os.environ.get("OUTPUT")  # the recipe's own --output_dir is for the real run
     command = LaunchCommand.of_run(replace(run, nodes=ONE_NODE))
@@ -237,7 +236,7 @@ def _steps_of_data(run: RunConfig) -> tuple[int, list[str]]:
     """Return the steps of fine-tuning that --num_train_epochs makes of the user's data, and lines about them; (0, [])
     where --max_steps says it, or there are no such data here."""
     flags = run.flags
-    if flags.max_steps > 0 or not run.finetunes:
+    if flags.max_steps > 0 or not run.method.reads_rows:
         return 0, []
     try:
         from launch.preflight.dialogues import rows_to_train_on

@@ -11,36 +11,12 @@ launch/run_dpo.py ...`. On a CPU: `--device cpu`, several processes by `-m paddl
 """
 
 import sys
-import time
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from launch.entry import prepare_process
-from launch.guard import guarded
-
-
-def main(argv: list[str]) -> None:
-    started = time.time()
-    config, process_lines = prepare_process("run_dpo", argv)  # before Paddle is imported
-
-    from launch.training.arguments import preference_arguments
-    from launch.training.preference_tuning import PreferenceTuning
-    from launch.training.run import Run
-
-    # Build
-    stage = PreferenceTuning(*preference_arguments(config))
-    run = Run(stage, config, started)
-    trainer = run.build(process_lines)
-
-    # Train
-    if stage.training_args.do_train and not run.train(trainer):
-        return
-
-    # Evaluate
-    run.finish(trainer)
-
+from launch.train import start
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(start("run_dpo"))

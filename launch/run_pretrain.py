@@ -9,36 +9,12 @@ One card or a CPU: the same without `-m paddle.distributed.launch --gpus ...`; s
 """
 
 import sys
-import time
 from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)  # the repository, not launch/
 
-from launch.entry import prepare_process
-from launch.guard import guarded
-
-
-def main(argv: list[str]) -> None:
-    started = time.time()
-    config, process_lines = prepare_process("run_pretrain", argv)  # before Paddle is imported
-
-    from launch.training.arguments import pretraining_arguments
-    from launch.training.pretraining import Pretraining
-    from launch.training.run import Run
-
-    # Build
-    stage = Pretraining(*pretraining_arguments(config))
-    run = Run(stage, config, started)
-    trainer = run.build(process_lines)
-
-    # Train
-    if stage.training_args.do_train and not run.train(trainer):
-        return
-
-    # Evaluate
-    run.finish(trainer)
-
+from launch.train import start
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:]))
+    sys.exit(start("run_pretrain"))

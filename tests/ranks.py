@@ -139,8 +139,8 @@ def serve() -> None:
     import paddlenlp.trainer  # noqa: F401
     import paddlenlp.transformers  # noqa: F401
 
-    import launch.training.finetuning
-    import launch.training.pretraining
+    import launch.training.finetune
+    import launch.training.pretrain
     import launch.training.run  # noqa: F401
 
     for line in sys.stdin:

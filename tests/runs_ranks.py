@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import io
 import json
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -57,11 +58,12 @@ def make_material(directory: str) -> None:
 
 
 def train(script: str, argv: list[str], observers: list[str]) -> dict:
-    """Run a shared module's main as its script does: exit code, what it said, what was observed.
+    """Train by a method as its script does: exit code, what it said, what was observed.
 
     observers: "module:function", called before; what they return is called at the end, for facts.
     """
     from launch.guard import guarded
+    from launch.train import train_method
 
     found = []
     for observer in observers:
@@ -69,14 +71,14 @@ def train(script: str, argv: list[str], observers: list[str]) -> dict:
         found.append(getattr(importlib.import_module(module), name)())
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        exit_code = guarded(importlib.import_module(f"launch.{script}").main, argv) or 0
+        exit_code = guarded(partial(train_method, script), argv) or 0
     facts = {key: value for facts_of in found if facts_of and not exit_code for key, value in facts_of().items()}
     said = {"stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())}
     return {"exit_code": exit_code, **said, "facts": facts}
 
 
 def train_all(script: str, jobs: list[list[str]]) -> list[dict]:
-    """Run a shared module's main again and again in one process."""
+    """Train by a method again and again in one process."""
     return [train(script, argv, []) for argv in jobs]
 
 

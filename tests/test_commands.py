@@ -37,6 +37,7 @@ COMMANDS = [
     "launch/finetune_generation.py --device cpu --output_dir out --dataset_name_or_path a --model_name_or_path PATH",
     "launch/run_dpo.py --device cpu --output_dir out --dataset_name_or_path a --model_name_or_path PATH",
     "launch/run_reward.py --device cpu --output_dir out --dataset_name_or_path a --model_name_or_path PATH",
+    "launch/train.py rewards --device cpu --output_dir out --dataset_name_or_path a --model_name_or_path PATH",
     "-m docs.tools.certify_table PATH",
     "-m docs.tools.family_table PATH",
     "launch/commands/guide.py measures PATH",

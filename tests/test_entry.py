@@ -1,4 +1,4 @@
-"""How a shared module shows its checks: by hand on rank 0, not after a recipe has, before Paddle is imported."""
+"""How a method shows its checks: by hand on rank 0, not after a recipe has, before Paddle is imported."""
 
 import json
 import os

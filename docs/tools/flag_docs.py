@@ -13,8 +13,7 @@ from pathlib import Path
 from data_tools.cli import Parser
 from docs.tools.pages import joined
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
-from launch.config.flag_values import load_schema, range_text
-from launch.config.recipe_file import SCRIPTS
+from launch.config.flag_values import all_flags, range_text
 from launch.guard import guarded
 from launch.preflight.rules import RULES, Rule
 from launch.preflight.rules.model_limits import FAMILY_RULES
@@ -34,7 +33,7 @@ def render() -> str:
     refused = [(f"`--{old}`", ", ".join(("no", *values)), reason) for old, (values, reason) in REFUSED.items()]
     return f"""# Flags
 
-Names and meanings are PaddleNLP's; `--help` of a recipe or a shared module lists all of them. This page is made by
+Names and meanings are PaddleNLP's; `--help` of a recipe or a method lists all of them. This page is made by
 `python -m docs.tools.flag_docs` from the tables that the checks use.
 
 ## What does not go together
@@ -92,8 +91,7 @@ Refused, unless they ask for nothing:
 
 
 def _ranges() -> list[tuple[str, str]]:
-    flags = {name: known for script in SCRIPTS for name, known in load_schema(script).items()}
-    return [(f"`--{name}`", range_text(known)) for name, known in sorted(flags.items()) if "range" in known]
+    return [(f"`--{name}`", range_text(known)) for name, known in sorted(all_flags().items()) if "range" in known]
 
 
 def _found(rule: Rule) -> str:

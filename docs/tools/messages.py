@@ -23,7 +23,7 @@ from launch.plan.time_plan import STEP_PARTS
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("launch", "data_tools")
 # Calls whose texts are messages, wherever they stand.
-CALLS = {"UserError", "DataError", "Finding", "Rule", "Misfits"}
+CALLS = {"ArgumentFiles", "UserError", "DataError", "Finding", "Rule", "Misfits"}
 # Files and folders all of whose sentences are messages.
 ROOMS = (
     "launch/recipe.py",

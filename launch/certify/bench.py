@@ -89,7 +89,7 @@ class Bench:
         exit_code: int = 0,
         script: str = PRETRAIN.stem,
     ) -> Path:
-        """Train with these flags of a shared module in self.directory / name, which is returned.
+        """Train with these flags of a method in self.directory / name, which is returned.
 
         processes: one a card. on_cpu: on the CPU of this machine, also where there are cards. environment: variables
         for the training.

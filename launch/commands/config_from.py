@@ -20,7 +20,7 @@ from data_tools.cli import Parser, cards
 from data_tools.language import localized
 from data_tools.terminal import wrapped
 from launch import preflight
-from launch.config.argument_files import METHODS, method_of, read_arguments
+from launch.config.argument_files import OURS, kind_of, read_arguments
 from launch.config.flag_values import Flags, FlagValues, flag_words
 from launch.config.key_files import read_source
 from launch.config.layout import degree, sharding_stage
@@ -32,6 +32,8 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config, named_size
 from launch.families.registry import family_of_config
 from launch.guard import guarded
+from launch.methods.finetuning import FINETUNING
+from launch.methods.registry import method_of
 from launch.preflight.rules.model_limits import without_what_is_lacking
 from launch.processes.command import LaunchCommand
 
@@ -63,12 +65,12 @@ def _parse(argv: list[str]) -> argparse.Namespace:
 
 
 def _script(file: str) -> str:
-    """Return the script that the file is for. A file of a method without one is refused when it is read."""
-    found = method_of(read_source(file))
+    """Return the name of the file's method. A file without a method here is refused when it is read."""
+    found = kind_of(read_source(file))
     if found is None:
-        keys = " or ".join(sorted(method.keys)[0] for method in METHODS if method.script)
+        keys = " or ".join(sorted(kind.keys)[0] for kind, _ in OURS)
         raise UserError(f"{file}: no key of it tells what is trained. Expected {keys}, or more of the file.")
-    return f"launch/{found[0].script or 'finetune_generation'}.py"
+    return (found[1] or FINETUNING).name
 
 
 def cards_of(script: str, flags: Flags) -> int:
@@ -110,7 +112,7 @@ def announced(run: RunConfig) -> list[str]:
 
 
 def nearest_recipe(run: RunConfig) -> Recipe | None:
-    """Return the nearest recipe of the same script and method on cards; None without one.
+    """Return the nearest recipe of the same method and adapter on cards; None without one.
 
     It has the nearest name in the model's family, if there is one, then most degrees of the run, as many cards, the
     largest cards.
@@ -150,7 +152,7 @@ def make_command(recipe: Recipe, file: str, gpus: int) -> str:
 
 def _method(script: str, flags: Flags) -> tuple:
     values = FlagValues(script, flags)
-    return values.script, bool(values.lora), bool(values.prefix_tuning), bool(values.weight_quantize_algo)
+    return method_of(script), bool(values.lora), bool(values.prefix_tuning), bool(values.weight_quantize_algo)
 
 
 def _layout(flags: Flags) -> tuple:

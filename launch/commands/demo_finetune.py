@@ -35,7 +35,7 @@ RESULTS = "results.json"
 
 
 @dataclass(frozen=True)
-class Method:
+class Tuning:
     """A way to fine-tune. The learning rate of each was tuned separately.
 
     Attributes:
@@ -47,14 +47,14 @@ class Method:
     flags: dict
 
 
-METHODS = [
+TUNINGS = [
     *(
-        Method(f"lora r{rank} {layers}", {"lora": 1, "lora_rank": rank, "learning_rate": rate} | targets)
+        Tuning(f"lora r{rank} {layers}", {"lora": 1, "lora_rank": rank, "learning_rate": rate} | targets)
         for layers, targets in (("q,v", {"lora_target_modules": QUERY_VALUE}), ("all", {}))
         for rank, rate in ((1, 1e-2), (4, 5e-3), (8, 5e-3), (64, 2e-3))
     ),
-    Method("prefix 16", {"prefix_tuning": 1, "num_prefix_tokens": 16, "learning_rate": 0.3}),
-    Method("full", {"learning_rate": 1e-3}),
+    Tuning("prefix 16", {"prefix_tuning": 1, "num_prefix_tokens": 16, "learning_rate": 0.3}),
+    Tuning("full", {"learning_rate": 1e-3}),
 ]
 COMMON = {
     "src_length": 64,
@@ -79,7 +79,7 @@ COMMON = {
 def main(argv: list[str]) -> None:
     """Run the command."""
     parser = Parser("python launch/commands/demo_finetune.py", __doc__)
-    names = [method.name for method in METHODS]
+    names = [method.name for method in TUNINGS]
     add = parser.add_argument
     add(
         "--model",
@@ -104,7 +104,7 @@ def main(argv: list[str]) -> None:
     args, flags = parser.parse_known_args(argv)
     if not (args.model / "config.json").is_file():
         raise UserError(f"{args.model}: no model. Make one first: make demo")
-    methods = [method for method in METHODS if method.name in args.methods]
+    methods = [method for method in TUNINGS if method.name in args.methods]
     demo = FinetuneDemo(args.directory.resolve(), args.model.resolve(), flags, runs=1 + len(methods))
     demo.make_data()
     before = demo.evaluate_base()
@@ -140,7 +140,7 @@ class FinetuneDemo:
         self._heading("before: the model as it is")
         return self._run(self.directory / "base", {"do_train": 0})["evaluation"]
 
-    def finetune(self, method: Method) -> dict:
+    def finetune(self, method: Tuning) -> dict:
         """Return the row of a method in the table."""
         self._heading(method.name)
         output = self.directory / method.name.replace(" ", "-").replace(",", "")

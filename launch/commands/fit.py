@@ -31,31 +31,13 @@ from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import load_config, named_size
 from launch.guard import guarded
+from launch.methods.registry import METHODS
 from launch.plan.hardware import CARDS, Card, kind_of, requested_card
 from launch.plan.interconnect import NETWORK_HELP, network_of
 from launch.preflight.proposals import describe, layouts_on, smallest_layout
 from launch.preflight.rules.model_limits import without_what_is_lacking
 
-UNQUANTIZED = "--weight_quantize_algo= --weight_double_quant="
-# method -> (its recipe, ARGS that make it the method)
-METHODS = {
-    "pretrain": ("llama-7b/pretrain.sh", ""),
-    "full": ("llama-7b/finetune.sh", ""),
-    "lora": ("llama-7b/lora.sh", ""),
-    "qlora": ("llama-7b/lora.sh", "--weight_quantize_algo nf4"),
-    "prefix": ("llama-7b/lora.sh", "--lora 0 --prefix_tuning 1"),
-    "dpo": ("llama3-8b/dpo.sh", ""),
-    "dpo-lora": ("qwen2.5-7b/dpo-lora.sh", UNQUANTIZED),
-    "dpo-qlora": ("qwen2.5-7b/dpo-lora.sh", ""),
-    "kto-lora": ("qwen3-8b/kto-lora.sh", UNQUANTIZED),
-}
-# method -> those that need less memory
-SMALLER = {
-    "full": "METHOD=lora, METHOD=qlora, ",
-    "lora": "METHOD=qlora, ",
-    "dpo": "METHOD=dpo-lora, METHOD=dpo-qlora, ",
-    "dpo-lora": "METHOD=dpo-qlora, ",
-}
+FITS = {name: fit for method in METHODS for name, fit in method.fits.items()}  # by the value of METHOD
 PAGE = "docs/multi-node.md"
 # Variables that describe the cards: not passed on to the recipe.
 CARD_VARIABLES = (
@@ -108,7 +90,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--card", help=f"kind of card, where its memory does not tell: {', '.join(CARDS)}")
     # A word in the place of the choices: the usage line with all of them does not fit a terminal.
     parser.add_argument(
-        "--method", choices=METHODS, default="full", metavar="METHOD", help=f"method of training: {', '.join(METHODS)}"
+        "--method", choices=FITS, default="full", metavar="METHOD", help=f"method of training: {', '.join(FITS)}"
     )
     return parser.parse_args(argv)
 
@@ -130,7 +112,7 @@ def _recipe_of(method: str, model: str) -> tuple[Recipe, str]:
 
     It is the model's, else the one of its family with the nearest name, else the method's.
     """
-    path, arguments = ROOT / "recipes" / METHODS[method][0], METHODS[method][1]
+    path, arguments = ROOT / "recipes" / FITS[method].recipe, FITS[method].arguments
     family, name = load_config(named_size(model))["model_type"], named_size(Path(model).name).lower()
     recipe, closest = None, -1
     for other in (Recipe.load(other) for other in recipe_paths(ROOT) if other.name == path.name):
@@ -161,7 +143,7 @@ def run_of_recipe(method: str, model: str, variables: Mapping[str, str]) -> tupl
 def _title(args: argparse.Namespace, card: Card, batch: int, run: RunConfig) -> str:
     taken = "" if args.card else f", planned as {card.name} (CARD=... names another kind)"
     rough = "" if card.calibrated and args.nnodes == 1 else "; uncalibrated (docs/plan.md)"
-    length = run.flags.max_seq_length if run.flags.script == "run_pretrain" else run.flags.max_length
+    length = getattr(run.flags, run.method.length_flag)
     cards = f"{f'{args.nnodes} nodes x ' if args.nnodes > 1 else ''}{args.gpus} x {card.named_gb} GB"
     samples = localized(f"{batch} samples of {length:,} tokens a step")
     return f"{args.model}, {args.method}, {cards}" + localized(taken) + f", {samples}" + localized(rough)
@@ -173,7 +155,7 @@ def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: i
         findings = preflight.run_on_flags(run)
         faults = "; ".join(f"{finding.subject}: {finding.found}" for finding in findings if not finding.ok)
         return f"no way to divide {batch} samples a step over {run.processes} cards is legal. {faults}".rstrip()
-    smaller = SMALLER.get(args.method, "")
+    smaller = "".join(f"METHOD={name}, " for name in FITS[args.method].smaller)
     return (
         f"nothing fits. The smallest is {describe(smallest)}. "
         f'{smaller}shorter samples (ARGS="--max_length N"), more or larger cards, or a smaller model.'

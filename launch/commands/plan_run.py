@@ -7,7 +7,7 @@ r"""Plan the memory and time of a run before it is started: in under a second, w
     python launch/commands/plan_run.py --gpus 2 --gpu_memory_gb 24 \
         path/to/config.json --lora 1 --fp16 1 --fp16_opt_level O2
 
-The arguments after the shared module, or after the model, are flags of the shared module. docs/plan.md says what is
+The arguments after the method's script, or after the model, are flags of the method. docs/plan.md says what is
 counted and how accurate it is. Exit code: 1 where the run does not fit.
 """
 
@@ -21,10 +21,12 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser, above_zero, cards, nodes
 from data_tools.language import localized
-from launch.config.recipe_file import SCRIPTS
 from launch.config.run_config import Nodes, RunConfig
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.methods.finetuning import FINETUNING
+from launch.methods.pretraining import PRETRAINING
+from launch.methods.registry import find_method
 from launch.plan.calibration import calibrated
 from launch.plan.goodput import MTBF_HOURS
 from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
@@ -33,8 +35,6 @@ from launch.plan.job import Job
 from launch.plan.plan_report import FORMATS, TEXT, report
 from launch.preflight.flags import check_flags
 from launch.preflight.proposals import exit_code_of_plan, lines_below_a_plan
-
-PRETRAIN, FINETUNE, *_ = SCRIPTS
 
 
 def main(argv: list[str]) -> int:
@@ -76,8 +76,8 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--calibration", metavar="FILE", help="certify.json of make certify on such a card")
     parser.add_argument("--format", choices=FORMATS, default=TEXT, help="form of the plan; default %(default)s")
-    parser.add_argument("what", help="a shared module, or a model: name, directory, config.json")
-    parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the shared module")
+    parser.add_argument("what", help="a method's script, or a model: name, directory, config.json")
+    parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the method")
     return parser.parse_args(argv)
 
 
@@ -86,12 +86,12 @@ def _card(args: argparse.Namespace) -> Card:
 
 
 def _run_of(what: str, words: list[str], processes: int) -> RunConfig:
-    """Return the run of a script with its flags. A model alone is fine-tuned if a flag says so, else pretrained."""
+    """Return the run of a method with its flags. A model alone is fine-tuned if a flag says so, else pretrained."""
     run, _ = RunConfig.from_words(what, words, processes)
-    if Path(what).stem in SCRIPTS:
+    if find_method(what):
         return run
     finetunes = {"lora", "prefix_tuning", "dataset_name_or_path", "max_length"} & run.words.keys()
-    script = FINETUNE if finetunes else PRETRAIN
+    script = (FINETUNING if finetunes else PRETRAINING).name
     return replace(run, script=script, words=run.words | {"model_name_or_path": [what]})
 
 

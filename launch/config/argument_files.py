@@ -1,4 +1,4 @@
-"""PaddleNLP's files of arguments (its llm/config/) as flags of a shared module.
+"""PaddleNLP's files of arguments (its llm/config/) as flags of a method.
 
     flags, lines = read_arguments("sft_argument.json", "finetune_generation")
     # {"model_name_or_path": ["meta-llama/Meta-Llama-3-8B"], ...}, and what is to be told about the file
@@ -9,54 +9,30 @@ passes each value on as text, so that "1e-4" is a number here, too.
 """
 
 import difflib
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from launch.config.aliases import DROPPED, REFUSED, RENAMED, UNREADABLE, refusal, todays_flags
-from launch.config.flag_values import METRICS, Flags, expectation, load_schema, range_text, split_words
+from launch.config.flag_values import Flags, expectation, load_schema, range_text, split_words
 from launch.config.key_files import YAML, Stated, read_source
 from launch.errors import UserError
+from launch.methods.method import ArgumentFiles, Method
+from launch.methods.registry import METHODS, method_of
 
 SUFFIXES = (".json", *YAML)
 
 
-@dataclass(frozen=True)
-class Method:
-    """What the files of one of PaddleNLP's scripts are for.
-
-    keys: any of them, unless it says no, tells such a file. script: the shared module that does it, "" where none does.
-    implied: flags that the files do not state, as it is all that their script does.
-    """
-
-    title: str
-    keys: frozenset[str]
-    script: str = ""
-    implied: Flags = field(default_factory=dict)
-
-
-# The first that has a key of the file is meant.
-METHODS = (
-    Method("PPO or GRPO", frozenset({"actor_model_name_or_path", "rl_algorithm"})),
-    Method("quantization after training", frozenset({"do_ptq", "do_gptq", "do_awq", "load_quant_model"})),
-    Method("a process reward model", frozenset({"process_reward"})),
-    Method("a reward model of PPO", frozenset({"normalizer_type", "normalize_score_during_training"})),
-    Method("embeddings", frozenset({"max_query_len", "max_passage_len"})),
-    Method(
-        "DPO",
-        frozenset({"loss_type", "simpo_gamma", "pref_loss_ratio", "sft_loss_ratio", "reference_free"}),
-        "run_dpo",
-    ),
-    Method(
-        "KTO",
-        frozenset({"beta", "desirable_weight", "undesirable_weight"}),
-        "run_dpo",
-        implied={"loss_type": ["kto"]},
-    ),
-    Method("a reward model", frozenset({"max_seq_len"}), "run_reward"),
-    Method("fine-tuning", frozenset({"dataset_name_or_path", "src_length", "max_length"}), "finetune_generation"),
-    Method("pretraining", frozenset({"input_dir", "max_seq_length"}), "run_pretrain"),
+# Files of PaddleNLP's for which there is no method here.
+OTHERS = (
+    ArgumentFiles("PPO or GRPO", frozenset({"actor_model_name_or_path", "rl_algorithm"})),
+    ArgumentFiles("quantization after training", frozenset({"do_ptq", "do_gptq", "do_awq", "load_quant_model"})),
+    ArgumentFiles("a process reward model", frozenset({"process_reward"})),
+    ArgumentFiles("a reward model of PPO", frozenset({"normalizer_type", "normalize_score_during_training"})),
+    ArgumentFiles("embeddings", frozenset({"max_query_len", "max_passage_len"})),
 )
+# The first that has a key of the file is meant.
+OURS = tuple((files, method) for method in reversed(METHODS) for files in method.files)
+KINDS = (*((files, None) for files in OTHERS), *OURS)
 
 
 def is_argument_file(word: str) -> bool:
@@ -65,13 +41,13 @@ def is_argument_file(word: str) -> bool:
 
 
 def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
-    """The flags that a file states for a shared module, and lines to print: how many there are, what is left out.
+    """Return the flags that a file states for a method, and lines to print: how many there are, what is left out.
 
     Raises UserError with file, line and key: for all unknown keys at once, for a value of a wrong kind, for what cannot
-    be done here, and where the file is for another module.
+    be done here, and where the file is for another method.
     """
     stated = read_source(file)
-    method = _required_method(stated, Path(script).stem)
+    kind = _required_kind(stated, method_of(script))
     known = load_schema(script)
     faults = [fault for entry in stated if (fault := _fault(entry, known))]
     if faults:
@@ -81,44 +57,44 @@ def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
     refused = [f"{entry.place}: {refusal(entry.key)}" for entry in given if entry.key in flags.keys() - known.keys()]
     if refused:
         raise UserError("\n".join(refused))
-    flags, line = _metric(flags, Path(script).stem)
-    return (method.implied if method else {}) | flags, [
+    flags, line = _metric(flags, method_of(script))
+    return (kind.implied if kind else {}) | flags, [
         f"{file}: {len(stated)} keys read, {len(flags)} flags made of them",
         *lines,
         *([line] if line else []),
     ]
 
 
-def method_of(stated: list[Stated]) -> tuple[Method, Stated] | None:
-    """What the file is for, and the key that tells it; None where no key does."""
-    for method in METHODS:
+def kind_of(stated: list[Stated]) -> tuple[ArgumentFiles, Method | None, Stated] | None:
+    """Return what the file is for, its method if there is one, and the key that tells it; None where no key does."""
+    for kind, method in KINDS:
         for entry in stated:
-            if entry.key in method.keys and entry.value not in (None, False, 0, ""):
-                return method, entry
+            if entry.key in kind.keys and entry.value not in (None, False, 0, ""):
+                return kind, method, entry
     return None
 
 
-def _required_method(stated: list[Stated], script: str) -> Method | None:
-    """What the file is for. Raises UserError where that is not what the module does."""
-    found = method_of(stated)
+def _required_kind(stated: list[Stated], wanted: Method) -> ArgumentFiles | None:
+    """Return what the file is for. Raises UserError for a file of another method."""
+    found = kind_of(stated)
     if found is None:
         return None
-    method, entry = found
-    if not method.script:
+    kind, method, entry = found
+    if method is None:
         raise UserError(
-            f"{entry.place}: this is a file for {method.title}, which has no module here. "
+            f"{entry.place}: this is a file for {kind.title}, which has no module here. "
             f"Files for {_titles()} can be used."
         )
-    if method.script != script:
+    if method is not wanted:
         raise UserError(
-            f"{entry.place}: this is a file for {method.title}, launch/{method.script}.py, not launch/{script}.py. "
-            "Give it to that module, or to a recipe of it."
+            f"{entry.place}: this is a file for {kind.title}, {method.program}, not "
+            f"{wanted.program}. Give it to that module, or to a recipe of it."
         )
-    return method
+    return kind
 
 
 def _titles() -> str:
-    titles = [method.title for method in METHODS if method.script]
+    titles = [kind.title for kind, _ in OURS]
     return " and ".join([", ".join(titles[:-1]), titles[-1]])
 
 
@@ -169,10 +145,12 @@ def _word(value: Any, kind: str | None) -> str:
     return str(value)
 
 
-def _metric(flags: Flags, script: str) -> tuple[Flags, str]:
-    """--metric_for_best_model accuracy, which PaddleNLP's files of fine-tuning have, is not measured in pretraining."""
+def _metric(flags: Flags, method: Method) -> tuple[Flags, str]:
+    """Leave out --metric_for_best_model accuracy, which PaddleNLP's files of fine-tuning have, where it is not measured
+    and the method forgives it."""
     metric = " ".join(flags.get("metric_for_best_model", []))
-    if script != "run_pretrain" or not metric or metric.removeprefix("eval_") in METRICS[script]:
+    forgives = any(files.forgives_metric for files in method.files)
+    if not forgives or not metric or metric.removeprefix("eval_") in method.metrics:
         return flags, ""
     rest = {name: words for name, words in flags.items() if name != "metric_for_best_model"}
     return rest, f"--metric_for_best_model {metric} is left out: an evaluation of pretraining has the loss alone"

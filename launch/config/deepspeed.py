@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from launch.config.flag_values import load_schema, split_words
+from launch.config.flag_values import all_flags, split_words
 from launch.config.key_files import Stated
 from launch.errors import UserError
 
@@ -60,8 +60,8 @@ def table() -> dict[str, list[dict]]:
 
 @lru_cache
 def flag_type(flag: str) -> str:
-    """As the schema of the shared modules has it."""
-    return (load_schema("finetune_generation") | load_schema("run_pretrain"))[flag]["type"]
+    """Return the type of a flag, as the schema has it."""
+    return all_flags()[flag]["type"]
 
 
 def translate(stated: list[Stated]) -> Translation:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from launch.errors import UserError
+from launch.methods.registry import METHODS, method_of
 
 SCHEMA = Path(__file__).resolve().parent / "flags.json"
 
@@ -18,13 +19,6 @@ NO = ("no", "false", "f", "n", "0")
 CHOICES = ("auto", "on", "off", "required")
 ALIASES = {"0": "off", "1": "on", "false": "off", "true": "on"}
 
-# What the evaluations of a shared module measure, with or without "eval_" before it (launch/training/evaluation.py).
-METRICS = {
-    "run_pretrain": ("loss", "perplexity"),
-    "finetune_generation": ("loss", "perplexity", "accuracy", "bleu", "rouge1", "rouge2", "rougel"),
-    "run_dpo": ("loss", "accuracy", "rewards_chosen", "rewards_rejected", "rewards_margin", "kl"),
-    "run_reward": ("loss", "accuracy", "rewards_chosen", "rewards_rejected", "rewards_margin"),
-}
 LOWER_IS_BETTER = ("loss", "perplexity", "rewards_rejected", "kl")
 
 Flags = dict[str, list[str]]  # name without dashes -> its words
@@ -36,8 +30,14 @@ def _schemas() -> dict:
 
 
 def load_schema(script: str) -> dict:
-    """{flag: {"type", "default", ...}} of a shared module, by its path or name; see launch/training/flag_schema.py."""
-    return _schemas()[Path(script).stem]
+    """Return {flag: {"type", "default", ...}} of a method, by name or script (launch/training/flag_schema.py)."""
+    return _schemas()[method_of(script).name]
+
+
+@lru_cache
+def all_flags() -> dict:
+    """Return the same of all methods together."""
+    return {name: known for method in METHODS for name, known in _schemas()[method.name].items()}
 
 
 def parse_flags(words: list[str]) -> Flags:
@@ -87,16 +87,14 @@ def split_words(flag: str, value: str) -> list[str]:
 
 
 class FlagValues:
-    """Values of a shared module's flags as attributes: as stated, else the default. It cannot be changed. RunConfig
-    makes it.
+    """Values of a method's flags as attributes: as stated, else the default. It cannot be changed. RunConfig makes it.
 
-    A flag that only another shared module has is None here; a name that none has raises AttributeError. A word that
+    A flag that only another method has is None here; a name that none has raises AttributeError. A word that
     cannot be read, or a number out of its range, count as not stated: the check of the flags reports it. A switch that
     is off is False, else it is its word.
     """
 
-    __slots__ = ("_given", "_known", "_stated", "script")
-    script: str  # the name of the shared module
+    __slots__ = ("_given", "_known", "_stated")
     _given: frozenset[str]
     _known: dict
     _stated: dict[str, Any]
@@ -111,7 +109,6 @@ class FlagValues:
             with suppress(ValueError, IndexError, KeyError):
                 stated[name] = _read(known[name], words)
         fields = {
-            "script": Path(script).stem,
             "_given": frozenset(flags),
             "_known": known,
             "_stated": {name: value for name, value in stated.items() if name in known},
@@ -128,7 +125,7 @@ class FlagValues:
             if self._known[name]["type"] == "switch" and value == "off":
                 return False
             return " ".join(map(str, value)) if name in self._stated and isinstance(value, list) else value
-        if any(name in known for known in _schemas().values()):
+        if name in all_flags():
             return None
         raise AttributeError(f"--{name}: unknown")
 

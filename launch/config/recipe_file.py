@@ -31,12 +31,12 @@ from typing import NoReturn
 from launch.config.aliases import todays_flags
 from launch.config.flag_values import Flags, overridden, parse_flags
 from launch.errors import UserError
+from launch.methods.registry import METHODS, find_method
 
-SCRIPTS = ("run_pretrain", "finetune_generation", "run_dpo", "run_reward")
 NEEDS = ("GPUS", "GPU_MEMORY_GB", "PROCESSES")
 USERS_FLAGS = '"$@"'
 ROOT = Path(__file__).resolve().parents[2]
-METHODS = "methods"  # the folder of recipes/ whose files are no recipes
+COMMON = "methods"  # the folder of recipes/ whose files are no recipes
 
 _ENTRY = re.compile(r"# ([A-Z]\w+(?: \w+)?)  +(\S.*)")
 _NAME_ENTRY = re.compile(r"#\s*(Target|Alias)\s+(\S.*?)\s*")
@@ -113,7 +113,7 @@ class Recipe:
 
 def recipe_paths(root: Path) -> list[Path]:
     """The recipe files of a repository, without those of methods."""
-    return sorted(path for path in root.glob("recipes/*/*.sh") if path.parent.name != METHODS)
+    return sorted(path for path in root.glob("recipes/*/*.sh") if path.parent.name != COMMON)
 
 
 def load_recipes(root: Path) -> list[Recipe]:
@@ -229,12 +229,15 @@ def _command(lines: _Lines, first: str) -> tuple[str, Flags]:
         line = next(iter(lines))
     if words.pop() != USERS_FLAGS:
         lines.refuse("found the end of `run` without the user's flags", f"{USERS_FLAGS} as its last word")
-    script, flags = words[1:2], words[2:]
-    allowed = [f"launch/{name}.py" for name in SCRIPTS]
+    named = 1 if words[1:2] == ["launch/train.py"] else 0  # its method is the next word
+    script, flags = words[1 + named : 2 + named], words[2 + named :]
+    allowed = [method.program for method in METHODS]
     if not lines.of_method:
-        allowed += [f"recipes/{METHODS}/{path.name}" for path in sorted((ROOT / "recipes" / METHODS).glob("*.sh"))]
-    if not script or not (Path(script[0]).stem in SCRIPTS or (_is_method(script[0]) and not lines.of_method)):
-        lines.refuse(f"found run {' '.join(script)}".rstrip(), " or ".join(f"run {file}" for file in allowed))
+        allowed += [f"recipes/{COMMON}/{path.name}" for path in sorted((ROOT / "recipes" / COMMON).glob("*.sh"))]
+    if not script or not (find_method(script[0]) or (_is_method(script[0]) and not lines.of_method)):
+        lines.refuse(
+            f"found run {' '.join(words[1 : 2 + named])}".rstrip(), " or ".join(f"run {file}" for file in allowed)
+        )
     try:
         return script[0], parse_flags(flags)
     except UserError as error:
@@ -244,7 +247,7 @@ def _command(lines: _Lines, first: str) -> tuple[str, Flags]:
 def _is_method(script: str) -> bool:
     """Whether it is the path of a method's file, from the repository's root or from `/`."""
     path = ROOT / script
-    return path.suffix == ".sh" and path.parent.name == METHODS and path.is_file()
+    return path.suffix == ".sh" and path.parent.name == COMMON and path.is_file()
 
 
 def _words(lines: _Lines, text: str) -> list[str]:

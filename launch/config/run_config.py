@@ -5,12 +5,13 @@ import os
 from collections.abc import Mapping, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from pathlib import Path
 
 from launch.config.aliases import todays_flags
 from launch.config.argument_files import is_argument_file, read_arguments
 from launch.config.flag_values import Flags, FlagValues, flag_words, overridden, parse_flags
 from launch.config.layout import Layout
+from launch.methods.method import Method
+from launch.methods.registry import find_method, method_of
 
 # Of --pipeline_parallel_config: paddle/distributed/fleet/meta_parallel/pp_utils/p2p_communication.py, P2pHelper.
 SENDS_SHAPES = "disable_p2p_cache_shape"
@@ -49,9 +50,9 @@ LONGEST_HAND_OVER = 100 << 10  # bytes
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run of a shared module.
+    """One run of a method.
 
-    script:        path or name of the shared module
+    script:        path or name of the method's script, or the method's name
     words:         its flags as stated, by today's names
     devices:       numbers of this machine's cards that it uses, empty for a CPU
     gpu_memory_gb: memory it needs on each card, 0 where unknown
@@ -103,8 +104,8 @@ class RunConfig:
         """
         processes = int(environment.get("PADDLE_TRAINERS_NUM", "1"))
         run = cls.from_json(environment.get(HANDED_OVER, ""))
-        mine = Path(script).stem, processes, argv
-        if run and (Path(run.script).stem, run.processes, flag_words(run.words)) == mine:
+        mine = find_method(script), processes, argv
+        if run and (run.method, run.processes, flag_words(run.words)) == mine:
             return run, [], True
         run, lines = cls.from_words(script, argv, processes)
         return run, lines, False
@@ -143,6 +144,11 @@ class RunConfig:
         """The same run with other flags."""
         return replace(self, words=words)
 
+    @property
+    def method(self) -> Method:
+        """The method that is run. Raises KeyError where the script is none of a method."""
+        return method_of(self.script)
+
     @cached_property
     def flags(self) -> FlagValues:
         """Values of the flags: as stated, else the default."""
@@ -158,27 +164,12 @@ class RunConfig:
         return str(self.flags.device).startswith("cpu")
 
     @property
-    def finetunes(self) -> bool:
-        """Whether the shared module reads dialogues or preferences, not token files."""
-        return Path(self.script).stem == "finetune_generation" or self.prefers
-
-    @property
-    def prefers(self) -> bool:
-        """Whether the shared module reads preferences."""
-        return Path(self.script).stem == "run_dpo" or self.scores
-
-    @property
-    def scores(self) -> bool:
-        """Whether the shared module trains a reward model."""
-        return Path(self.script).stem == "run_reward"
-
-    @property
     def sends_shapes(self) -> bool:
         """Whether pipeline stages must tell each other the shape of each micro batch, which is as long as its longest
         sample. Stages expect the shape of the first one without the word SENDS_SHAPES."""
         flags = self.flags
         padded = flags.sequence_parallel or (flags.pad_to_multiple_of or 1) >= (flags.max_length or 1)
-        return self.finetunes and (flags.pipeline_parallel_degree or 1) > 1 and not padded
+        return self.method.reads_rows and (flags.pipeline_parallel_degree or 1) > 1 and not padded
 
     @property
     def samples_a_data_rank(self) -> int:

@@ -23,6 +23,7 @@ from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.typed import typed
 from launch.errors import UserError
+from launch.methods.registry import method_of
 
 RECIPE = (
     *("MODEL", "DATA", "OUTPUT", "GPUS", "DEVICES", "GPU_MEMORY_GB", "CARD", "PROCESSES"),
@@ -32,14 +33,8 @@ NODES = ("NNODES", "RANK", "MASTER", "RENDEZVOUS_MINUTES", "STOPPED_EXIT_CODE", 
 KUBERNETES = ("IMAGE", "JOB", "RESTARTS", "DATA_CLAIM", "MODEL_CLAIM", "OUTPUT_CLAIM")  # of make k8s-X
 PLAN = ("METHOD",)  # of make fit
 SETUP = ("DEVICE", "CUDA", "PYTHON")  # of the Makefile itself
-# Variables that are another way to write a flag, and that of DATA for each shared module.
+# Variables that are another way to write a flag; DATA is one, too (Method.data_flag).
 FLAG_VARIABLES = {"MODEL": "model_name_or_path", "OUTPUT": "output_dir"}
-DATA_FLAGS = {
-    "run_pretrain": "input_dir",
-    "finetune_generation": "dataset_name_or_path",
-    "run_dpo": "dataset_name_or_path",
-    "run_reward": "dataset_name_or_path",
-}
 LAYOUT = (
     *("tensor_parallel_degree", "pipeline_parallel_degree", "sharding_parallel_degree", "sharding"),
     *("sequence_parallel", "tensor_parallel_config", "pipeline_parallel_config", "sharding_parallel_config"),
@@ -101,7 +96,7 @@ def apply_variables(
         replaced = {name for group in TOGETHER if not group.isdisjoint(from_file) for name in group}
         flags = overridden({name: words for name, words in flags.items() if name not in replaced}, from_file)
         notes += _that_stay(recipe.flags, flags, from_file)
-    for variable, name in (FLAG_VARIABLES | {"DATA": DATA_FLAGS[Path(recipe.script).stem]}).items():
+    for variable, name in (FLAG_VARIABLES | {"DATA": method_of(recipe.script).data_flag}).items():
         if variables.get(variable):
             flags |= {name: [variables[variable]]}
     own = (own or {}) | _further_flags(variables)

@@ -6,7 +6,6 @@ from functools import cached_property
 from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
-from launch.config.preference_flags import ADAPTER_OFF, KTO, NONE, SECOND_COPY, reference_of, rows_of
 from launch.config.run_config import RunConfig
 from launch.devices import fused_kernels, precision
 from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle, packs, row_ends_obstacle
@@ -15,6 +14,7 @@ from launch.errors import UserError
 from launch.families.arithmetic import loss_chunk
 from launch.families.parameters import gives_scores
 from launch.families.registry import Family, as_reward_model, family_of_config
+from launch.methods.preference_flags import ADAPTER_OFF, KTO, NONE, SECOND_COPY, reference_of_flags
 from launch.plan.hardware import Card
 from launch.plan.interconnect import Group, Network, network_of
 from launch.tape.quantized import Format
@@ -93,10 +93,10 @@ class Job:
     base:              how the frozen weights of linear layers are quantized
     checkpoints:       kept on disk at once
     on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
-    finetunes:         reads dialogues or pairs, whose loss is our own (launch/training/losses.py)
+    own_loss:          the loss is one of ours (launch/training/losses.py), not that of the model's class
     rows:              of a sample in a batch: a pair has two
     loss_type:         of preference tuning, "" in other methods
-    reference:         what a preference loss compares with (launch/config/preference_flags.py)
+    reference:         what a preference loss compares with (launch/methods/preference_flags.py)
     saves_in_background: checkpoints are copied to host memory before they are written
     save_steps:        between two checkpoints; 0: none is saved, or one at the end of an epoch
     dense_mask:        packed rows are kept apart by a mask of [length, length] each, not by FlashMask
@@ -134,7 +134,7 @@ class Job:
     data_workers: int = 0
     checkpoints: int = 0
     on_gpu: bool = True
-    finetunes: bool = False
+    own_loss: bool = False
     rows: int = 1
     loss_type: str = ""
     reference: str = NONE
@@ -178,8 +178,8 @@ class Job:
         return self.adapter is None
 
     @property
-    def scores(self) -> bool:
-        """Whether it trains a reward model, which has no logits."""
+    def reward_model(self) -> bool:
+        """It trains a reward model, which has no logits."""
         return gives_scores(self.config)
 
     @property
@@ -225,7 +225,7 @@ class Job:
     def loss_chunk(self, vocabulary: int, trained: bool) -> int:
         """Tokens of a micro batch whose logits exist at once where a rank has so many ids of the vocabulary; 0: all, or
         there are none. trained: whether the gradient of the output layer's weight is computed."""
-        if self.scores:
+        if self.reward_model:
             return 0
         tokens = self.batch * self.sequence_length
         return loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
@@ -270,7 +270,7 @@ class Job:
 
     @classmethod
     def from_flags(cls, script: str, words: Flags, processes: int, card: Card | None = None) -> "Job":
-        """The run that a shared module's flags mean, on so many processes."""
+        """Return the job that a method's flags mean, on so many processes. script: of RunConfig."""
         return cls.from_run(RunConfig(script, words, processes=processes), card)
 
     @classmethod
@@ -280,7 +280,7 @@ class Job:
         values = run.flags
         if not values.model_name_or_path:
             raise UserError("--model_name_or_path: not given; the plan needs a model's configuration.")
-        config = as_reward_model(run_config(values)) if run.scores else run_config(values)
+        config = as_reward_model(run_config(values)) if run.method.reward_model else run_config(values)
         on_gpu = not run.on_cpu
         capability = (card.compute_capability if card else (8, 0)) if on_gpu else None
         requested = precision.stated(values.precision, values.bf16 or "off", bool(values.fp16))
@@ -295,7 +295,7 @@ class Job:
             layout=layout,
             micro_batch=values.per_device_train_batch_size,
             accumulation=values.gradient_accumulation_steps,
-            sequence_length=values.max_length if run.finetunes else values.max_seq_length,
+            sequence_length=getattr(values, run.method.length_flag),
             compute=half if whole else FLOAT32,
             amp=level if half != FLOAT32 else "",
             master_weights=whole,
@@ -313,10 +313,10 @@ class Job:
             data_workers=values.dataloader_num_workers or 0,
             checkpoints=checkpoints_at_once(values),
             on_gpu=on_gpu,
-            finetunes=run.finetunes,
-            rows=rows_of(values.loss_type) if run.prefers else 1,
+            own_loss=run.method.own_loss,
+            rows=run.method.rows_per_sample(values),
             loss_type=values.loss_type or "",
-            reference=_reference(values) if run.prefers and not run.scores else NONE,
+            reference=reference_of_flags(values),
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,
             saves_in_background=bool(values.use_async_save),
@@ -342,10 +342,6 @@ def _overlapped(values: FlagValues, layout: Layout) -> frozenset[str]:
 def moment_item(values: FlagValues) -> int:
     """Bytes of an element of a moment: float32 in every precision, unless the optimizer keeps them in bfloat16."""
     return ITEM[BFLOAT16 if values.optim == "adamw_16bit_moment" else FLOAT32]
-
-
-def _reference(values: FlagValues) -> str:
-    return reference_of(values.loss_type, values.reference_free, values.lora, values.reference)
 
 
 def _fused_rms_norm(values: FlagValues, config: dict, on_gpu: bool) -> bool:

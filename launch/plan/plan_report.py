@@ -9,17 +9,16 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from data_tools.language import localized
 from data_tools.terminal import columns, width, wrapped
-from launch.config.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED, SECOND_COPY, TITLES
-from launch.config.recipe_file import SCRIPTS
 from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.arithmetic import ModelShape
 from launch.families.parameters import layers
+from launch.methods.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED, SECOND_COPY, TITLES
+from launch.methods.registry import find_method
 from launch.plan.goodput import MTBF_HOURS, Goodput, plan_goodput
 from launch.plan.hardware import GIB, Card, kind_of
 from launch.plan.job import FLOAT32, Job, Lora, Prefix
@@ -59,7 +58,7 @@ def describe(job: Job) -> list[str]:
     return [
         f"{job.family.title}, {billions:.2f} billion parameters, {layers(job.config)} layers; {method(job)}",
         *([f"{TITLES[job.loss_type]}; {REFERENCES[job.reference]}"] if job.loss_type else []),
-        *(["a reward model: one score of a text in place of logits"] if job.scores else []),
+        *(["a reward model: one score of a text in place of logits"] if job.reward_model else []),
         f"{job.layout}{_beside_the_layout(job)}; micro batch {job.micro_batch} x "
         f"{_rows(job)}{job.sequence_length} = {tokens:,} tokens",
         *_network(job),
@@ -384,7 +383,7 @@ class ThisRun:
 def this_run(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> ThisRun | None:
     """None for other programs, and where the model or the layout cannot be planned: one error is enough."""
     script, *words = argv
-    if Path(script).stem not in SCRIPTS:
+    if find_method(script) is None:
         return None
     try:
         run, _, _ = RunConfig.of_rank(script, words, environment)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from launch.config.preference_flags import SECOND_COPY
+from launch.methods.preference_flags import SECOND_COPY
 from launch.plan.job import Job
 from launch.plan.shards import (
     ADAPTER,

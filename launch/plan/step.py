@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from math import prod
 
-from launch.config.preference_flags import ADAPTER_OFF, PRECOMPUTED, SECOND_COPY
 from launch.families.arithmetic import rows_at_once
 from launch.families.forward import FLOAT32, Model
+from launch.methods.preference_flags import ADAPTER_OFF, PRECOMPUTED, SECOND_COPY
 from launch.plan.job import Job
 from launch.plan.shards import ADAPTER, LocalTensor, stage_layers, tensors_of
 from launch.plan.states import REFERENCE, States, gradients_of, states_of
@@ -108,7 +108,7 @@ class Step:
     def run(self) -> None:
         stages = self.job.layout.pipeline_parallel_degree
         in_flight = min(stages - self.place.stage, self.job.accumulation)
-        ids = (1 if self.job.scores else 2) * self.job.batch * self.job.sequence_length * 8  # and labels, int64
+        ids = (1 if self.job.reward_model else 2) * self.job.batch * self.job.sequence_length * 8  # and labels, int64
         self.kept.append(self.memory.take(ids, "embedding"))
         if self.job.reference == PRECOMPUTED:  # comes with the labels
             self.kept.append(self.memory.take(self.job.batch * self.job.sequence_length * FLOAT32, "logits and loss"))
@@ -227,7 +227,7 @@ class Step:
             return x, received
         x = model.norm(x)
         model.alive(mask)
-        logits = model.score(x) if self.job.scores else model.logits(x)
+        logits = model.score(x) if self.job.reward_model else model.logits(x)
         loss = self.loss(logits)
         model.alive(x, logits, *received)
         return loss, received
@@ -263,7 +263,7 @@ class Step:
             if logits.shape[-1] == 1:  # scores, or losses already: in chunks
                 losses = logits
             else:
-                logits = logits if self.job.finetunes else self.model.for_loss(logits)
+                logits = logits if self.job.own_loss else self.model.for_loss(logits)
                 losses = self.model.entropy(ops.cast(logits, FLOAT32))
             loss = ops.record(ops.new((1,), FLOAT32), [losses])
             ops.alive(logits)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor, fsum, log2
 
-from launch.config.preference_flags import ADAPTER_OFF, PRECOMPUTED
 from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
 from launch.families.parameters import EXPERTS, LINEAR, stated
 from launch.families.parameters import layers as layers_of
 from launch.families.registry import parameters
+from launch.methods.preference_flags import ADAPTER_OFF, PRECOMPUTED
 from launch.plan.hardware import CPU, Card
 from launch.plan.job import (
     ACTIVATIONS,
@@ -301,7 +301,7 @@ class TimePlan:
     def shares(self) -> tuple[float, float]:
         """What published runs like this one reached of the planned speed, the smallest and the largest share. Where
         there are none, or they are few, what most public runs reached."""
-        large = self.job.batch * self.job.sequence_length >= LARGE and not self.job.finetunes
+        large = self.job.batch * self.job.sequence_length >= LARGE and not self.job.own_loss
         return LARGE_SHARES if self.calibrated and large else PUBLIC_SHARES
 
     @property

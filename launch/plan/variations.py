@@ -8,11 +8,11 @@ from itertools import product
 
 from launch.config.flag_values import Flags
 from launch.config.layout import EVALUATION_BATCH, MICRO_BATCH
-from launch.config.preference_flags import SECOND_COPY
 from launch.config.run_config import RunConfig
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import config_names, load_config
 from launch.families.registry import family_of_config
+from launch.methods.preference_flags import SECOND_COPY
 from launch.plan.job import FLOAT32, Job, Offload
 from launch.plan.search import BATCH, Edit
 
@@ -61,7 +61,7 @@ def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
     while size := size // 2:
         yield Edit(f"micro batch {size}", BATCH, {MICRO_BATCH: str(size)})
     length = job.sequence_length // 2
-    flags = {"max_length" if job.finetunes else "max_seq_length": str(length)}
+    flags = {run.method.length_flag: str(length)}
     if run.flags.src_length:  # questions and answers keep their shares
         flags["src_length"] = str(run.flags.src_length // 2)
     yield Edit(f"samples of {length} tokens", "length", flags, "samples are cut at half the length")
@@ -69,9 +69,9 @@ def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
     if job.trains_all and run.flags.optim == "adamw":
         flags = {"optim": "adamw_16bit_moment"}
         yield Edit("moments in 16 bits", "moments", flags, "the optimizer's moments are rounded")
-    if job.finetunes and job.trains_all:
+    if job.own_loss and job.trains_all:
         yield Edit("LoRA", "adapter", {"lora": "1"}, "adapters are trained, the model is frozen")
-    if (job.finetunes or run.flags.lora) and not job.base:
+    if (job.own_loss or run.flags.lora) and not job.base:
         flags = {"weight_quantize_algo": QUANTIZED} | ({} if run.flags.lora else {"lora": "1"})
         yield Edit("QLoRA: a base of 4 bits", "adapter", flags, "adapters are trained, the frozen model is rounded")
     yield from map(_recompute, GRADES[GRADES.index(job.recompute) + 1 :])

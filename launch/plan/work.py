@@ -219,7 +219,7 @@ class Work:
     def head(self) -> float:
         """Seconds of the output head and the loss, forward and backward. The products of a chunk have fewer rows. A
         score is a product with one row a text: nothing beside all else."""
-        if self.job.scores:
+        if self.job.reward_model:
             return 0.0
         job, hidden = self.job, self.job.config["hidden_size"]
         vocabulary = job.config["vocab_size"] / self.tensor

@@ -10,7 +10,6 @@ nothing is installed, not even NumPy.
 import importlib.util
 import sys
 
-from launch.config.preference_flags import KTO
 from launch.config.run_config import RunConfig
 from launch.preflight.report import Finding
 
@@ -44,13 +43,11 @@ def is_legal(config: RunConfig) -> bool:
 
 def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
     """The checks of the training data: format, lengths, chat template, ids, samples."""
-    from launch.preflight.dialogues import check_preferences, check_sft_data
+    from launch.preflight.dialogues import check_rows
     from launch.preflight.token_files import check_data, check_data_fit, check_made_with
 
-    if config.prefers:
-        return check_preferences(config, paired=config.flags.loss_type != KTO, shows=shows)
-    if config.finetunes:
-        return check_sft_data(config, shows)
+    if config.method.reads_rows:
+        return check_rows(config, shows)
     return [*check_data(config.words), *check_data_fit(config), *check_made_with(config)]
 
 

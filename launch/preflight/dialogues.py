@@ -1,100 +1,59 @@
 """Are the dialogues, or the preferences, there, can every row be read, and what do they look like to the model?"""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from data_tools.dialogues.chat_template import ChatTemplate
-from data_tools.dialogues.datasets import Columns, Reader, Survey, encode_rows, survey
+from data_tools.dialogues.datasets import Survey, survey
 from data_tools.dialogues.encoding import Encoding
-from data_tools.dialogues.rows import Fault, Rows, check_faults, unused_line
-from data_tools.dialogues.samples import SHOWN_OF, DialogueDataset, sample_lines
+from data_tools.dialogues.rows import Rows, check_faults, unused_line
+from data_tools.dialogues.samples import SHOWN_OF
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
-from data_tools.preferences.datasets import encode_preference_rows, pair_lines, unpaired
-from data_tools.preferences.forms import PreferenceColumns
-from data_tools.preferences.samples import DesiredDataset, PairDataset
 from data_tools.text.encoders import JsonEncoder, SentencePieceEncoder, load_encoder
 from launch.config.flag_values import FlagValues
-from launch.config.preference_flags import KTO
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.encoding import find_template, template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import Family, family_of_config
+from launch.methods.method import RowKind
 from launch.preflight.report import Finding
 
 MEASURED = 200  # dialogues that are rendered and encoded, of each kind of rows, at most: half a second of long ones
 
 
-@dataclass(frozen=True)
-class Kind:
-    """What a run reads. encode: the samples of rows, and the rows that the chat template does not render; show: one of
-    them, as text."""
-
-    rows: str
-    samples: str
-    columns: Reader
-    encode: Callable[[Rows, Encoding], tuple[Any, list[Fault]]]
-    show: Callable[[Any, Callable[[list[int]], str]], list[str]]
-
-
 def rows_to_train_on(run: RunConfig) -> int:
     """Return how many rows of the user's data a run of fine-tuning trains on; 0 where they are not here, or broken."""
-    values, paired = run.flags, run.flags.loss_type != KTO
-    columns: Any = Columns(values.prompt_column, values.response_column)
-    if run.prefers:
-        columns = PreferenceColumns(paired)
+    values = run.flags
     try:
-        found = survey(values.dataset_name_or_path or "", ("train",), columns, values.max_broken_rows)
+        found = survey(values.dataset_name_or_path or "", ("train",), _kind(run).reader, values.max_broken_rows)
     except DataError:
         return 0
     return sum(len(rows.entries) for source in found.train for rows in source)
 
 
-def check_sft_data(run: RunConfig, shows: bool = True) -> list[Finding]:
+def check_rows(run: RunConfig, shows: bool = True) -> list[Finding]:
     """Read every row that --dataset_name_or_path names, compare the lengths; render some rows with the chat template
     where `shows`."""
-    columns = Columns(run.flags.prompt_column, run.flags.response_column)
-    return _check(run.flags, Kind("dialogue", "dialogue", columns, _dialogues, sample_lines), shows)
-
-
-def check_preferences(run: RunConfig, paired: bool, shows: bool = True) -> list[Finding]:
-    """The same of preferences. paired: samples are pairs, else single responses."""
-    encode, samples = (_pairs, "pair") if paired else (_responses, "response")
-    columns = PreferenceColumns(paired=paired)
-    return _check(run.flags, Kind("preference", samples, columns, encode, pair_lines), shows)
-
-
-def _dialogues(rows: Rows, encoding: Encoding) -> tuple[DialogueDataset, list[Fault]]:
-    samples, faults = encode_rows(rows, encoding)
-    return DialogueDataset(samples), faults
-
-
-def _pairs(rows: Rows, encoding: Encoding) -> tuple[PairDataset, list[Fault]]:
-    samples, dropped, faults = encode_preference_rows(rows, encoding)
-    return PairDataset(samples, dropped), faults
-
-
-def _responses(rows: Rows, encoding: Encoding) -> tuple[DesiredDataset, list[Fault]]:
-    samples, dropped, faults = encode_preference_rows(unpaired(rows), encoding)
-    return DesiredDataset(samples, dropped, encoding.max_length), faults
-
-
-def _check(values: FlagValues, kind: Kind, shows: bool) -> list[Finding]:
+    values, kind = run.flags, _kind(run)
     found, findings = _read_rows(values, kind)
     lengths = _check_lengths(values)
     return [*findings, *_check_template(values, found, kind, shows and not lengths), *lengths]
 
 
-def _read_rows(values: FlagValues, kind: Kind) -> tuple[Survey | None, list[Finding]]:
+def _kind(run: RunConfig) -> RowKind:
+    assert run.method.row_kind is not None  # of a method that reads rows
+    return run.method.row_kind(run.flags)
+
+
+def _read_rows(values: FlagValues, kind: RowKind) -> tuple[Survey | None, list[Finding]]:
     if not values.dataset_name_or_path:
         fix = "--dataset_name_or_path FOLDER or DATA=FOLDER, with train.json and dev.json"
         return None, [Finding(False, "data", "no --dataset_name_or_path", fix)]
     wanted = tuple(name for name, needed in (("train", values.do_train), ("dev", values.do_eval)) if needed)
     try:
-        found = survey(values.dataset_name_or_path, wanted, kind.columns, values.max_broken_rows)
+        found = survey(values.dataset_name_or_path, wanted, kind.reader, values.max_broken_rows)
     except DataError as error:
         return None, [Finding(False, "data", str(error), "DATA=FOLDER or --dataset_name_or_path names other data")]
     parts = [_describe(name, source, kind) for name, source in (("train", found.train), ("dev", found.dev)) if source]
@@ -105,14 +64,14 @@ def _read_rows(values: FlagValues, kind: Kind) -> tuple[Survey | None, list[Find
     return found, [Finding(True, "data", "; ".join(parts) or "none needed")]
 
 
-def _describe(name: str, sources: list[list[Rows]], kind: Kind) -> str:
+def _describe(name: str, sources: list[list[Rows]], kind: RowKind) -> str:
     """train 114,599 dialogues (content/summary)"""
     rows = [part for source in sources for part in source]
     schemas = ", ".join(dict.fromkeys(part.schema.name for part in rows))
     return f"{name} {plural(sum(len(part.entries) for part in rows), kind.rows)} ({schemas})"
 
 
-def _check_template(values: FlagValues, found: Survey | None, kind: Kind, shows: bool) -> list[Finding]:
+def _check_template(values: FlagValues, found: Survey | None, kind: RowKind, shows: bool) -> list[Finding]:
     """The template; where it `shows`, a sample and what the lengths cut, by the tokenizer where its directory is
     there."""
     directory = tokenizer_directory(values)
@@ -194,7 +153,7 @@ def _look(
     template: ChatTemplate | None,
     rows: Rows,
     found: Survey,
-    kind: Kind,
+    kind: RowKind,
     directory: Path | None,
     family: Family,
     values: FlagValues,

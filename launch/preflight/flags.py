@@ -1,11 +1,11 @@
-"""The flags of a shared module: does it know each one and can it read each value, and the list that --help prints."""
+"""The flags of a method: does it know each one and can it read each value, and the list that --help prints."""
 
 import difflib
-from pathlib import Path
 
 from data_tools.terminal import wrapped
 from launch.config.aliases import refusal
 from launch.config.flag_values import Flags, expectation, load_schema, range_text, split_words
+from launch.methods.registry import method_of
 from launch.preflight.report import Finding
 
 
@@ -51,9 +51,8 @@ def _unknown(name: str, known: dict) -> Finding:
 
 def flag_help(script: str) -> str:
     """One paragraph a flag: its type, default, choices and purpose."""
-    name = Path(script).stem
-    lines = [f"Flags of launch/{name}.py, named as PaddleNLP has them.", ""]
-    for flag, known in load_schema(name).items():
+    lines = [f"Flags of {method_of(script).program}, named as PaddleNLP has them.", ""]
+    for flag, known in load_schema(script).items():
         choices = f", one of {', '.join(map(str, known['choices']))}" if known.get("choices") else ""
         if "range" in known:
             choices = f", {range_text(known).partition(', ')[2]}"

@@ -49,7 +49,7 @@ def check_weights(run: RunConfig) -> list[Finding]:
         return _weights_of_name(values.model_name_or_path)
     try:
         weights = find_weights(directory)
-        misfits = _misfits(weights, load_config(str(directory)), run.scores)
+        misfits = _misfits(weights, load_config(str(directory)), run.method.reward_model)
     except (UserError, OSError) as error:
         return [Finding(False, "weights", str(error), WEIGHTS_FIX)]
     if misfits:
@@ -79,12 +79,12 @@ def _file_count(directory: Path, weights: Mapping[str, Weight]) -> int:
     return len(paths or list(directory.glob(f"{MODEL}-*.safetensors")))
 
 
-def _misfits(weights: Mapping[str, Weight], config: dict, scores: bool) -> Misfits:
-    """scores: whether a reward model begins with them, with an output layer of its own."""
+def _misfits(weights: Mapping[str, Weight], config: dict, reward_model: bool) -> Misfits:
+    """reward_model: whether a reward model begins with them, with an output layer of its own."""
     if any(config.get(name) for name in FUSED):
         return Misfits()  # compared when the model is built
     expected = {parameter.name: parameter for parameter in parameters(config)}
-    if gives_scores(config) and not scores:
+    if gives_scores(config) and not reward_model:
         return Misfits(extra={f"{SCORE}, of a reward model, which writes no text"})
     extra = {name for name in weights.keys() - expected.keys() if not _may_be_ignored(name, list(expected.values()))}
     different = {

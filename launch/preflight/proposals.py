@@ -128,7 +128,7 @@ def _batch_stays(job: Job, run: RunConfig) -> str:
         return ""
     if run.flags.neftune and not run.flags.zero_padding:
         return "the noise of NEFTune becomes smaller the longer a micro batch is padded"
-    if not job.finetunes and job.config.get("output_router_logits"):
+    if not job.own_loss and job.config.get("output_router_logits"):
         return "the auxiliary loss of the experts is a mean over the micro batch"
     return ""
 

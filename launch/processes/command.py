@@ -84,12 +84,13 @@ class LaunchCommand:
     """One run of the launcher on each node.
 
     Attributes:
-        script: Path of the shared module; the launcher runs only a path that ends in .py as Python.
+        script: Path of what is started; the launcher runs only a path that ends in .py as Python.
         flags: Of the script.
         log_dir: Where the launcher writes workerlog.N; each of several nodes has a folder of its own in it.
         devices: Numbers of each node's cards, one rank each; empty: ranks on the CPU.
         processes: How many ranks on each node.
         nodes: The nodes, and which of them this is.
+        method: The word behind launch/train.py, nothing behind another script.
     """
 
     script: Path
@@ -98,17 +99,20 @@ class LaunchCommand:
     devices: tuple[str, ...]
     processes: int
     nodes: Nodes = ONE_NODE
+    method: tuple[str, ...] = ()
 
     @classmethod
     def of_run(cls, run: RunConfig) -> "LaunchCommand":
         """Return the command of a run, whose logs are in the folder log of its output directory."""
+        script, *method = run.method.program.split() if run.script == run.method.name else [run.script]
         return cls(
-            script=ROOT / run.script,
+            script=ROOT / script,
             flags=run.words,
             log_dir=os.path.join(*(run.words.get("output_dir") or ["."])[:1], "log"),
             devices=run.devices,
             processes=run.processes // run.nodes.count,
             nodes=run.nodes,
+            method=tuple(method),
         )
 
     @property
@@ -123,7 +127,8 @@ class LaunchCommand:
 
     def words(self) -> list[str]:
         """Return the command to execute on this node."""
-        return [*self._head(self.nodes.rank, _without_current_folder()), str(self.script), *flag_words(self.flags)]
+        head = self._head(self.nodes.rank, _without_current_folder())
+        return [*head, str(self.script), *self.method, *flag_words(self.flags)]
 
     def text(self) -> str:
         """Return the command to read and to paste into a shell, one flag a line.
@@ -141,7 +146,9 @@ class LaunchCommand:
 
     def script_text(self) -> str:
         """Return the script and its flags, which are the same on all nodes, one a line."""
-        return " \\\n    ".join(shlex.join(line) for line in [[_short(self.script)], *flag_lines(self.flags)])
+        return " \\\n    ".join(
+            shlex.join(line) for line in [[_short(self.script), *self.method], *flag_lines(self.flags)]
+        )
 
     def _head(self, rank: int, launcher: list[str]) -> list[str]:
         """Return the command up to the script, for the node with this number."""

@@ -20,11 +20,12 @@ from data_tools.formats.plural import plural
 from launch.checkpoint.output_directory import lock_start
 from launch.config.flag_values import Flags, flag_words
 from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH
-from launch.config.run_config import RunConfig
 from launch.cpu.settings import prepare
 from launch.families.named_configs import find_config, load_config
 from launch.families.parameters import HEADS, KEY_VALUE_HEADS, key_value_heads
 from launch.families.registry import family_of_config
+from launch.methods.method import Method
+from launch.methods.registry import METHODS, method_of
 from launch.processes.command import COMMAND, LaunchCommand
 from launch.processes.fork import run_ranks
 from launch.processes.logs import print_failure
@@ -78,14 +79,14 @@ class Change:
     reason: str
 
 
-def scale_down(flags: Flags, materials: Path, output: Path, prefers: bool = False) -> tuple[Flags, list[Change]]:
+def scale_down(method: Method, flags: Flags, materials: Path, output: Path) -> tuple[Flags, list[Change]]:
     """Return the flags of the rehearsal, and the changes.
 
     Args:
+        method: Of the recipe.
         flags: Of the recipe.
         materials: The model and data used in place of the recipe's (launch/rehearsal/materials.py).
         output: Where the rehearsal writes.
-        prefers: Whether the data are preferences.
     """
     model = str(materials / "model")
     changes = [
@@ -93,7 +94,7 @@ def scale_down(flags: Flags, materials: Path, output: Path, prefers: bool = Fals
         *_layers(flags),
         _always(flags, "model_name_or_path", model, "a tiny model of the same family"),
         _always(flags, "tokenizer_name_or_path", model, "its tokenizer"),
-        *_data(flags, materials, prefers),
+        *(_always(flags, flag, *change) for flag, change in method.rehearsal_data(flags, materials).items()),
         *_samples(flags),
         _always(flags, "output_dir", str(output), "apart from the real run's"),
         _always(flags, "overwrite_output_dir", "1", "a rehearsal may be repeated"),
@@ -121,18 +122,6 @@ def scale_down(flags: Flags, materials: Path, output: Path, prefers: bool = Fals
 def _layers(flags: Flags) -> list[Change]:
     """Return the change to stock layers: a card has them, not the layers of launch/cpu, unless the switch is given."""
     return [] if "cpu_fast" in flags else [_always(flags, "cpu_fast", "off", "stock layers, as a card has them")]
-
-
-def _data(flags: Flags, materials: Path, prefers: bool) -> list[Change]:
-    if prefers:
-        return [_always(flags, "dataset_name_or_path", str(materials / "preferences"), "made-up preferences")]
-    if "dataset_name_or_path" in flags:
-        dialogues = "chats" if "chat_template" in flags else "pairs"
-        return [_always(flags, "dataset_name_or_path", str(materials / dialogues), "made-up dialogues")]
-    return [
-        _always(flags, "input_dir", str(materials / "data"), "made-up text"),
-        _always(flags, "max_eval_samples", "32", "a short evaluation"),
-    ]
 
 
 def _samples(flags: Flags) -> list[Change]:
@@ -190,12 +179,8 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
     ranks = int(_stated(command.flags, "tensor_parallel_degree") or 1)
     configuration = tiny_configuration(family.rehearsal_config, ranks)
     materials_directory = find_materials(configuration)
-    flags, changes = scale_down(
-        command.flags,
-        materials=materials_directory,
-        output=directory / "output",
-        prefers=RunConfig(str(command.script)).prefers,
-    )
+    method = method_of(*command.method or [str(command.script)])
+    flags, changes = scale_down(method, command.flags, materials_directory, directory / "output")
     os.environ[COMMAND] = f"make rehearse-{target}"  # what ranks print where they are stopped
     processes = plural(command.processes, "process")
     print(f"rehearsing {target}: {processes} on the CPU, all as in the recipe except")
@@ -205,7 +190,7 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
     from launch.rehearsal.materials import make_materials  # imports NumPy: not before the settings are made
 
     make_materials(materials_directory, configuration)
-    train = partial(train_rank, command.script.stem, flag_words(flags), command.processes)
+    train = partial(train_rank, method.name, flag_words(flags), command.processes)
     log_dir = directory / "log"
     outcome = run_ranks(command.processes, train, log_dir, tee=True)
     if outcome.failed_rank is not None:
@@ -248,16 +233,17 @@ def import_paddle(flags: Flags, processes: int) -> str:
     line = prepare(flags.get("cpu_fast", ["auto"])[0], processes)
     import_paddle_quietly()
     correct()  # before the modules that use what is corrected
-    for name in ("run", "pretraining", "finetuning", "preference_tuning", "reward_tuning"):
-        importlib.import_module(f"launch.training.{name}")
+    for method in METHODS:
+        method.load_training()
     return line
 
 
-def train_rank(module: str, argv: list[str], processes: int, rank: int) -> None:
-    """Run the script's main on a rank, as the launcher would start it."""
+def train_rank(script: str, argv: list[str], processes: int, rank: int) -> None:
+    """Train on a rank, as the launcher would start it."""
     from launch.guard import guarded
 
-    exit_code = guarded(importlib.import_module(f"launch.{module}").main, argv)
+    train_method = importlib.import_module("launch.train").train_method  # a command, which no room imports
+    exit_code = guarded(partial(train_method, script), argv)
     if exit_code:
         sys.exit(exit_code)
     import paddle.distributed as dist

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from data_tools.dialogues.datasets import SUFFIXES, Columns, Reader, encode_rows, find_sources
+from data_tools.dialogues.datasets import SUFFIXES, Reader, encode_rows, find_sources
 from data_tools.dialogues.encoding import IGNORED, Encoded, Encoding, rendered
 from data_tools.dialogues.rows import Fault, Rows, unused_line
 from data_tools.formats.errors import DataError
@@ -24,10 +24,9 @@ from data_tools.formats.tokens.blend import find_corpora
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.inspect import length_histogram
 from data_tools.preferences.datasets import encode_preference_rows
-from data_tools.preferences.forms import Preference, PreferenceColumns
+from data_tools.preferences.forms import Preference
 from data_tools.preferences.samples import EncodedPreference
 from launch.config.flag_values import FlagValues
-from launch.config.preference_flags import KTO
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.encoding import template_line
@@ -71,11 +70,12 @@ def data_of(choice: RecipeChoice, name: str = "", content: str = "") -> dict:
         DataError, UserError: If there are no data, or they cannot be read.
     """
     run, _ = choice.run(sizes_alone=True)
-    if not (run.prefers or run.finetunes):
+    if run.method.row_kind is None:
         if name:
             raise UserError(f"{name}: a corpus has two files, X.bin and X.idx. Name their folder: DATA=FOLDER.")
         return _corpora(run.flags)
-    files = [_given(_reader(run), name, content)] if name else _named(run)
+    reader = run.method.row_kind(run.flags).reader
+    files = [_given(reader, name, content)] if name else _named(run, reader)
     found, faults = _samples(files[0], run)
     return found | {
         "files": [{"file": rows.file, "form": rows.schema.name, "rows": len(rows.entries)} for rows in files],
@@ -84,16 +84,10 @@ def data_of(choice: RecipeChoice, name: str = "", content: str = "") -> dict:
     }
 
 
-def _reader(run: RunConfig) -> Reader:
-    if run.prefers:
-        return PreferenceColumns(paired=run.flags.loss_type != KTO)
-    return Columns(run.flags.prompt_column, run.flags.response_column)
-
-
-def _named(run: RunConfig) -> list[Rows]:
+def _named(run: RunConfig, reader: Reader) -> list[Rows]:
     make_questions(run)
     sources = find_sources(run.flags.dataset_name_or_path or "")
-    return [_reader(run).read(file) for source in sources for file in (*source.train, *source.dev)]
+    return [reader.read(file) for source in sources for file in (*source.train, *source.dev)]
 
 
 def _given(reader: Reader, name: str, content: str) -> Rows:
@@ -127,7 +121,8 @@ def _samples(rows: Rows, run: RunConfig) -> tuple[dict, list[Fault]]:
     values, config = run.flags, load_config(run.flags.model_name_or_path or "")
     directory = tokenizer_directory(values)
     template, encoder = template_of(rows, directory, config, values), encoder_of(directory, family_of_config(config))
-    encoding, encode = encoding_of(template, encoder, values), _preferences if run.prefers else _dialogues
+    encoding = encoding_of(template, encoder, values)
+    encode = _preferences if isinstance(next(iter(rows.entries), None), Preference) else _dialogues
     some = spread(rows)
     samples, faults = encode(some, encoding)
     found = {"template": template_line(template), "max_length": values.max_length}

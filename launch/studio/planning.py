@@ -10,15 +10,15 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from launch import preflight
 from launch.config.recipe_file import ROOT, Recipe, load_recipes
 from launch.config.run_config import Nodes, RunConfig
-from launch.config.variables import DATA_FLAGS, given_variables, number
+from launch.config.variables import given_variables, number
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import config_names
+from launch.methods.registry import method_of
 from launch.plan.hardware import CARDS, Card, kind_of
 from launch.plan.interconnect import NETWORKS
 from launch.plan.job import Job
@@ -34,7 +34,6 @@ from launch.processes.command import LaunchCommand
 VARIABLES = ("MODEL", "DATA", "OUTPUT", "GPUS", "CARD", "PROCESSES", "NNODES", "NETWORK", "ARGS")
 FROM_HERE = ("CUDA_VISIBLE_DEVICES",)  # what a recipe also reads, from the environment that it is started in
 LONGEST_VALUE = 10_000  # letters of a variable
-PREFERENCES = {"run_dpo": "preferences", "run_reward": "reward model"}  # methods of scripts that read pairs
 OFFERED = 5  # changes that make a run fit
 # The key in front of a message, which tells the control that it is about.
 KEY = re.compile(r"(?:--)?(\w+)(?:=|: )")
@@ -98,7 +97,7 @@ def _described(recipe: Recipe) -> dict:
         "target": recipe.target,
         "summary": recipe.summary,
         "method": _method(recipe),
-        "length_flag": _length_flag(recipe.script),
+        "length_flag": method_of(recipe.script).length_flag,
         "gpus": recipe.gpus,
         "gpu_memory_gb": recipe.gpu_memory_gb,
         "processes": recipe.processes,
@@ -106,18 +105,14 @@ def _described(recipe: Recipe) -> dict:
 
 
 def _method(recipe: Recipe) -> str:
-    flags, script = recipe.flags, Path(recipe.script).stem
-    if script in PREFERENCES:
-        return PREFERENCES[script]
+    flags, method = recipe.flags, method_of(recipe.script)
+    if not method.full_title:
+        return method.title
     if flags.get("prefix_tuning", ["0"]) != ["0"]:
         return "prefix tuning"
     if flags.get("lora", ["0"]) != ["0"]:
         return "LoRA on a base in 8 or 4 bits" if "weight_quantize_algo" in flags else "LoRA"
-    return "pretraining" if script == "run_pretrain" else "fine-tuning of all parameters"
-
-
-def _length_flag(script: str) -> str:
-    return "max_seq_length" if Path(script).stem == "run_pretrain" else "max_length"
+    return method.full_title
 
 
 def plan_of(choice: RecipeChoice) -> dict:
@@ -158,11 +153,11 @@ def _values(run: RunConfig) -> dict[str, str]:
     """Return the values of the controls that are left empty."""
     flags = run.flags
     return {
-        "tokens": str(getattr(flags, _length_flag(run.script))),
+        "tokens": str(getattr(flags, run.method.length_flag)),
         "micro_batch": str(flags.per_device_train_batch_size),
         "accumulation": str(flags.gradient_accumulation_steps),
         "MODEL": flags.model_name_or_path or "",
-        "DATA": " ".join(run.words.get(DATA_FLAGS[Path(run.script).stem], [])),
+        "DATA": " ".join(run.words.get(run.method.data_flag, [])),
         "OUTPUT": flags.output_dir or "",
         "GPUS": str(len(run.devices) or ""),
         "PROCESSES": str(run.processes // run.nodes.count),

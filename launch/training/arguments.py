@@ -1,4 +1,4 @@
-"""The flags of the shared modules, and the argument objects of a run, made from its RunConfig here alone.
+"""The flags that all methods have, and the argument objects of a run, made from its RunConfig here alone.
 
 Names are PaddleNLP's. `TrainingArguments` is upstream's and starts process groups when it is constructed: install
 whatever must be in place before that (launch/rehearsal) first.
@@ -12,19 +12,14 @@ from typing import Any, Literal
 from paddlenlp.trainer import IntervalStrategy, TrainingArguments
 
 from launch.config.flag_values import LOWER_IS_BETTER
-from launch.config.preference_flags import AUTO, COMPARES, REFERENCES
 from launch.config.run_config import SENDS_SHAPES, RunConfig
 from launch.devices.precision import PRECISIONS, resolve, stated
 from launch.errors import UserError
+from launch.methods.method import Method, flag
 from launch.training.device import compute_capability
 
 Switch = Literal["auto", "on", "off", "required"]
 ALONE = {"nargs": "?", "const": "on"}  # a switch that has two states in PaddleNLP, where --name alone means on
-
-
-def flag(default: Any, *, help: str, **metadata) -> Any:
-    """A field of the argument objects. default: MISSING where the flag is required. metadata: `choices`, and ALONE."""
-    return field(default=default, metadata={"help": help, **metadata})
 
 
 @dataclass(frozen=True)
@@ -57,17 +52,6 @@ class ModelArguments:
     fp32_norms_and_head: bool = flag(
         False, help="Compute norms and the output layer in float32 where the rest is in half precision."
     )
-
-
-@dataclass(frozen=True)
-class DataArguments:
-    input_dir: list[str] = flag(
-        MISSING, help="Directory with .bin/.idx files, one prefix, or weights and prefixes: 0.7 a 0.3 b."
-    )
-    split: str = flag("949,50,1", help="Shares of train, valid and test documents.")
-    max_seq_length: int = flag(2048, help="Tokens a sample.")
-    data_cache: str | None = flag(None, help="Where sample indices are cached. Default: index_cache beside the data.")
-    max_eval_samples: int = flag(1000, help="Evaluate on this many samples of the valid split at most; -1: on all.")
 
 
 @dataclass(frozen=True)
@@ -104,88 +88,9 @@ class AdapterArguments:
     weight_double_quant_block_size: int = flag(256, help="Scales that share a scale with --weight_double_quant.")
 
 
-@dataclass(frozen=True)
-class FinetuningDataArguments:
-    dataset_name_or_path: list[str] = flag(
-        MISSING, help="Folder with train.json and dev.json, one file, or weights and these: 0.7 a 0.3 b."
-    )
-    prompt_column: str | None = flag(None, help="Key of the question in each row. Default: found in the first rows.")
-    response_column: str | None = flag(None, help="Key of the answer in each row. Default: found in the first rows.")
-    chat_template: str | None = flag(
-        None, help="How turns become text: a name, file or none. Default: none for pairs, else the model's."
-    )
-    trained_answers: str = flag(
-        "all",
-        help="Answers of a chat that count in the loss: all, each as it is served, or the last.",
-        choices=["all", "last"],
-    )
-    src_length: int = flag(1024, help="Tokens of a question, at most: its end is kept.")
-    max_length: int = flag(2048, help="Tokens of a sample, at most.")
-    zero_padding: bool = flag(
-        False, help="Pack several dialogues into each row of max_length tokens; none sees another. Less padding."
-    )
-    neftune: bool = flag(False, help="NEFTune: add uniform noise to the embeddings during training.")
-    neftune_noise_alpha: float = flag(
-        5.0, help="NEFTune: the noise is at most this / sqrt(tokens of a row x hidden size)."
-    )
-    pad_to_multiple_of: int = flag(1, help="Pad batches to a length that this divides: 8 suits tensor cores.")
-    max_broken_rows: int = flag(0, help="Rows that cannot be read and are left out, at most; more stop the run.")
-    eval_with_do_generation: bool = flag(
-        False, help="Evaluate by answers, too: BLEU and ROUGE, and what was said in OUTPUT/predictions."
-    )
-
-
-@dataclass(frozen=True)
-class PreferenceDataArguments:
-    dataset_name_or_path: list[str] = flag(
-        MISSING, help="Folder with train.json and dev.json, one file, or weights and these: 0.7 a 0.3 b."
-    )
-    chat_template: str | None = flag(
-        None, help="How turns become text: a name, file or none. Default: none for pairs, else the model's."
-    )
-    src_length: int = flag(1024, help="Tokens of a prompt, at most where a response needs the room: its end is kept.")
-    max_length: int = flag(2048, help="Tokens of a prompt with a response, at most.")
-    zero_padding: bool = flag(
-        False, help="Pack several pairs into two rows of max_length tokens; none sees another. Less padding."
-    )
-    pad_to_multiple_of: int = flag(1, help="Pad batches to a length that this divides: 8 suits tensor cores.")
-    max_broken_rows: int = flag(0, help="Rows that cannot be read and are left out, at most; more stop the run.")
-
-
-@dataclass(frozen=True)
-class PreferenceArguments:
-    loss_type: str = flag(
-        "sigmoid",
-        help="What is learnt. From pairs, sigmoid: DPO; hinge: SLiC; ipo: IPO; simpo: SimPO; or: ORPO; the last two "
-        "need no reference. From single responses, kto: KTO.",
-        choices=list(COMPARES),
-    )
-    beta: float = flag(0.1, help="How strongly the reference holds the policy; tau of IPO, beta of SimPO.")
-    label_smoothing: float = flag(
-        0.0, help="sigmoid, simpo: the share of pairs that are taken to be the wrong way round."
-    )
-    simpo_gamma: float = flag(0.5, help="simpo: by how much the chosen response's reward should be higher.")
-    desirable_weight: float = flag(1.0, help="kto: the weight of desired responses, lambda_D.")
-    undesirable_weight: float = flag(1.0, help="kto: the weight of undesired responses, lambda_U.")
-    pref_loss_ratio: float | None = flag(
-        None, help="The weight of the preference loss. Default: 1, of ORPO 0.1, its lambda."
-    )
-    sft_loss_ratio: float | None = flag(
-        None, help="The weight of the chosen response's own mean -ln p beside it. Default: 0, of ORPO 1."
-    )
-    reference_free: bool = flag(False, help="Without a reference, which then finds all responses equally likely.")
-    reference: str = flag(
-        AUTO,
-        help="Where the log-probabilities of the model before training come from. adapter_off: from the model without "
-        "its LoRA; copy: from a second copy of it; precomputed: computed once before the first step and kept in "
-        "OUTPUT/reference, without a copy; auto: adapter_off with --lora 1, else copy.",
-        choices=list(REFERENCES),
-    )
-
-
 @dataclass
 class RunArguments(TrainingArguments):
-    """What upstream's TrainingArguments say, and our own additions, for all shared modules."""
+    """What upstream's TrainingArguments say, and our own additions, for all methods."""
 
     min_learning_rate: float = flag(0.0, help="Where a cosine or linear schedule ends.")
     decay_steps: int = flag(-1, help="Steps until min_learning_rate is reached. Default: max_steps.")
@@ -272,43 +177,14 @@ class RunArguments(TrainingArguments):
         return self.per_device_train_batch_size * self.gradient_accumulation_steps * self.dataset_world_size
 
 
-PRETRAINING = (ModelArguments, AdapterArguments, DataArguments, RunArguments)
-FINETUNING = (ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments)
-PREFERENCES = (ModelArguments, AdapterArguments, PreferenceDataArguments, PreferenceArguments, RunArguments)
-REWARDS = (ModelArguments, AdapterArguments, PreferenceDataArguments, RunArguments)
+def argument_classes(method: Method) -> tuple[type, ...]:
+    """Return the argument classes of a method: each field is a flag."""
+    return (ModelArguments, AdapterArguments, *method.arguments, RunArguments)
 
 
-def pretraining_arguments(run: RunConfig) -> tuple[ModelArguments, AdapterArguments, DataArguments, RunArguments]:
-    """The argument objects of run_pretrain.py. Raises UserError for values that upstream refuses."""
-    model, adapter, data, training = make_arguments(run, PRETRAINING)
-    if training.do_train and training.max_steps <= 0:
-        raise UserError(f"--max_steps: found {training.max_steps}; pretraining needs a number of steps above 0.")
-    return model, adapter, data, training
-
-
-def finetuning_arguments(
-    run: RunConfig,
-) -> tuple[ModelArguments, AdapterArguments, FinetuningDataArguments, RunArguments]:
-    """The argument objects of finetune_generation.py. Raises UserError for values that upstream refuses."""
-    return make_arguments(run, FINETUNING)
-
-
-def preference_arguments(
-    run: RunConfig,
-) -> tuple[ModelArguments, AdapterArguments, PreferenceDataArguments, PreferenceArguments, RunArguments]:
-    """The argument objects of run_dpo.py. Raises UserError for values that upstream refuses."""
-    return make_arguments(run, PREFERENCES)
-
-
-def reward_arguments(
-    run: RunConfig,
-) -> tuple[ModelArguments, AdapterArguments, PreferenceDataArguments, RunArguments]:
-    """The argument objects of run_reward.py. Raises UserError for values that upstream refuses."""
-    return make_arguments(run, REWARDS)
-
-
-def make_arguments(run: RunConfig, kinds: tuple) -> Any:
-    """An object of each of these dataclasses, from the flags that the run states and that were checked before."""
+def make_arguments(run: RunConfig) -> Any:
+    """Return an object of each of its method's argument classes, from the flags that the run states and that were
+    checked before. Raises UserError for values that upstream refuses."""
     stated = run.flags.stated
     if "skip_data_intervals" in stated:
         stated["skip_data_intervals"] = [stated["skip_data_intervals"]]  # upstream takes a list of intervals
@@ -319,7 +195,7 @@ def make_arguments(run: RunConfig, kinds: tuple) -> Any:
         with contextlib.redirect_stderr(io.StringIO()):  # where Paddle lists "modified flags" when it meets its peers
             return tuple(
                 kind(**{field.name: stated[field.name] for field in fields(kind) if field.name in stated})
-                for kind in kinds
+                for kind in argument_classes(run.method)
             )
     except (ValueError, AssertionError) as error:
         raise UserError(str(error)) from error

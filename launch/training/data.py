@@ -3,7 +3,7 @@
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -151,16 +151,9 @@ def sample_stream(args, dataset, ledger: Ledger, steps: int, end: int | None = N
 # ---- corpora of token ids
 
 
-@dataclass(frozen=True)
-class Splits:
-    """Datasets of {"input_ids", "labels"}, int64 [sequence_length]; None where the run does not need one."""
-
-    train: object
-    valid: object
-
-
-def open_data(data_args, training_args, vocab_size: int) -> Splits:
-    """Open the corpora and build (or find cached) their sample indices, on rank 0 first.
+def open_data(data_args, training_args, vocab_size: int) -> tuple[Any, Any]:
+    """Open the corpora and build (or find cached) their sample indices, on rank 0 first. Return the datasets to train
+    and to evaluate on, of {"input_ids", "labels"}, int64 [sequence_length]; None where the run does not need one.
 
     Rank 0 also reads every token id once, to check it against the vocabulary.
     Raises UserError when files are missing, damaged or hold ids beyond the vocabulary, or a split is empty.
@@ -179,7 +172,7 @@ def open_data(data_args, training_args, vocab_size: int) -> Splits:
     )
     if valid is not None and 0 < data_args.max_eval_samples < len(valid):
         valid = Head(valid, data_args.max_eval_samples)
-    return Splits(train, valid)
+    return train, valid
 
 
 def cache_directory(data_args, output_dir: str) -> Path:

@@ -1,8 +1,9 @@
-"""Write launch/config/flags.json, the flags of the shared modules as data, for checks that must not import Paddle.
+"""Write launch/config/flags.json, the flags of the methods as data, for checks that must not import Paddle.
 
     python -m launch.training.flag_schema
 
-Run it after a change of launch/training/arguments.py or of the pinned paddlenlp; a test fails until then.
+Run it after a change of launch/training/arguments.py, of argument classes in launch/methods or of the pinned
+paddlenlp; a test fails until then.
 """
 
 import ast
@@ -20,6 +21,7 @@ from data_tools.cli import Parser
 from launch.config.flag_values import SCHEMA
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.methods.registry import METHODS
 
 # Values of upstream's flags that it reads as plain text: from its help texts, and from what this repository runs on.
 CHOICES = {
@@ -127,20 +129,15 @@ WORD_LISTS = {
 
 
 def schema() -> dict:
-    """{script: {flag: {"type", "default", "help", "choices"?, "range"?, "words"?, "many"?, "alone"?}}}
+    """{method: {flag: {"type", "default", "help", "choices"?, "range"?, "words"?, "many"?, "alone"?}}}
 
     Names are without dashes. choices: the values allowed. range: the bounds of a number, "least" and "most" inclusive,
     "above" and "below" exclusive; every numeric flag has one. words: those that a value of several words may hold.
     many: true for several values. alone: what a switch means without a value, where it needs none.
     """
-    from launch.training.arguments import FINETUNING, PREFERENCES, PRETRAINING, REWARDS
+    from launch.training.arguments import argument_classes
 
-    return {
-        "run_pretrain": _flags(PRETRAINING),
-        "finetune_generation": _flags(FINETUNING),
-        "run_dpo": _flags(PREFERENCES),
-        "run_reward": _flags(REWARDS),
-    }
+    return {method.name: _flags(argument_classes(method)) for method in METHODS}
 
 
 def _flags(kinds: tuple) -> dict:

@@ -15,8 +15,8 @@ import paddle.nn.functional as F
 
 from launch.training.batches import PaddedDataset
 from launch.training.data import evaluation_batches
+from launch.training.preference_data import unrelated
 from launch.training.preference_losses import PreferenceLoss, responses
-from launch.training.preferences import unrelated
 
 SIDES = ("chosen", "rejected")  # as measures of pairs are named: desired and undesired responses
 
@@ -85,7 +85,7 @@ class KtoLoss(PreferenceLoss):
     def compared(
         self, losses: paddle.Tensor, baseline: paddle.Tensor | None, labels: paddle.Tensor, desired: paddle.Tensor
     ) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """As PreferenceLoss. desired: of collate_desired (launch/training/preferences.py)."""
+        """As PreferenceLoss. desired: of collate_desired (launch/training/preference_data.py)."""
         assert baseline is not None and self.distance is not None, "KTO has a reference, and z0 was measured"
         policy = responses(losses, labels, None)
         ratios = policy.sums - responses(baseline, labels, None).sums

@@ -1,5 +1,5 @@
 """Pairs over pipeline stages. A micro batch has the chosen rows of its pairs, then the rejected ones, as any batch of
-collate_pairs (launch/training/preferences.py), and the last stage reads more than labels.
+collate_pairs (launch/training/preference_data.py), and the last stage reads more than labels.
 
 Upstream (FakeMicroDataset of paddle/distributed/fleet/meta_parallel/pipeline_parallel.py) cuts a batch by rows, which
 would part the rows of a pair, and gives the last stage what it finds in the place of the labels.

@@ -12,7 +12,7 @@ import paddle.nn.functional as F
 from paddlenlp.peft import LoRAModel
 
 from data_tools.dialogues.encoding import IGNORED
-from launch.config.preference_flags import OF_MEANS, weights_of
+from launch.methods.preference_flags import OF_MEANS, weights_of
 from launch.training.data import TrainingData
 from launch.training.losses import Loss
 from launch.training.pipeline_pairs import cut, micro_batch
@@ -68,7 +68,7 @@ def _log_of_rest(score: paddle.Tensor) -> paddle.Tensor:
 
 def responses(losses: paddle.Tensor, labels: paddle.Tensor, pairs: paddle.Tensor | None) -> Responses:
     """losses: float32 [2 samples, length], -ln p of each token, 0 where its label is IGNORED. labels, pairs: of
-    collate_pairs (launch/training/preferences.py)."""
+    collate_pairs (launch/training/preference_data.py)."""
     counted = (labels != IGNORED).astype("float32")
     if pairs is None:
         return Responses(-losses.sum(axis=1), counted.sum(axis=1))

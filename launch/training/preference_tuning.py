@@ -12,41 +12,35 @@ from paddlenlp.peft import LoRAModel
 from launch.adapters.add import base_format
 from launch.checkpoint.model_identity import model_identity
 from launch.checkpoint.ranks import first_on_rank_zero
-from launch.config.preference_flags import ADAPTER_OFF, KTO, NONE, PRECOMPUTED, SECOND_COPY, reference_of, rows_of
+from launch.methods.preference_flags import ADAPTER_OFF, KTO, NONE, PRECOMPUTED, SECOND_COPY, reference_of
+from launch.methods.preferences import PREFERENCES
 from launch.training.data import TrainingData, run_length
-from launch.training.finetuning import DialogueData
+from launch.training.finetune import DialogueData
 from launch.training.kto_loss import KtoLoss
 from launch.training.model import compute_dtype
 from launch.training.precomputed import Precomputed
+from launch.training.preference_data import NO_PAIR, NO_RESPONSE, desired_collator, load_preferences, pair_collator
 from launch.training.preference_losses import PreferenceLoss
-from launch.training.preferences import NO_PAIR, NO_RESPONSE, desired_collator, load_preferences, pair_collator
 from launch.training.reference import AdapterOff, SecondCopy
 from launch.training.resuming import open_ledger, weights_identity
-from launch.training.run import Stage
+from launch.training.run import Training
 
 
-class PairStage(Stage):
+class PairTraining(Training):
     """--max_length tokens of a prompt with a response at most; --num_train_epochs or --max_steps say how long."""
 
-    needs_tokenizer = True
-    keep_best = True
-    rows = rows_of(None)
     paired = True
 
-    @property
-    def sequence_length(self) -> int:
-        return self.data_args.max_length
-
     def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "DialogueData":
-        args = self.training_args
+        args, whole = self.training_args, self.method.reward_model
         sets = first_on_rank_zero(
-            lambda: load_preferences(self.data_args, args, tokenizer, config, self.paired, whole=self.scores)
+            lambda: load_preferences(self.data_args, args, tokenizer, config, self.paired, whole=whole)
         )
         ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
         steps, end, epochs = run_length(ledger, sets.train, args)
         samples: Any = sets.train if sets.train is not None else sets.dev
         if self.paired:
-            collate = pair_collator(tokenizer, self.data_args, args.sequence_parallel, row_ends, self.scores)
+            collate = pair_collator(tokenizer, self.data_args, args.sequence_parallel, row_ends, whole)
         else:
             collate = desired_collator(tokenizer, self.data_args, args.sequence_parallel)
         return DialogueData(
@@ -71,29 +65,18 @@ class PairStage(Stage):
         return "rows of packed pairs" if self.data_args.zero_padding else "pairs"
 
 
-class PreferenceTuning(PairStage):
+class PreferenceTuning(PairTraining):
     """From the log-probabilities of the responses."""
 
-    def __init__(self, model_args, adapter_args, data_args, preference_args, training_args):
-        super().__init__(model_args, adapter_args, data_args, training_args)
-        self.preference_args = preference_args
-        flags = (preference_args.loss_type, preference_args.reference_free, adapter_args.lora)
-        self.reference = reference_of(*flags, preference_args.reference)
-        self.needs_second_copy = self.reference == SECOND_COPY
-        self.rows = rows_of(preference_args.loss_type)
-        self.paired = preference_args.loss_type != KTO
+    method = PREFERENCES
 
-    @property
-    def method_arguments(self) -> list:
-        return [*super().method_arguments, self.preference_args]
-
-    @property
-    def loss_flags(self) -> dict:
-        return {name: value for name, value in vars(self.preference_args).items() if name != "reference"}
-
-    @property
-    def reference_weights(self) -> bool:
-        return self.reference != NONE
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.preference_args = values = arguments[-2]
+        self.paired = values.loss_type != KTO
+        self.reference = reference_of(values.loss_type, values.reference_free, self.adapter_args.lora, values.reference)
+        self.reference_weights, self.needs_second_copy = self.reference != NONE, self.reference == SECOND_COPY
+        self.loss_flags = {name: value for name, value in vars(values).items() if name != "reference"}
 
     def prepare(self, model) -> list[str]:
         """A reference without dropout is compared with the policy."""

@@ -6,13 +6,14 @@ A score is of the last token of a response, with all that is before it (launch/m
 import paddle
 import paddle.nn.functional as F
 
+from launch.methods.rewards import REWARDS
 from launch.training.data import TrainingData
 from launch.training.preference_losses import PairLoss
-from launch.training.preference_tuning import PairStage
+from launch.training.preference_tuning import PairTraining
 
 
-class RewardTuning(PairStage):
-    scores = True
+class RewardTuning(PairTraining):
+    method = REWARDS
 
     def make_loss(self, model, data: TrainingData) -> "RewardLoss":
         return RewardLoss(data, self.training_args)

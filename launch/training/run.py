@@ -1,6 +1,6 @@
-"""A run of a shared module: the Trainer is built from the flags, trained and evaluated.
+"""A run of a method: the Trainer is built from the flags, trained and evaluated.
 
-Pretraining, fine-tuning and preference tuning differ in a Stage: which data they open, and which loss they have.
+Methods differ in a Training: which data they open, and which loss they have.
 """
 
 import copy
@@ -16,8 +16,10 @@ from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
 from launch.families.arithmetic import ModelShape
 from launch.families.registry import family_of_config
+from launch.methods.method import Method
 from launch.reporting.announce import announce
 from launch.reporting.throughput import Throughput
+from launch.training.arguments import make_arguments
 from launch.training.chunked_loss import chunk_loss, chunks_of
 from launch.training.data import TrainingData, require_tokenizer
 from launch.training.decisions import decide
@@ -40,44 +42,33 @@ from launch.training.trainer import Trainer
 from launch.watch import BUILDING, HangTimer, RunPhase, out_of_memory_explained
 
 
-class Stage:
-    """What pretraining, fine-tuning and preference tuning do in their own ways.
+class Training:
+    """The training of a run by its method: the part of a Method that needs Paddle.
 
-    needs_tokenizer: whether the data are text. keep_best: keep the model of the lowest evaluation loss beside the
-    newest. rows: of a sample in a batch. needs_second_copy: whether the run sets second_copy, the model as it is before
-    training. scores: whether the model gets a score as its output layer.
+    method: whose it is. loss_flags: those that decide which loss is trained, beside those of the model.
+    reference_weights: the loss compares the model with its weights before training. needs_second_copy: the run sets
+    second_copy, the model as it is before training.
     """
 
-    needs_tokenizer = False
-    keep_best = False
-    rows = 1
-    needs_second_copy = False
-    scores = False
+    method: Method
+    loss_flags: dict[str, Any] = {}
+    reference_weights = needs_second_copy = False
     second_copy: Any = None
 
-    def __init__(self, model_args, adapter_args, data_args, training_args):
-        self.model_args, self.adapter_args = model_args, adapter_args
-        self.data_args, self.training_args = data_args, training_args
-
-    @property
-    def method_arguments(self) -> list:
-        """The argument objects beside those of the model and of training."""
-        return [self.adapter_args, self.data_args]
-
-    @property
-    def loss_flags(self) -> dict:
-        """The flags that decide which loss is trained, beside those of the model."""
-        return {}
-
-    @property
-    def reference_weights(self) -> bool:
-        """Return True if the loss compares the model with its weights before training."""
-        return False
+    def __init__(self, *arguments):
+        """arguments: objects of argument_classes(method)."""
+        self.arguments = arguments
+        self.model_args, self.adapter_args, self.data_args, *_, self.training_args = arguments
 
     @property
     def sequence_length(self) -> int:
         """Tokens of a row, at most."""
-        raise NotImplementedError
+        return getattr(self.data_args, self.method.length_flag)
+
+    @property
+    def rows(self) -> int:
+        """Rows of a sample in a batch."""
+        return self.method.rows_per_sample(self.arguments[-2])
 
     def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> TrainingData:
         """checkpoint: that the run continues. row_ends: whether packed rows are masked by FlashMask."""
@@ -102,39 +93,42 @@ class Stage:
 class Run:
     """config: what the user requested. started: time.time() at the start of the process."""
 
-    def __init__(self, stage: Stage, config: RunConfig, started: float):
-        self.stage, self.config, self.started = stage, config, started
+    def __init__(self, config: RunConfig, started: float):
+        self.training = config.method.load_training()(*make_arguments(config))
+        self.config, self.started = config, started
         self.choice = Choice()  # build() chooses the checkpoint to continue from
 
     def build(self, lines: list[str]) -> Trainer:
         """The Trainer, and what it will do in lines on rank 0. lines: that come before these."""
-        stage, model_args, adapter_args = self.stage, self.stage.model_args, self.stage.adapter_args
-        args = stage.training_args
+        training, args = self.training, self.training.training_args
+        model_args, adapter_args = training.model_args, training.adapter_args
         check_world()
         set_device(args.device, args.deterministic)
         lines = lines + measure_network()
-        if stage.needs_tokenizer:  # before anything is written
+        if training.method.reads_rows:  # before anything is written
             tokenizer = require_tokenizer(load_tokenizer(model_args))
         self.choice = open_output(args)
         checkpoint = self.choice.checkpoint
         with HangTimer(args.hang_factor, args.hang_seconds).beside_steps():  # trials may wait for other ranks
-            decisions = decide(model_args, adapter_args, stage.data_args, args)
-        config = build_config(model_args, stage.sequence_length, args, decisions, checkpoint, stage.scores)
-        if not stage.needs_tokenizer:
+            decisions = decide(model_args, adapter_args, training.data_args, args)
+        config = build_config(
+            model_args, training.sequence_length, args, decisions, checkpoint, training.method.reward_model
+        )
+        if not training.method.reads_rows:
             tokenizer = load_tokenizer(model_args)
-        data = stage.open_data(tokenizer, config, checkpoint, decisions.flash_mask.enabled)
+        data = training.open_data(tokenizer, config, checkpoint, decisions.flash_mask.enabled)
         with out_of_memory_explained(RunPhase(BUILDING), args):
-            model, model_lines = build_base(stage, config)
-            if stage.needs_second_copy:
-                stage.second_copy, _ = build_base(stage, config)
+            model, model_lines = build_base(training, config)
+            if training.needs_second_copy:
+                training.second_copy, _ = build_base(training, config)
         lines += [*vocabulary_lines(config, model_args), *model_lines]
-        lines += [*keep_activations(model, args), *stage.prepare(model)]
+        lines += [*keep_activations(model, args), *training.prepare(model)]
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
-        identity = identify_model(model, model_args, adapter_args, args.seed, stage.reference_weights)
+        identity = identify_model(model, model_args, adapter_args, args.seed, training.reference_weights)
         require_same_model(checkpoint, identity, args)
         if adapter_args.pissa and args.do_train and isinstance(model, LoRAModel):
             adapter_lines.append(begin_pissa(model, checkpoint, args))
-        trainer = build_trainer(stage, model, tokenizer, data, identity)
+        trainer = build_trainer(training, model, tokenizer, data, identity)
         trainer.add_callback(PlannedMemory(self.config))
         announce([*lines, *adapter_lines, *data.lines], decisions, trainer)
         return trainer
@@ -150,27 +144,25 @@ class Run:
 
     def finish(self, trainer: Trainer) -> None:
         """Evaluate the weights as they are now, where the flags say so, and write run_summary.json."""
-        stage = self.stage
-        evaluation = trainer.final_evaluation() if stage.training_args.do_eval else None
-        arguments = [stage.model_args, *stage.method_arguments, stage.training_args]
-        finish(arguments, trainer, evaluation, self.started)
+        evaluation = trainer.final_evaluation() if self.training.training_args.do_eval else None
+        finish(self.training.arguments, trainer, evaluation, self.started)
 
 
-def build_base(stage: Stage, config) -> tuple[Any, list[str]]:
+def build_base(training: Training, config) -> tuple[Any, list[str]]:
     """The model that a run begins with, and lines about how it computes."""
-    model_args, adapter_args, args = stage.model_args, stage.adapter_args, stage.training_args
+    model_args, adapter_args, args = training.model_args, training.adapter_args, training.training_args
     model = build_model(config, model_args, args, base_format(adapter_args))
     trained = not (adapter_args.lora or adapter_args.prefix_tuning)
     lines = []
-    if not stage.scores:
-        chunks = chunks_of(config, args, stage.rows * stage.sequence_length, trained)
+    if not training.method.reward_model:
+        chunks = chunks_of(config, args, training.rows * training.sequence_length, trained)
         lines = chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
     return model, [*lines, *speed_up(model, args), *widen(model, model_args, args)]
 
 
-def build_trainer(stage: Stage, model, tokenizer, data: TrainingData, model_identity: dict) -> Trainer:
+def build_trainer(training: Training, model, tokenizer, data: TrainingData, model_identity: dict) -> Trainer:
     """The Trainer of a run with all of its parts."""
-    args = copy.copy(stage.training_args)
+    args = copy.copy(training.training_args)
     args.max_steps = data.steps  # what the data make of --num_train_epochs
     peak = device_peak(matmul_dtype(args))
     throughput = Throughput(
@@ -185,12 +177,12 @@ def build_trainer(stage: Stage, model, tokenizer, data: TrainingData, model_iden
         tokenizer,
         args,
         data,
-        stage.make_loss(model, data),
+        training.make_loss(model, data),
         throughput,
         model_identity,
-        {name: value for part in [stage.model_args, *stage.method_arguments] for name, value in vars(part).items()},
-        identify_evaluation(data, stage.loss_flags),
-        random_weights_loss=stage.random_weights_loss(throughput.shape),
-        answers=stage.make_answers(tokenizer, model),
-        keep_best=stage.keep_best,
+        {name: value for part in training.arguments[:-1] for name, value in vars(part).items()},
+        identify_evaluation(data, training.loss_flags),
+        random_weights_loss=training.random_weights_loss(throughput.shape),
+        answers=training.make_answers(tokenizer, model),
+        keep_best=training.method.reads_rows,
     )

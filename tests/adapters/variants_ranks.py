@@ -9,7 +9,7 @@ def noise(path: str, alpha: float, draws: int) -> None:
     """Save what NEFTune adds to a tiny LLaMA's embeddings, in training [draws, 2, 8, hidden] and in evaluation."""
     import paddle
 
-    from launch.training.finetuning import add_noise
+    from launch.training.finetune import add_noise
     from tests.families import family_ranks
 
     model = family_ranks.build("llama", family_ranks.tiny("llama"))
@@ -27,7 +27,7 @@ def weights_at_start(path: str, argv: list[str]) -> None:
     """Begin a run with --pissa 1, and save each layer's frozen weight, lora_A and lora_B before the first step."""
     from paddlenlp.peft.lora.lora_layers import LoRALinear
 
-    from launch.finetune_generation import main
+    from launch.train import train_method
     from launch.training.trainer import Trainer
 
     seen = {}
@@ -41,5 +41,5 @@ def weights_at_start(path: str, argv: list[str]) -> None:
 
     Trainer.train = train
     with contextlib.suppress(SystemExit):
-        main(argv)
+        train_method("finetune_generation", argv)
     np.savez(path, **seen)

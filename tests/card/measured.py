@@ -95,7 +95,7 @@ def _speed(job: Job, card: Card | None, log: list[dict]) -> dict:
 
 def first_loss_of(flags: Flags, job: Job, loss: float) -> dict:
     """What random weights give is known of text alone, not of preferences."""
-    of_text = not (job.loss_type or job.scores)
+    of_text = not (job.loss_type or job.reward_model)
     random = flags.get("continue_training") == ["False"]
     expected = ModelShape.from_config(job.config).first_loss if random and of_text else None
     window = parse_window((flags.get("loss_first") or ["auto"])[0], expected)

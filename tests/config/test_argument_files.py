@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
-from launch.config.argument_files import METHODS, read_arguments
+from launch.config.argument_files import OURS, read_arguments
 from launch.config.flag_values import load_schema, parse_flags
-from launch.config.recipe_file import SCRIPTS, Recipe
+from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
 from launch.config.variables import apply_variables
 from launch.errors import UserError
+from launch.methods.registry import METHODS
 from launch.preflight.flags import check_flags
 from tests.fuzzing import FEW_AND_MANY, cases, damaged, dumped, texts, values
 from tests.store import ROOT
@@ -157,11 +158,10 @@ def test_files_of_preferences_are_read_but_for_their_data(tmp_path):
     assert (run.flags.loss_type, run.flags.beta) == ("kto", 0.3)
 
 
-def test_every_module_has_its_method():
-    assert {method.script for method in METHODS if method.script} == set(SCRIPTS)
-    for method in METHODS:
-        if method.script:
-            assert method.keys <= load_schema(method.script).keys() | RENAMED.keys()
+def test_each_key_that_tells_a_file_is_a_flag_of_its_method():
+    assert {method for _, method in OURS} == set(METHODS)
+    for kind, method in OURS:
+        assert kind.keys <= load_schema(method.name).keys() | RENAMED.keys()
 
 
 def test_the_accuracy_of_pretraining_is_left_out(tmp_path):

@@ -23,7 +23,7 @@ def test_numbers_beyond_all_bounds_are_refused(flag):
 
 def test_a_flag_of_another_shared_module_is_none_and_a_typo_an_error():
     values = FlagValues("launch/run_pretrain.py", {})
-    assert (values.script, values.max_length, values.max_seq_length) == ("run_pretrain", None, 2048)
+    assert (values.max_length, values.max_seq_length) == (None, 2048)
     with pytest.raises(AttributeError, match="--max_sequence_lenght: unknown"):
         values.max_sequence_lenght  # noqa: B018
     assert FlagValues("run_pretrain", {"save_total_limit": ["-1"]}).save_total_limit == -1  # limits no checkpoints

@@ -9,8 +9,8 @@ from functools import cache
 import pytest
 
 from docs.tools.pages import ENGLISH_PAGES, ROOT, read
-from launch.config.flag_values import load_schema
-from launch.config.recipe_file import SCRIPTS, Recipe
+from launch.config.flag_values import all_flags, load_schema
+from launch.config.recipe_file import Recipe
 from launch.config.variables import KUBERNETES, RECIPE
 from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
 from tests.docs.pages import CODE, FENCED, INDENTED, is_there
@@ -121,8 +121,8 @@ NOT_OURS |= {"--requeue", "--nodes", "--elastic_level", "--job_id", "--python_ou
 
 @cache
 def known_flags() -> set[str]:
-    """Of the shared modules, and what any file of ours adds to a parser."""
-    flags = {f"--{flag}" for script in SCRIPTS for flag in load_schema(script)}
+    """Return the flags of all methods, and what any file of ours adds to a parser."""
+    flags = {f"--{flag}" for flag in all_flags()}
     files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
     return flags | {flag for file in files for flag in re.findall(r'"(--[a-z][\w-]*)"', file.read_text("utf-8"))}
 

@@ -31,7 +31,7 @@ def make_materials(directory: str, names: list[str]) -> None:
 
 def pretrain(directory: str, name: str, output: str, argv: list[str]) -> None:
     """Three steps from the weights in directory/name, by run_pretrain's own main."""
-    from launch.run_pretrain import main
+    from launch.train import train_method
 
     flags = {
         "model_name_or_path": f"{directory}/{name}",
@@ -52,4 +52,4 @@ def pretrain(directory: str, name: str, output: str, argv: list[str]) -> None:
         "unified_checkpoint": 1,
         "save_steps": 1000,
     }
-    main([word for key, value in flags.items() for word in (f"--{key}", str(value))] + argv)
+    train_method("run_pretrain", [word for key, value in flags.items() for word in (f"--{key}", str(value))] + argv)

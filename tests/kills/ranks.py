@@ -1,6 +1,5 @@
 """What the ranks of the kill harness do: train, and perhaps die on the way."""
 
-import importlib
 import os
 import random
 import resource
@@ -11,13 +10,14 @@ from collections import Counter
 
 
 def train(script: str, argv: list[str], moment: list | None = None) -> None:
-    """Run a shared module's main.
+    """Train by a method.
 
     moment: [step, rank, seconds, micro batch]: that rank kills itself so long after the beginning of that micro batch
     of that step, 1 the first, and the first where there are three numbers.
     """
     import paddle
 
+    from launch.train import train_method
     from launch.training.trainer import Trainer
 
     if moment is not None:
@@ -31,7 +31,7 @@ def train(script: str, argv: list[str], moment: list | None = None) -> None:
             return upstream(trainer, *given)
 
         Trainer.training_step = training_step
-    importlib.import_module(f"launch.{script}").main(argv)
+    train_method(script, argv)
 
 
 def _die(seconds: float) -> None:
@@ -40,7 +40,7 @@ def _die(seconds: float) -> None:
 
 
 def train_with_small_disk(script: str, argv: list[str], largest_file: int) -> dict:
-    """Run a shared module's main where no file may have more bytes than that: its exit code and what it said."""
+    """Train by a method where no file may have more bytes than that: its exit code and what it said."""
     from tests.runs_ranks import train
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # write() then fails, as on a full disk

@@ -11,11 +11,10 @@ from data_tools.dialogues.encoding import IGNORED
 
 
 def train(script: str, argv: list[str], notes: str) -> None:
-    """Run a shared module; rank r of it appends [step, digest of a sample] to notes.r as it trains on them."""
-    import importlib
-
+    """Train by a method; rank r of it appends [step, digest of a sample] to notes.r as it trains on them."""
     import paddle
 
+    from launch.train import train_method
     from launch.training.trainer import Trainer
 
     upstream = Trainer.compute_loss
@@ -28,7 +27,7 @@ def train(script: str, argv: list[str], notes: str) -> None:
         return upstream(trainer, model, inputs, *args, **kwargs)
 
     Trainer.compute_loss = compute_loss
-    importlib.import_module(f"launch.{script}").main(argv)
+    train_method(script, argv)
 
 
 def digest(ids: np.ndarray, labels: np.ndarray) -> str:

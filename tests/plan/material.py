@@ -46,7 +46,7 @@ def model(root: Path, family: str, **sizes) -> Path:
 
 
 def flags(root: Path, directory: Path, output: Path, script: str) -> dict[str, str]:
-    """Of the shared module: three steps on samples that are all as long as possible."""
+    """Return flags of three steps on samples that are all as long as possible."""
     shared = {
         "model_name_or_path": directory,
         "continue_training": 0,

@@ -16,15 +16,15 @@ def forget_peak() -> None:
 
 
 def train(module: str, argv: list[str]) -> dict:
-    """Train as a shared module does; bytes on this rank.
+    """Train by a method; bytes on this rank.
 
     Returns {"parameters", "gradients", "moments": kept between two steps, "between": all that is kept then,
     "forward and backward", "optimizer": the peaks of these parts of a step, after the first step, "host": what offload
     keeps in host memory}.
     """
-    import importlib
-
     from paddlenlp.trainer import Trainer, TrainerCallback
+
+    from launch.train import train_method
 
     seen = {"forward and backward": 0, "optimizer": 0, "between": 0}
 
@@ -51,7 +51,7 @@ def train(module: str, argv: list[str]) -> dict:
         return result
 
     Trainer.train = train
-    importlib.import_module(f"launch.{module}").main(argv)
+    train_method(module, argv)
     return seen
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from launch import preflight
 from launch.commands import fit
-from launch.config.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED
 from launch.config.recipe_file import load_recipes
 from launch.config.run_config import Nodes, RunConfig
+from launch.methods.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import Job
 from launch.plan.memory_model import plan_memory
@@ -160,8 +160,8 @@ def test_every_method_has_a_recipe_and_preferences_their_rows_and_reference():
     trained = dict.fromkeys(("lora", "qlora", "dpo-lora", "dpo-qlora", "kto-lora"), "lora") | {
         "prefix": "prefix_tuning"
     }
-    assert {*modules, *trained, "full"} == set(fit.METHODS)
-    for method in fit.METHODS:
+    assert {*modules, *trained, "full"} == set(fit.FITS)
+    for method in fit.FITS:
         _, found, _ = fit.run_of_recipe(method, "opt-6.7b", {"GPUS": "3", "RANK": "1", "ARGS": "--seed 7"})
         switches = {name for name in ("lora", "prefix_tuning") if found.words.get(name) == ["1"]}
         assert switches == ({trained[method]} if method in trained else set())

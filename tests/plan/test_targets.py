@@ -29,7 +29,7 @@ def peak(model: str, card: Card, micro_batch: int, length: int, base: Format | N
         adapter=Lora(8, LINEAR_LAYERS),
         base=base,
         eval_batch=1,
-        finetunes=True,
+        own_loss=True,
         **others,
     )
     return plan_memory(job, card).worst.peak

@@ -12,9 +12,9 @@ from benchmarks.page import shown
 from benchmarks.published import ROWS
 from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
-from launch.config.preference_flags import PRECOMPUTED, SECOND_COPY
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
+from launch.methods.preference_flags import PRECOMPUTED, SECOND_COPY
 from launch.plan.hardware import CARDS
 from launch.plan.job import BFLOAT16, FLOAT16, FLOAT32, Job, Lora, Offload, Prefix
 from launch.plan.plan_report import duration, duration_of, speed_of, time_lines
@@ -206,7 +206,7 @@ def test_adapters_sum_their_own_gradients_alone():
 
 def test_a_whole_run_is_no_faster_by_a_pass_that_comes_before_it():
     """The reference's pass before training takes as long as in the steps, and ways are compared with it."""
-    pairs = JOB.changed(loss_type="sigmoid", finetunes=True)
+    pairs = JOB.changed(loss_type="sigmoid", own_loss=True)
     beside, before = (plan_time(pairs.changed(reference=one), A100) for one in (SECOND_COPY, PRECOMPUTED))
     assert before.step_seconds < 0.8 * beside.step_seconds and before.tokens_per_second > beside.tokens_per_second
     assert before.spread.tokens_per_second == pytest.approx(beside.tokens_per_second)
@@ -286,7 +286,7 @@ def test_a_card_without_published_runs_gets_a_range_and_small_batches_a_wider_er
     assert duration_of(plan, 13) == "10–15 s"  # not 10.00 and 15.00, which nobody knows
     assert speed_of(plan_time(JOB, A100)) == f"{plan_time(JOB, A100).tokens_per_second:,.0f}"
     assert plan_time(JOB.changed(micro_batch=1), A100).error == pytest.approx(max(PUBLIC_SHARES) - 1)
-    assert plan_time(JOB.changed(finetunes=True), A100).error == pytest.approx(max(PUBLIC_SHARES) - 1)
+    assert plan_time(JOB.changed(own_loss=True), A100).error == pytest.approx(max(PUBLIC_SHARES) - 1)
     experts = plan_time(JOB.changed(config=load_config("qwen1.5-moe-a2.7b")), A100)  # of which none were published
     assert "–" in speed_of(experts) and time_lines(experts)[0].endswith("; uncalibrated (docs/plan.md)")
 

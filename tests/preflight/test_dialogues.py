@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from functools import partial
 
 import pytest
 
@@ -11,7 +10,7 @@ from data_tools.dialogues.rows import Rows
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
-from launch.preflight.dialogues import check_preferences, check_sft_data, spread
+from launch.preflight.dialogues import check_rows, spread
 from launch.rehearsal.materials import documents
 
 OWN = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}{% if m.role == 'assistant' %}</s>{% endif %}{% endfor %}"
@@ -27,7 +26,7 @@ def tokenizer():
 def found(tmp_path, tokenizer):
     """found(rows, template): what is found by subject, of these rows and a model with this template."""
 
-    def find(rows: list[dict], template=None, shows=True, check=check_sft_data, **flags) -> dict[str, tuple[bool, str]]:
+    def find(rows: list[dict], template=None, shows=True, method="finetuning", **flags) -> dict[str, tuple[bool, str]]:
         save_tokenizer(tmp_path / "model", tokenizer)
         (tmp_path / "model" / "config.json").write_text(json.dumps(load_config("llama-rehearsal")))
         config = tmp_path / "model" / "tokenizer_config.json"
@@ -35,8 +34,8 @@ def found(tmp_path, tokenizer):
         (tmp_path / "train.json").write_text("".join(json.dumps(row) + "\n" for row in rows))
         stated = {"model_name_or_path": tmp_path / "model", "dataset_name_or_path": tmp_path, "do_train": 1} | flags
         flags = {name: [str(one)] for name, one in stated.items()}
-        situation = RunConfig("launch/finetune_generation.py", flags)
-        return {one.subject: (one.ok, one.found) for one in check(situation, shows=shows)}
+        situation = RunConfig(method, flags)
+        return {one.subject: (one.ok, one.found) for one in check_rows(situation, shows)}
 
     return find
 
@@ -89,30 +88,29 @@ PREFERRED = WHY | {
     name: [{"role": "assistant", "content": text}] for name, text in (("chosen", "so."), ("rejected", "no."))
 }
 LABELED = WHY | {"completion": CHAT[1:], "label": True}
-check_pairs, check_single = partial(check_preferences, paired=True), partial(check_preferences, paired=False)
 
 
 def test_preferences_are_read_and_shown(found, tmp_path):
-    told = found([PREFERRED], OWN, check=check_pairs, max_length=2048)
+    told = found([PREFERRED], OWN, method="preferences", max_length=2048)
     assert told["data"] == (True, "train 1 preference (chosen/rejected messages)")
     assert told["chat template"] == (True, f"{tmp_path}/model/tokenizer_config.json")
     assert told["lengths"][1].startswith("of 1 pair: nothing cut, the longest has ")
     sample = "a sample; chosen, then rejected, in [[ ]]:\n    u:why?\n    [[a:so.</s>]]\n    [[a:no.</s>]]"
     assert told["sample"] == (True, sample)
-    told = found([LABELED, PREFERRED | LABELED], OWN, check=check_single)
+    told = found([LABELED, PREFERRED | LABELED], OWN, method="preferences", loss_type="kto")
     assert told["lengths"][1].startswith("of 2 responses: ")
     assert told["sample"][1].endswith("the response in [[ ]]:\n    u:why?\n    [[a:so.</s>]]")
 
 
 def test_preferences_that_cannot_be_learnt_stop_the_run(found, tmp_path):
     same = PREFERRED | {"rejected": PREFERRED["chosen"]}
-    ok, reason = found([PREFERRED, same], OWN, check=check_pairs)["data"]
+    ok, reason = found([PREFERRED, same], OWN, method="preferences")["data"]
     assert not ok and f"{tmp_path}/train.json:2: chosen and rejected are the same" in reason
-    ok, reason = found([LABELED], OWN, check=check_pairs)["data"]
+    ok, reason = found([LABELED], OWN, method="preferences")["data"]
     assert not ok and "expected a chosen and a rejected one. --loss_type kto" in reason
     long = PREFERRED | {"chosen": [{"role": "assistant", "content": "so. " * 40 + "A"}]}
     long["rejected"] = [{"role": "assistant", "content": "so. " * 40 + "B"}]
-    ok, reason = found([long], OWN, check=check_pairs, src_length=8, max_length=32)["lengths"]
+    ok, reason = found([long], OWN, method="preferences", src_length=8, max_length=32)["lengths"]
     assert (
         not ok and "nothing is left to learn from; nothing cut; dropped: 1 pair whose responses are the same" in reason
     )

@@ -31,7 +31,7 @@ run() {{
 
 
 def script(recipe: Path) -> str:
-    """The shared module that a recipe runs."""
+    """Return the script that a recipe runs."""
     return Recipe.load(recipe).script
 
 

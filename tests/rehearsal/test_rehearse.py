@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 
 from launch.families.named_configs import load_config
+from launch.methods.finetuning import FINETUNING
+from launch.methods.pretraining import PRETRAINING
 from launch.rehearsal import rehearse
 from launch.rehearsal.rehearse import describe, scale_down
 from tests.recipes.test_rendered import RECIPES, stated_flags
@@ -27,7 +29,8 @@ OF_DIALOGUES = {name: words for name, words in STAND_INS.items() if name not in 
 
 def changed(flags: dict, stand_ins: dict = STAND_INS) -> dict:
     """What scale_down changes beside the stand-ins."""
-    after, changes = scale_down(flags, MATERIALS, OUTPUT)
+    method = PRETRAINING if "input_dir" in stand_ins else FINETUNING
+    after, changes = scale_down(method, flags, MATERIALS, OUTPUT)
     assert {name: after[name] for name in stand_ins} == stand_ins
     assert {change.flag for change in changes} == {name for name, words in after.items() if words != flags.get(name)}
     return {name: words[0] for name, words in after.items() if name not in stand_ins and flags.get(name) != words}
@@ -99,7 +102,7 @@ def test_columns_are_those_of_the_made_up_dialogues():
 
 
 def test_fast_layers_where_they_are_requested():
-    after, changes = scale_down({"cpu_fast": ["on"]}, MATERIALS, OUTPUT)
+    after, changes = scale_down(PRETRAINING, {"cpu_fast": ["on"]}, MATERIALS, OUTPUT)
     assert after["cpu_fast"] == ["on"] and "cpu_fast" not in {change.flag for change in changes}
 
 
@@ -113,7 +116,7 @@ def test_what_is_required_of_a_card_is_not_required_of_the_cpu():
 
 
 def test_every_change_is_told_with_its_reason():
-    _, changes = scale_down({"max_steps": ["10000"], "fp16_opt_level": ["O2"]}, MATERIALS, OUTPUT)
+    _, changes = scale_down(PRETRAINING, {"max_steps": ["10000"], "fp16_opt_level": ["O2"]}, MATERIALS, OUTPUT)
     lines = describe(changes).splitlines()
     reason = "fp32, but for fp16's loss scale: the CPU has no kernels in half precision"
     assert f"  --fp16_opt_level O2 -> O1  ({reason})" in lines

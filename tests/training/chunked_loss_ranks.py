@@ -11,10 +11,10 @@ from paddlenlp.transformers.llama.modeling import LlamaLMHead
 from launch.families.arithmetic import loss_chunk
 from launch.families.registry import FAMILIES
 from launch.training.chunked_loss import Chunks, chunk_loss, chunked_head, chunks_of
-from launch.training.finetuning import AnswerLoss
+from launch.training.finetune import AnswerLoss
 from launch.training.losses import TokenLoss
 from launch.training.model import norms_and_head_in_float32
-from launch.training.pretraining import PretrainingLoss
+from launch.training.pretrain import PretrainingLoss
 from tests.checkpoint import half_arithmetic
 from tests.families.family_ranks import batch, build, grad_norm, load, start_fleet, tiny
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from launch.checkpoint.local_tensors import innermost
-from launch.run_pretrain import main
+from launch.train import train_method
 from launch.training import run
 from tests.checkpoint import half_ranks
 
@@ -39,7 +39,7 @@ def train(argv: list[str], factor: float) -> dict:
     run.build_trainer = build_trainer
     if "--fp16" in argv:
         half_ranks.install()
-    main(argv)
+    train_method("run_pretrain", argv)
     return seen
 
 

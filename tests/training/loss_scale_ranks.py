@@ -12,7 +12,7 @@ from paddlenlp.trainer import Trainer, TrainerCallback
 from paddlenlp.trainer.trainer_utils import OptimizerNames
 
 from launch.checkpoint.local_tensors import local_tensors
-from launch.run_pretrain import main
+from launch.train import train_method
 from launch.training import run
 from launch.training.optimizer import ScaleRule
 
@@ -41,7 +41,7 @@ def train(argv: list[str], overflow_at: list[int], faulty_rank: int) -> dict:
     run.build_trainer = build_trainer
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
-        main(argv)
+        train_method("run_pretrain", argv)
     scaler = watch.trainer.scaler
     return {
         "moved": watch.moved,

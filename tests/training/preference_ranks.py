@@ -11,7 +11,7 @@ import paddle
 
 from data_tools.dialogues.encoding import IGNORED
 from data_tools.preferences.samples import EncodedPreference, PackedPairs, PairDataset, PreferenceCuts
-from launch.training.preferences import collate_pairs
+from launch.training.preference_data import collate_pairs
 from tests.families.family_ranks import VOCABULARY, build, tiny
 
 SIZES, ROOM = ((4, 3, 5), (2, 6, 1), (5, 2, 2), (3, 7, 4), (2, 1, 3)), 14
@@ -83,7 +83,7 @@ def differences_by_dropout(names: list[str]) -> dict[str, list[float]]:
 def ended_while_computing(argv: list[str], parts: int, name: str) -> list[int]:
     """Run run_dpo.py with a write of the reference after each batch; it gets the signal of that name after so many of
     them, 0: never. Returns the samples of each part that it has written."""
-    from launch.run_dpo import main
+    from launch.train import train_method
     from launch.training import precomputed
     from launch.training.stored_losses import StoredLosses
 
@@ -97,7 +97,7 @@ def ended_while_computing(argv: list[str], parts: int, name: str) -> list[int]:
 
     precomputed.SECONDS_A_PART = 0.0
     StoredLosses.append = appended
-    main(argv)
+    train_method("run_dpo", argv)
     return written
 
 

@@ -30,7 +30,7 @@ def flag_schema() -> str:
 def arguments_of_both(runs: list) -> list[str]:
     """Attributes of the argument objects that differ from those which PaddleNLP's own parser makes of the same words.
 
-    runs: (shared module, words) each. Upstream's derived values are left out: they follow from these.
+    runs: (script, words) each. Upstream's derived values are left out: they follow from these.
     """
     import types
     from typing import Literal, Optional, Union, get_args, get_origin, get_type_hints
@@ -39,6 +39,7 @@ def arguments_of_both(runs: list) -> list[str]:
 
     from launch.config.flag_values import switch
     from launch.config.run_config import RunConfig
+    from launch.methods.registry import method_of
     from launch.training import arguments
 
     def hints_for_the_parser(kind) -> dict:
@@ -57,16 +58,11 @@ def arguments_of_both(runs: list) -> list[str]:
     arguments.RunArguments.__post_init__ = lambda self: None
     differences = []
     for script, words in runs:
-        kinds = {
-            "run_pretrain": arguments.PRETRAINING,
-            "finetune_generation": arguments.FINETUNING,
-            "run_dpo": arguments.PREFERENCES,
-            "run_reward": arguments.REWARDS,
-        }[script]
+        kinds = arguments.argument_classes(method_of(script))
         parser = argparser.PdArgumentParser(kinds, allow_abbrev=False)
         expected = parser.parse_args_into_dataclasses(words, look_for_args_file=False)
         run, _ = RunConfig.from_words(script, words)
-        for made, theirs in zip(arguments.make_arguments(run, kinds), expected, strict=True):
+        for made, theirs in zip(arguments.make_arguments(run), expected, strict=True):
             mine, right = vars(made), vars(theirs)
             assert mine.keys() == right.keys()
             differences += [
@@ -80,12 +76,12 @@ def arguments_of_both(runs: list) -> list[str]:
 def greater_is_better(names: list[str]) -> list[list[bool]]:
     """What --metric_for_best_model means as NAME and as eval_NAME, and where --greater_is_better is 0 and 1."""
     from launch.config.run_config import RunConfig
-    from launch.training.arguments import pretraining_arguments
+    from launch.training.arguments import make_arguments
 
     def meant(name: str, *stated: str) -> bool:
         words = ["--model_name_or_path", "llama-tiny", "--output_dir", "out", "--input_dir", "data", "--max_steps", "1"]
         run, _ = RunConfig.from_words("run_pretrain", [*words, "--metric_for_best_model", name, *stated])
-        *_, training = pretraining_arguments(run)
+        *_, training = make_arguments(run)
         return training.greater_is_better
 
     stated = [(name, "--greater_is_better", switch) for name in names for switch in "01"]

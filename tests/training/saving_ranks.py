@@ -7,6 +7,7 @@ import io
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
 
 from launch.reporting.records import TRAIN_LOG
@@ -21,7 +22,7 @@ def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) 
     Returns the exit code, what was said, and the step that was reached.
     """
     from launch.guard import guarded
-    from launch.run_pretrain import main
+    from launch.train import train_method
     from launch.training.reporter import LogLastStep
 
     reached = []
@@ -36,7 +37,7 @@ def pretrain(argv: list[str], at_step: int = 0, event: str = "", rank: int = 0) 
     LogLastStep.on_step_end = on_step_end
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        exit_code = guarded(main, argv)
+        exit_code = guarded(partial(train_method, "run_pretrain"), argv)
     return {"exit_code": exit_code, "stdout": out.getvalue(), "stderr": err.getvalue(), "steps": reached}
 
 
@@ -111,7 +112,7 @@ def peak_of_save(argv: list[str]) -> dict:
 
     from paddle.base import core
 
-    from launch.run_pretrain import main
+    from launch.train import train_method
     from launch.training.trainer import Trainer
 
     peaks = {}
@@ -132,5 +133,5 @@ def peak_of_save(argv: list[str]) -> dict:
 
     measured("_save_checkpoint")
     measured("save_model")
-    main(argv)
+    train_method("run_pretrain", argv)
     return peaks

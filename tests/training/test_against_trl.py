@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from launch.config.preference_flags import COMPARES
+from launch.methods.preference_flags import COMPARES
 from launch.weights.model_directories import export_directory
 from tests.ranks import ROOT
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from launch.config.flag_values import METRICS, flag_words
+from launch.config.flag_values import flag_words
 from launch.config.recipe_file import load_recipes
-from launch.config.variables import DATA_FLAGS
+from launch.methods.registry import METHODS, method_of
 from tests.store import ROOT
 
 FLAGS = ROOT / "launch" / "config" / "flags.json"
@@ -39,7 +39,7 @@ def test_argument_objects_are_those_of_paddlenlps_parser(ranks):
 
 def test_the_better_metric_is_the_larger_or_the_smaller_by_its_name(ranks):
     lower = {"loss", "perplexity", "rewards_rejected", "kl"}
-    names = sorted({name for measured in METRICS.values() for name in measured})
+    names = sorted({name for method in METHODS for name in method.metrics})
     assert lower < set(names)
     expected = [[name not in lower, name not in lower, False, True] for name in names]
     assert ranks(1, f"{RANKS}:greater_is_better", names) == [expected]
@@ -47,6 +47,6 @@ def test_the_better_metric_is_the_larger_or_the_smaller_by_its_name(ranks):
 
 def _with_data(script: str, words: list[str]) -> list[str]:
     """Recipes leave to the user what has no default."""
-    needed = ("--model_name_or_path", "--output_dir", f"--{DATA_FLAGS[script]}")
+    needed = ("--model_name_or_path", "--output_dir", f"--{method_of(script).data_flag}")
     stated = [f"{flag}=x" for flag in needed if flag not in words]
     return [*stated, *words]

@@ -10,8 +10,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from launch.config import resume_flags
-from launch.config.flag_values import load_schema
-from launch.config.recipe_file import SCRIPTS
+from launch.config.flag_values import all_flags
 from launch.reporting.records import read_train_log
 from tests.distributed.cells import FULL, PAIRS
 from tests.runs import load_weights
@@ -165,7 +164,7 @@ ANEW = "resume: other evaluation data or another loss: the best model is found a
 
 
 def test_each_flag_is_refused_reported_or_free_where_it_differs():
-    flags = {name for script in SCRIPTS for name in load_schema(script)}
+    flags = all_flags().keys()
     sets = (resume_flags.REFUSED, resume_flags.REPORTED, resume_flags.FREE)
     assert frozenset().union(*sets) == flags and sum(map(len, sets)) == len(flags)
 

@@ -13,7 +13,7 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.rehearsal.materials import documents
 from launch.training.batches import apart
-from launch.training.preferences import (
+from launch.training.preference_data import (
     NO_PAIR,
     NO_RESPONSE,
     collate_desired,

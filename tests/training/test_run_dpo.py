@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from launch.config.preference_flags import COMPARES, KTO, OF_MEANS, weights_of
+from launch.methods.preference_flags import COMPARES, KTO, OF_MEANS, weights_of
 from launch.processes.logs import KILLED
 from launch.reporting.records import read_train_log
 from tests.distributed.cells import LORA, ONCE, PAIRS

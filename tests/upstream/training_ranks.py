@@ -4,8 +4,8 @@ import math
 
 from paddle.base import core
 
-from launch.finetune_generation import main
 from launch.rehearsal.collectives import STAGE3_SEGMENT_SIZE
+from launch.train import train_method
 from launch.training.trainer import Trainer
 
 
@@ -31,7 +31,7 @@ def finetune(argv: list[str]) -> list[dict]:
         return loss
 
     Trainer.training_step = training_step
-    main(argv)
+    train_method("finetune_generation", argv)
     return seen
 
 

@@ -39,7 +39,7 @@ def stall(argv: list[str], step: int, rank: int, how: str) -> None:
     import paddle
 
     from launch.checkpoint import checkpoint_writer
-    from launch.run_pretrain import main
+    from launch.train import train_method
     from launch.training import run
     from launch.training.trainer import Trainer
 
@@ -69,7 +69,7 @@ def stall(argv: list[str], step: int, rank: int, how: str) -> None:
         return upstream(trainer, *args, **kwargs)
 
     Trainer.compute_loss = compute_loss
-    main(argv)
+    train_method("run_pretrain", argv)
 
 
 def run_out_of_memory(argv: list[str], phase: str) -> dict:

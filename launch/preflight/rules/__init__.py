@@ -1,7 +1,7 @@
 """The compatibility matrix: which flags, layouts and models cannot be combined, one table for each subject.
 
 Each row has a condition, the result (the run is refused, or a note is printed), the reason, its source in the pinned
-paddlenlp 3.0.0b4 and Paddle 3.3.1, and the fix. A row does not apply to a shared module that lacks its flag.
+paddlenlp 3.0.0b4 and Paddle 3.3.1, and the fix. A row does not apply to a method that lacks its flag.
 """
 
 from launch.checkpoint.model_identity import run_config

@@ -9,10 +9,10 @@ BLOCKWISE = ("nf4", "fp4")
 RULES = (
     Rule(
         flag="prefix_tuning",
-        when=lambda run: bool(run.flags.prefix_tuning) and run.flags.script == "run_pretrain",
+        when=lambda run: bool(run.flags.prefix_tuning) and not run.run.method.reads_rows,
         found="1 in pretraining",
         reason="a prefix is trained on questions and answers, and tested there alone",
-        source="launch/training/pretraining.py",
+        source="launch/training/pretrain.py",
         fix="--lora 1, or launch/finetune_generation.py",
     ),
     Rule(

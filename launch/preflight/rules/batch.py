@@ -37,10 +37,10 @@ RULES = (
     ),
     Rule(
         flag="max_steps",
-        when=lambda run: run.flags.script == "run_pretrain" and run.flags.do_train and run.flags.max_steps <= 0,
+        when=lambda run: not run.run.method.reads_rows and run.flags.do_train and run.flags.max_steps <= 0,
         found="{run.flags.max_steps}",
         reason="pretraining runs for a number of steps",
-        source="launch/training/arguments.py, pretraining_arguments",
+        source="launch/training/pretrain.py",
         fix="--max_steps N",
     ),
     Rule(

@@ -122,10 +122,12 @@ RULES = (
     ),
     Rule(
         flag="model_name_or_path",
-        when=lambda run: run.run.finetunes and bool(run.flags.do_train) and bool(run.model.get("output_router_logits")),
+        when=lambda run: (
+            run.run.method.own_loss and bool(run.flags.do_train) and bool(run.model.get("output_router_logits"))
+        ),
         found="its config.json has output_router_logits true",
         reason="fine-tuning leaves the auxiliary loss of experts out, pretraining adds it",
-        source="launch/training/finetuning.py, AnswerLoss",
+        source="launch/training/finetune.py, AnswerLoss",
         action=ANNOUNCE,
     ),
     Rule(
@@ -156,7 +158,7 @@ RULES = (
 REQUESTED_BY = {
     "pretrain": (
         "model_name_or_path",
-        lambda run: run.flags.script == "run_pretrain",
+        lambda run: not run.run.method.reads_rows,
         "--model_name_or_path names a model of another family",
     ),
     "tensor_parallel": ("tensor_parallel_degree", lambda run: run.tensor > 1, "--tensor_parallel_degree 1"),

@@ -1,6 +1,6 @@
 """Preference tuning (launch/run_dpo.py): what it cannot do, and flags that do nothing with its loss."""
 
-from launch.config.preference_flags import (
+from launch.methods.preference_flags import (
     ADAPTER_OFF,
     AUTO,
     KTO,
@@ -16,8 +16,8 @@ OF_KTO = "launch/training/kto_loss.py"
 
 
 def _tunes(run: Request) -> bool:
-    """Whether a model that writes text is trained on preferences."""
-    return run.run.prefers and not run.run.scores
+    """Whether the method has --loss_type."""
+    return run.flags.loss_type is not None
 
 
 def _copies(run: Request) -> bool:
@@ -26,7 +26,7 @@ def _copies(run: Request) -> bool:
 
 
 def _kto(run: Request) -> bool:
-    return run.run.prefers and run.flags.loss_type == KTO
+    return run.flags.loss_type == KTO
 
 
 RULES = (
@@ -67,7 +67,7 @@ RULES = (
         when=lambda run: _tunes(run) and bool(run.family and run.family.answer_marks),
         found="a {run.family.title}",
         reason="it reads a prompt in both directions, batches of pairs are for models that read from left to right",
-        source="launch/training/preferences.py, load_preferences",
+        source="launch/training/preference_data.py, load_preferences",
         fix="--model_name_or_path names a model of another family, such as Qwen2 or LLaMA",
     ),
     Rule(
@@ -180,7 +180,7 @@ RULES = (
     ),
     Rule(
         flag="simpo_gamma",
-        when=lambda run: run.flags.given("simpo_gamma") and run.run.prefers and run.flags.loss_type != "simpo",
+        when=lambda run: run.flags.given("simpo_gamma") and _tunes(run) and run.flags.loss_type != "simpo",
         found="{run.flags.simpo_gamma:g} does nothing with --loss_type {run.flags.loss_type}",
         reason="it is for simpo",
         source=LOSSES,
@@ -188,7 +188,9 @@ RULES = (
     ),
     Rule(
         flag="loss_spike",
-        when=lambda run: run.run.prefers and (run.flags.given("loss_spike") or run.flags.given("loss_collapse")),
+        when=lambda run: (
+            not run.run.method.token_loss and (run.flags.given("loss_spike") or run.flags.given("loss_collapse"))
+        ),
         found="this and --loss_collapse do nothing in preference tuning",
         reason="they are for the mean -ln p of tokens, whose usual course is known",
         source="launch/training/watches.py",

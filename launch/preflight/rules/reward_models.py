@@ -9,7 +9,7 @@ POSSIBLE = "; ".join(family.title for family in FAMILIES.values() if family.rewa
 RULES = (
     Rule(
         flag="model_name_or_path",
-        when=lambda run: run.run.scores and bool(run.family and not run.family.reward_models),
+        when=lambda run: run.run.method.reward_model and bool(run.family and not run.family.reward_models),
         found="a {run.family.title}",
         reason="a reward model is made of a decoder that transformers opens with a score, which is tried for "
         f"{POSSIBLE}",
@@ -18,7 +18,7 @@ RULES = (
     ),
     Rule(
         flag="pipeline_parallel_degree",
-        when=lambda run: run.run.scores and run.pipeline > 1,
+        when=lambda run: run.run.method.reward_model and run.pipeline > 1,
         found="{run.pipeline} for a reward model",
         reason="the last stage of paddlenlp's pipelines has an output layer of the vocabulary, no score",
         source="paddlenlp/transformers/llama/modeling_pp.py, LlamaForCausalLMPipe.__init__",
@@ -26,7 +26,7 @@ RULES = (
     ),
     Rule(
         flag="prefix_tuning",
-        when=lambda run: run.run.scores and bool(run.flags.prefix_tuning),
+        when=lambda run: run.run.method.reward_model and bool(run.flags.prefix_tuning),
         found="1 for a reward model",
         reason="the files of a prefix have no place for the score that is trained with it",
         source="launch/adapters/adapter_files.py",
@@ -34,7 +34,7 @@ RULES = (
     ),
     Rule(
         flag="pissa",
-        when=lambda run: run.run.scores and bool(run.flags.pissa),
+        when=lambda run: run.run.method.reward_model and bool(run.flags.pissa),
         found="1 for a reward model",
         reason="the adapter is written anew as a plain LoRA at the end, and the score is no part of that",
         source="launch/adapters/pissa.py",
@@ -42,7 +42,7 @@ RULES = (
     ),
     Rule(
         flag="loss_chunk_tokens",
-        when=lambda run: run.run.scores and run.flags.given("loss_chunk_tokens"),
+        when=lambda run: run.run.method.reward_model and run.flags.given("loss_chunk_tokens"),
         found="{run.flags.loss_chunk_tokens} does nothing for a reward model",
         reason="there are no logits",
         source=MODEL,

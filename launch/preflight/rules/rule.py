@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from data_tools.cli import DIGITS, whole_number
-from launch.config.flag_values import METRICS, FlagValues
+from launch.config.flag_values import FlagValues
 from launch.config.layout import Layout
-from launch.config.preference_flags import KTO, NONE, reference_of
 from launch.config.run_config import RunConfig
 from launch.devices.precision import stated as stated_precision
 from launch.errors import UserError
 from launch.families.parameters import HEADS, INNER, LAYERS, POSITIONS, stated
 from launch.families.registry import Family, family_of_config
+from launch.methods.preference_flags import KTO, reference_of_flags
 from launch.preflight.report import Finding
 
 REFUSE, ANNOUNCE = "refuse", "announce"
@@ -127,16 +127,13 @@ class Request:
     @property
     def reference(self) -> str:
         """What preference tuning compares with, one of REFERENCES; NONE in other runs."""
-        if not self.run.prefers or self.run.scores:
-            return NONE
-        flags = self.flags
-        return reference_of(flags.loss_type, flags.reference_free, flags.lora, flags.reference)
+        return reference_of_flags(self.flags)
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """What each evaluation of the run measures: no scores of answers that are not made, no distance from a
         reference that is not there. Of KTO's what data with one kind of response have, too."""
-        flags, names = self.flags, METRICS.get(self.flags.script, ())
+        flags, names = self.flags, self.run.method.metrics
         if not flags.eval_with_do_generation:
             names = tuple(name for name in names if not name.startswith(("bleu", "rouge")))
         if not self.reference:

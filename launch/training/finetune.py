@@ -12,26 +12,22 @@ from paddlenlp.peft import LoRAModel
 
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
+from launch.methods.finetuning import FINETUNING
 from launch.models.rotary_scaling import scaled_by_length
 from launch.training.batches import collator, padding_share, shared_padding
 from launch.training.data import TrainingData, open_dialogues, run_length
 from launch.training.evaluation import Answers
 from launch.training.losses import IGNORED, Loss, TokenLoss
 from launch.training.resuming import open_ledger
-from launch.training.run import Stage
+from launch.training.run import Training
 
 NOTABLE_PADDING = 0.1
 
 
-class Finetuning(Stage):
+class Finetuning(Training):
     """--max_length tokens a sample at most; --num_train_epochs or --max_steps say how long."""
 
-    needs_tokenizer = True
-    keep_best = True
-
-    @property
-    def sequence_length(self) -> int:
-        return self.data_args.max_length
+    method = FINETUNING
 
     def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "DialogueData":
         args = self.training_args

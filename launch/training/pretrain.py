@@ -4,26 +4,25 @@ from pathlib import Path
 
 import numpy as np
 
+from launch.methods.pretraining import PRETRAINING
 from launch.training.data import TrainingData, open_data
 from launch.training.losses import IGNORED, Loss, summed_over_tokens
 from launch.training.resuming import open_ledger
-from launch.training.run import Stage
+from launch.training.run import Training
 
 
-class Pretraining(Stage):
+class Pretraining(Training):
     """--max_seq_length tokens a sample; no tokenizer is needed."""
 
-    @property
-    def sequence_length(self) -> int:
-        return self.data_args.max_seq_length
+    method = PRETRAINING
 
     def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "PretrainingData":
         args = self.training_args
-        splits = open_data(self.data_args, args, config.vocab_size)
-        ledger = open_ledger(checkpoint, splits.train, args) if args.do_train else None
+        train, valid = open_data(self.data_args, args, config.vocab_size)
+        ledger = open_ledger(checkpoint, train, args) if args.do_train else None
         return PretrainingData(
-            splits.train,
-            splits.valid,
+            train,
+            valid,
             Collator(self.sequence_length),
             Padding(),
             ledger,

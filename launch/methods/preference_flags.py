@@ -19,22 +19,36 @@ REFERENCES = {AUTO: NONE, "adapter_off": ADAPTER_OFF, "copy": SECOND_COPY, "prec
 
 
 def rows_of(loss_type: str | None) -> int:
-    """Rows of a sample in a batch: a pair, also that of a reward model, has two."""
+    """Return the rows of a sample in a batch: a pair, also one of a reward model, has two."""
     return 1 if loss_type == KTO else 2
 
 
 def reference_of(loss_type: str, reference_free: bool, lora: bool, wanted: str = AUTO) -> str:
-    """Of a loss that there is not, which the check of the flags reports, as if it compared. wanted: of --reference."""
+    """Return the reference that a preference loss needs, one of REFERENCES. wanted: the value of --reference.
+
+    An unknown loss counts as needing one: the check of the flags reports it.
+    """
     if reference_free or not COMPARES.get(loss_type, True):
         return NONE
     return REFERENCES.get(wanted) or (ADAPTER_OFF if lora else SECOND_COPY)
 
 
-def weights_of(values: Any) -> tuple[float, float]:
-    """The weights of the preference loss and of the chosen responses' own, as stated or by default. ORPO's are those
-    of its paper: lambda 0.1 beside the loss of fine-tuning (arXiv 2403.07691, equation 6 and section 5.1).
+def reference_of_flags(values: Any) -> str:
+    """Return what a run's loss compares with; NONE of a method without --loss_type. values: of the flags."""
+    if values.loss_type is None:
+        return NONE
+    return reference_of(values.loss_type, values.reference_free, values.lora, values.reference)
 
-    values: with loss_type, pref_loss_ratio and sft_loss_ratio as attributes."""
+
+def weights_of(values: Any) -> tuple[float, float]:
+    """Return the weights of the preference loss and of the chosen responses' own loss, as stated or by default.
+
+    ORPO's defaults are those of its paper: lambda 0.1 beside the loss of fine-tuning (arXiv 2403.07691, equation 6 and
+    section 5.1).
+
+    Args:
+        values: with loss_type, pref_loss_ratio and sft_loss_ratio as attributes.
+    """
     odds = values.loss_type == "or"
     preference = (0.1 if odds else 1.0) if values.pref_loss_ratio is None else values.pref_loss_ratio
     tuning = (1.0 if odds else 0.0) if values.sft_loss_ratio is None else values.sft_loss_ratio
