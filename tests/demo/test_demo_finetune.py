@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from data_tools.stdlib_corpus import is_heldout, questions, write_questions
-from launch.commands.demo_finetune import COMMON, METHODS, RESULTS, print_table
+from launch.commands.demo_finetune import COMMON, RESULTS, TUNINGS, print_table
 from launch.config.recipe_file import load_recipes
 from launch.families.arithmetic import lora_parameters
 from launch.families.named_configs import load_config
@@ -40,7 +40,7 @@ def test_no_module_is_asked_about_in_training_and_evaluation(tmp_path):
 
 def test_the_recipe_on_the_demo_is_a_row_of_the_table():
     [flags] = [recipe.flags for recipe in load_recipes(ROOT) if recipe.target == "lora-tiny"]
-    [method] = [one.flags for one in METHODS if one.name == "lora r8 all"]
+    [method] = [one.flags for one in TUNINGS if one.name == "lora r8 all"]
     trained = method | {name: COMMON[name] for name in (*list(COMMON)[:7], "do_eval", "device")}
     assert {name: type(value)(flags[name][0]) for name, value in trained.items()} == trained
 
@@ -67,7 +67,7 @@ def test_the_table_of_a_short_run(runs, tmp_path):
 
 
 def test_every_rank_is_compared_on_few_and_on_all_layers():
-    names = [method.name for method in METHODS]
+    names = [method.name for method in TUNINGS]
     assert [name for name in names if name.startswith("lora")] == [
         f"lora r{rank} {layers}" for layers in ("q,v", "all") for rank in (1, 4, 8, 64)
     ]
@@ -77,8 +77,8 @@ def test_the_table_fits_a_terminal(capsys, monkeypatch):
     """With numbers as long as the demo's, nothing cut or wrapped."""
     monkeypatch.setenv("COLUMNS", "80")
     figures = {"trained": 5_243_136, "bytes": 20_971_520, "loss": 2.1, "rougel": 34.5, "seconds": 1234.5}
-    print_table({"eval_loss": 3.456, "eval_rougel": 12.3}, [{"method": one.name} | figures for one in METHODS])
+    print_table({"eval_loss": 3.456, "eval_rougel": 12.3}, [{"method": one.name} | figures for one in TUNINGS])
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
-    for method in METHODS:
+    for method in TUNINGS:
         assert sum(f"│ {method.name} " in line and "│ 5,243,136 │ 20.97 MB │" in line for line in lines) == 1
