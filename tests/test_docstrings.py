@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,30 +22,35 @@ TO_DO = tuple(re.findall(r'^"(\w+/[\w/]+(?:\.py)?)(?:\*\*)?" = \["D"\]$', SETTIN
 TWICE = {"Case", "Collator", "Engine", "Head", "LocalTensor", "Plan", "Request", "Row", "Step"}
 
 
-def _files() -> Iterator[Path]:
+@cache
+def _definitions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+    """Return (file:line, definition) of all functions and classes."""
+    found = []
     for folder in FOLDERS:
-        yield from (file for file in (ROOT / folder).rglob("*.py") if file.name not in GENERATED)
+        for file in (ROOT / folder).rglob("*.py"):
+            if file.name not in GENERATED:
+                for node in ast.walk(ast.parse(file.read_text())):
+                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                        found.append((f"{file.relative_to(ROOT).as_posix()}:{node.lineno}", node))
+    return found
 
 
 def test_a_functions_docstring_begins_with_a_verb():
-    found = []
-    for file in _files():
-        name = file.relative_to(ROOT).as_posix()
-        for node in () if name.startswith(TO_DO) else ast.walk(ast.parse(file.read_text())):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            if any("property" in ast.unparse(decorator) for decorator in node.decorator_list):
-                continue
-            if NO_VERBS.match(ast.get_docstring(node) or "Return"):
-                found.append(f"{name}:{node.lineno} {node.name}")
+    found = [
+        f"{place} {node.name}"
+        for place, node in _definitions()
+        if not isinstance(node, ast.ClassDef)
+        and not place.startswith(TO_DO)
+        and not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+        and NO_VERBS.match(ast.get_docstring(node) or "Return")
+    ]
     assert not found, "\n".join(found)
 
 
 def test_a_class_name_stands_for_one_thing():
     found: dict[str, list[str]] = {}
-    for file in _files():
-        for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.ClassDef):
-                found.setdefault(node.name, []).append(f"{file.relative_to(ROOT)}:{node.lineno}")
+    for place, node in _definitions():
+        if isinstance(node, ast.ClassDef):
+            found.setdefault(node.name, []).append(place)
     twice = {name: places for name, places in found.items() if len(places) > 1}
     assert twice.keys() == TWICE, {name: places for name, places in twice.items() if name not in TWICE}
