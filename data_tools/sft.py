@@ -11,7 +11,7 @@ allows some; repeated dialogues are dropped.
 
 --dev_percent of the questions go to dev.json, chosen by the hash of the question: one with several answers is on one
 side, and more data moves none. With --tokenizer, a histogram says how many tokens the dialogues have, and what
---src_length and --max_length will cut; a sample is shown as the model sees it, what is learnt in [[ ]]. --against
+--src_length and --max_length will cut; a sample is shown as the model sees it, target tokens in [[ ]]. --against
 apply_chat_template compares the ids with those of transformers and names the first that differs.
 """
 

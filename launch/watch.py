@@ -192,7 +192,7 @@ class LossWatch:
         if self._without_gradient < STUCK or self.limits.rests:
             return None
         return TrainingFault(
-            f"the gradient is 0 in {STUCK} records in a row: nothing is learnt",
+            f"the gradient is 0 in {STUCK} records in a row: the weights do not change",
             (
                 "no token counts: every answer was cut off (--src_length, --max_length), or labels are all ignored",
                 "gradients too small for fp16: a larger --scale_loss, or --bf16 1",

@@ -24,7 +24,7 @@ COUNTS = {  # of template_worker.py: (name, what happens to these)
     "not_last": ("earlier answer", "read and not trained on, by --trained_answers last"),
     "empty_reasoning": (
         "answer",
-        "without reasoning behind a block that the chat template opens: learnt with an empty one",
+        "without reasoning behind a block that the chat template opens: trained with an empty one",
     ),
 }
 
@@ -223,7 +223,7 @@ def marked_lines(ids: list[tuple[int, bool]], decode: Callable[[list[int]], str]
     for counts, run in itertools.groupby(ids, key=lambda one: one[1]):
         text = decode([token for token, _ in run])
         parts.append(f"[[{text}]]" if counts else text)
-    return ["a sample; what is learnt stands in [[ ]]:", *(f"    {line}" for line in "".join(parts).split("\n"))]
+    return ["a sample; its target tokens stand in [[ ]]:", *(f"    {line}" for line in "".join(parts).split("\n"))]
 
 
 def flat(lists: Iterable[list[int]]) -> np.ndarray:

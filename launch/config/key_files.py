@@ -104,7 +104,7 @@ def _lines_of_keys(text: str, file: str) -> dict[str, int]:
 
 
 def _twice(file: str, line: int, key: str, before: int) -> str:
-    return f"{file}:{line}: {key}: stated in line {before}, too. Keep one."
+    return f"{file}:{line}: {key}: also in line {before}. Keep one."
 
 
 def _of_yaml(text: str, file: str) -> Iterator[Stated]:

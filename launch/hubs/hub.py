@@ -19,7 +19,7 @@ from launch.hubs.repository import RemoteFile, Snapshot
 
 TRIES = 5  # of a request that the hub asks to make later
 PAUSE, LONGEST_PAUSE = 10, 300  # seconds
-LONGER = "longer than the hub states"
+LONGER = "longer than the hub lists"
 CREDENTIALS = re.compile(r"://\S*@")  # user and password of an address
 
 

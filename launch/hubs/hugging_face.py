@@ -63,7 +63,7 @@ class HuggingFaceHub(Hub):
             files = []
             for one in info.siblings or []:
                 if one.size is None:
-                    found = f"{self.address_variable} names a mirror that states no sizes of files"
+                    found = f"{self.address_variable} names a mirror that lists no sizes of files"
                     raise self.failed(repository, found)
                 hashes = (one.lfs.sha256, "") if one.lfs else ("", one.blob_id or "")
                 files.append(RemoteFile(one.rfilename, one.size, *hashes))
@@ -122,7 +122,7 @@ class HuggingFaceHub(Hub):
             if status in (401, 403):
                 raise self.forbidden(repository) from None
             if status == 416:
-                raise _OtherSize("shorter than the hub states") from None
+                raise _OtherSize("shorter than the hub lists") from None
             if status >= 500:
                 raise self.no_answer(f"HTTP {status}") from None
             raise self.failed(repository, error) from None
@@ -137,7 +137,7 @@ class HuggingFaceHub(Hub):
 
 
 class _OtherSize(Exception):
-    """A file that is not as long as the hub states."""
+    """A file whose length differs from the hub's list."""
 
 
 def _licence(card) -> str:

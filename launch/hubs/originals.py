@@ -96,7 +96,7 @@ def fault(path: Path, file: RemoteFile) -> str:
         return "not there"
     size = path.stat().st_size
     if size != file.size:
-        return f"{size:,} bytes, the hub states {file.size:,}"
+        return f"{size:,} bytes, the hub lists {file.size:,}"
     if file.sha256:
         digest, stated = hashlib.sha256(), file.sha256.lower()
     elif file.git_sha1:
@@ -107,7 +107,7 @@ def fault(path: Path, file: RemoteFile) -> str:
         while piece := content.read(PIECE):
             digest.update(piece)
     found = digest.hexdigest()
-    return "" if found == stated else f"{digest.name} {found[:16]}..., the hub states {stated[:16]}..."
+    return "" if found == stated else f"{digest.name} {found[:16]}..., the hub lists {stated[:16]}..."
 
 
 def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path, told: bool) -> None:

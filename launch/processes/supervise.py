@@ -213,7 +213,9 @@ def _explain_failure(
     codes = {_as_shell_code(returncode)}
     if failure is None:
         follower.release()
-        how = f" ({signal.Signals(-returncode).name}; its ranks were told to save and end)" if returncode < 0 else ""
+        how = (
+            f" ({signal.Signals(-returncode).name}; its ranks got the signal to save and end)" if returncode < 0 else ""
+        )
         print(f"\nthe launcher failed{how}; the end of {launcher_log}:", file=sys.stderr)
         print(last_lines(launcher_log), file=sys.stderr)
         return codes.pop()

@@ -17,7 +17,7 @@ def test_what_decides_the_results_is_compared():
         *(("num_hidden_layers", 3), ("tie_word_embeddings", True), ("num_attention_heads", 2), ("rope_theta", 20000.0)),
         *(("rms_norm_eps", 1e-5), ("rope_scaling", {"factor": 2.0}), ("hidden_act", "gelu")),
     ]:
-        was = CONFIG.get(key, "not stated")
+        was = CONFIG.get(key, "missing")
         assert differences(before, model_identity(CONFIG | {key: value})) == [f"{key} {value}, was {was}"]
     now = CONFIG | {"use_flash_attention": True, "recompute": True, "seq_length": 9, "max_position_embeddings": 9}
     assert differences(before, model_identity(now)) == differences({}, before) == []

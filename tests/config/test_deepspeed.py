@@ -151,7 +151,7 @@ def test_whole_files(tmp_path, content, flags, untranslated):
     [
         ('{"fp16": {\n  "enabled": true,\n}}', "config.json:3: no JSON at column 1: "),
         ("[1]", "config.json:1: found list; expected an object"),
-        ('{\n "fp16": {"enabled": true},\n "fp16": {"enabled": true}\n}', ":3: fp16: stated in line 2, too"),
+        ('{\n "fp16": {"enabled": true},\n "fp16": {"enabled": true}\n}', ":3: fp16: also in line 2"),
         (
             '{\n "zero_optimization": {\n  "stage": 2,\n  "reduce_buket_size": 1\n}}',
             "config.json:4: zero_optimization.reduce_buket_size: no key of a configuration of DeepSpeed that is known "

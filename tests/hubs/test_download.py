@@ -186,7 +186,7 @@ CASES = {
     "pickles": "its weights are pickles (pytorch_model.bin), which may run any program",
     "adapter": "a LoRA adapter, not a model.",
     "gguf": "no config.json: found model.gguf.",
-    "mirror": "refused: HF_ENDPOINT names a mirror that states no sizes of files.",
+    "mirror": "refused: HF_ENDPOINT names a mirror that lists no sizes of files.",
     "huge": "config.json: found 64,000,001 bytes, allowed: 64,000,000.",
     "outside": "lists a file '../outside.safetensors', which may lead out of its folder. Nothing was fetched.",
     "index": "index.json: names '../../outside.safetensors', allowed: .safetensors files beside it.",

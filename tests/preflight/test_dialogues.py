@@ -45,7 +45,7 @@ def test_the_template_a_sample_and_the_lengths_are_told(found, tmp_path):
     assert told["chat template"] == (True, f"{tmp_path}/model/tokenizer_config.json")
     assert told["lengths"][1].startswith("of 1 dialogue: cut: 1 question, the longest has ")
     whole = found([{"messages": CHAT}], OWN, src_length=40, max_length=100)
-    assert whole["sample"] == (True, "a sample; what is learnt stands in [[ ]]:\n    u:why?[[a:so.</s>]]")
+    assert whole["sample"] == (True, "a sample; its target tokens stand in [[ ]]:\n    u:why?[[a:so.</s>]]")
     assert "nothing cut" in whole["lengths"][1]
     none = found([{"messages": CHAT}], OWN, src_length=8, max_length=8)
     assert none["--src_length"] == (False, "8, no less than --max_length 8: no room for an answer")

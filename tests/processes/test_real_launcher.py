@@ -45,7 +45,7 @@ def test_killed_launcher_leaves_no_rank(tmp_path):
     subprocess.run(["kill", "-9", str(launcher)], check=True)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 137
-    assert "the launcher failed (SIGKILL; its ranks were told to save and end)" in err
+    assert "the launcher failed (SIGKILL; its ranks got the signal to save and end)" in err
     assert all(gone(pid) for pid in ranks)
 
 

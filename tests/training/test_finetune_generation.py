@@ -191,7 +191,7 @@ def test_mistakes_stop_before_training(runs, tmp_path):
 def test_chats_take_the_template_of_the_models_family_and_it_is_saved(runs):
     run = runs(FULL, dataset_name_or_path=runs.material / "chats", max_steps=1, max_length=400, do_eval=0)
     assert "training data: 512 dialogues (messages)" in run.stdout
-    assert "chat template: llama (of the model's family)\na sample; what is learnt stands in [[ ]]:\n" in run.stdout
+    assert "chat template: llama (of the model's family)\na sample; its target tokens stand in [[ ]]:\n" in run.stdout
     saved = directory_template(run.output)
     assert saved.trained and "[INST]" in saved.source
     [[(before, after)]] = saved.render(plain_dialogue((("Q", "A"),))).samples
@@ -211,7 +211,7 @@ def test_chats_take_the_models_own_template_which_the_adapter_brings_to_predict(
     (tmp_path / "chats" / "train.json").write_text(json.dumps({"messages": messages}) + "\n")
     flags = {"dataset_name_or_path": tmp_path / "chats", "model_name_or_path": model, "max_steps": 1, "do_eval": 0}
     run = runs(FULL, layout=Layout(accumulation=8), **flags, **LORA)
-    assert f"chat template: {model}/tokenizer_config.json\na sample; what is learnt stands in [[ ]]:\n" in run.stdout
+    assert f"chat template: {model}/tokenizer_config.json\na sample; its target tokens stand in [[ ]]:\n" in run.stdout
     assert "    U:why?=[[so.</s>]]\n" in run.stdout
     ask = ["--model_name_or_path", str(model), "--adapter_path", str(run.output), "--prompt", "why?", "--device", "cpu"]
     [said] = ranks(1, "tests.prediction.predict_ranks:predict", ask)
