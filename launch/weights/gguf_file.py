@@ -35,9 +35,11 @@ PIECE_ELEMENTS = 1 << 20
 
 @dataclass(frozen=True)
 class GGUFTensor(StoredTensor):
-    """A tensor of a GGUF file. kind: its name in ggml; dtype: what `open` returns.
+    """A tensor of a GGUF file.
 
-    heads: rows of queries or keys stand in llama.cpp's order (row_order), and `open` restores the usual one.
+    Attributes:
+        kind: Its name in ggml; dtype: what `open` returns.
+        heads: Rows of queries or keys stand in llama.cpp's order (row_order), and `open` restores the usual one.
     """
 
     kind: str = "F32"
@@ -45,7 +47,7 @@ class GGUFTensor(StoredTensor):
 
     @cached_property
     def row_bytes(self) -> int:
-        """What a row takes in the file."""
+        """Bytes of a row in the file."""
         block, size = block_of(self.kind)
         return self.shape[-1] // block * size
 
@@ -71,7 +73,7 @@ class GGUFTensor(StoredTensor):
         return rows[row_order(count, self.heads, restore=True)] if self.heads else rows
 
     def expert(self, number: int) -> "GGUFTensor":
-        """One expert's matrix of a tensor that holds those of all."""
+        """Return one expert's matrix of a tensor that holds all experts'."""
         _, rows, _ = self.shape
         return replace(self, shape=self.shape[1:], offset=self.offset + number * rows * self.row_bytes)
 
@@ -102,7 +104,7 @@ def block_of(kind: str) -> tuple[int, int]:
 
 
 class _Damaged(Exception):
-    """What is wrong with a header."""
+    """A fault of a header."""
 
 
 class _Cursor:
@@ -153,7 +155,8 @@ class _Cursor:
 def read_gguf(path: Path) -> GGUFFile:
     """Return the metadata and the tensors of a file, whose places are checked against its size.
 
-    Raises UserError where it is none, is cut off, does not make sense, or has tensors of a type that is not read here.
+    Raises:
+        UserError: If it is none, is cut off, does not make sense, or has tensors of a type that is not read here.
     """
     if not path.stat().st_size:
         raise UserError(f"{path}: an empty file. {AGAIN}")

@@ -99,7 +99,11 @@ def turned_heads(name: str, config: dict) -> int:
 
 
 def read_config(file: GGUFFile) -> dict:
-    """Return the values of a Hugging Face config.json. Raises UserError for what none of the families computes."""
+    """Return the values of a Hugging Face config.json.
+
+    Raises:
+        UserError: For what none of the families computes.
+    """
     path, architecture = file.path, file.metadata.get("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UserError(
@@ -180,7 +184,7 @@ def _scaling(file: GGUFFile, values: _Values, config: dict) -> dict:
 
 
 def frequency_factors(config: dict, block: dict) -> np.ndarray:
-    """float32 [head size / 2]: what llama.cpp divides the frequencies of LLaMA 3's positions by."""
+    """Return float32 [head size / 2]: llama.cpp divides the frequencies of LLaMA 3's positions by these."""
     size, theta = head_size(config), config["rope_theta"]
     plain = inverse_frequencies(size, theta, block | {"rope_type": "default"}, 1)
     return (np.asarray(plain) / np.asarray(inverse_frequencies(size, theta, block, 1))).astype(np.float32)
@@ -199,7 +203,7 @@ ROLES = {"bos": "bos", "eos": "eos", "pad": "padding"}
 
 
 def huggingface_tensors(file: GGUFFile, config: dict) -> dict[str, GGUFTensor]:
-    """Return all tensors by Hugging Face's names. Those that no name is known for keep theirs."""
+    """Return all tensors by Hugging Face's names. Tensors without a known name keep theirs."""
     found, layer = {}, layer_names(config["model_type"])
     for name, tensor in file.tensors.items():
         module, _, kind = name.rpartition(".")
@@ -229,7 +233,8 @@ def _fitting(heads: int, tensor: GGUFTensor) -> int:
 def require_one_file(path: Path) -> Path:
     """Return the GGUF file that a path means: itself, or the only one of a folder.
 
-    Raises UserError for a part of a file, and for a folder with several.
+    Raises:
+        UserError: For a part of a file, and for a folder with several.
     """
     found = sorted(path.glob("*.gguf")) if path.is_dir() else [path]
     if len(found) > 1:

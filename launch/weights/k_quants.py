@@ -43,7 +43,7 @@ def kind_of(name: str, shape: tuple[int, ...], quant: str, layer: int, layers: i
 
 
 def pack(rows: np.ndarray, kind: str) -> np.ndarray:
-    """uint8 [rows, bytes]: float32 rows in a ggml type."""
+    """Return float32 rows in a ggml type, uint8 [rows, bytes]."""
     from gguf.constants import GGMLQuantizationType
     from gguf.quants import quantize
 
@@ -61,7 +61,7 @@ def _in_pieces(packing: Callable[[np.ndarray], np.ndarray], blocks: np.ndarray) 
 
 
 def _q4_k(blocks: np.ndarray) -> np.ndarray:
-    """144 bytes a block: two float16, 12 bytes of scales and minima, 128 of elements."""
+    """Return 144 bytes a block: two float16, 12 bytes of scales and minima, 128 of elements."""
     parts = blocks.reshape(-1, 8, 32)
     scale, least = _scale_and_minimum(parts)
     whole, whole_least = scale.max(axis=1, keepdims=True) / 63, least.max(axis=1, keepdims=True) / 63
@@ -80,7 +80,10 @@ def _q4_k(blocks: np.ndarray) -> np.ndarray:
 
 
 def _scale_and_minimum(parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float32 [blocks, parts] twice: x is about scale * code - minimum, for codes from 0 to 15, minima from 0 on."""
+    """Return (scale, minimum), float32 [blocks, parts] each: x is about scale * code - minimum.
+
+    Codes are from 0 to 15, minima from 0 on.
+    """
     largest, smallest = parts.max(axis=2), np.minimum(parts.min(axis=2), 0)
     weights = np.sqrt(np.mean(parts * parts, axis=2, keepdims=True)) + np.abs(parts)
     weighted = weights * parts
@@ -110,7 +113,7 @@ def _scale_and_minimum(parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _q6_k(blocks: np.ndarray) -> np.ndarray:
-    """210 bytes a block: lower 4 bits, upper 2 bits, 16 scales, a float16."""
+    """Return 210 bytes a block: lower 4 bits, upper 2 bits, 16 scales, a float16."""
     parts = blocks.reshape(-1, 16, 16)
     scale = _signed_scale(parts)
     place = np.abs(scale).argmax(axis=1)[:, None]
@@ -130,7 +133,7 @@ def _q6_k(blocks: np.ndarray) -> np.ndarray:
 
 
 def _signed_scale(parts: np.ndarray) -> np.ndarray:
-    """float32 [blocks, parts]: x is about scale * code, for codes from -32 to 31."""
+    """Return float32 [blocks, parts]: x is about scale * code, for codes from -32 to 31."""
     place = np.abs(parts).argmax(axis=2)[..., None]
     extreme = np.take_along_axis(parts, place, axis=2)[..., 0]
     divisor = np.where(np.abs(extreme) > TINY, extreme, np.inf)
