@@ -36,15 +36,16 @@ KINDS = (*((files, None) for files in OTHERS), *OURS)
 
 
 def is_argument_file(word: str) -> bool:
-    """Whether the first word of a command line is a file of arguments, as paddlenlp's parser takes it."""
+    """Return whether the first word of a command line is a file of arguments, as paddlenlp's parser takes it."""
     return not word.startswith("--") and Path(word).suffix in SUFFIXES
 
 
 def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
     """Return the flags that a file states for a method, and lines to print: how many there are, what is left out.
 
-    Raises UserError with file, line and key: for all unknown keys at once, for a value of a wrong kind, for what cannot
-    be done here, and where the file is for another method.
+    Raises:
+        UserError: With file, line and key: for all unknown keys at once, for a value of a wrong kind, for what
+            cannot be done here, and where the file is for another method.
     """
     stated = read_source(file)
     kind = _required_kind(stated, method_of(script))
@@ -103,7 +104,7 @@ def _expected(entry: Stated, known: dict) -> dict:
 
 
 def _fault(entry: Stated, known: dict) -> str | None:
-    """What is wrong with a key or its value by itself."""
+    """Return what is wrong with a key or its value by itself."""
     name = RENAMED.get(entry.key, entry.key)
     if name in known:
         allowed = None if entry.value is None else _allowed(entry, name, known[name])
@@ -113,7 +114,7 @@ def _fault(entry: Stated, known: dict) -> str | None:
 
 
 def _allowed(entry: Stated, name: str, expected: dict) -> str | None:
-    """What a value should have been, None where it is right."""
+    """Return the expected value, None where it is right."""
     several = expected.get("many") or "words" in expected
     if isinstance(entry.value, dict) or (isinstance(entry.value, list) and not several):
         return "one value"
@@ -131,7 +132,7 @@ def _unknown(entry: Stated, known: set[str]) -> str:
 
 
 def _words(entry: Stated, expected: dict) -> list[str]:
-    """The value as words of a command line. expected: of its flag, {} for a flag of PaddleNLP's alone."""
+    """Return the value as words of a command line. expected: of its flag, {} for a flag of PaddleNLP's alone."""
     values = entry.value if isinstance(entry.value, list) else [entry.value]
     words = [_word(value, expected.get("type")) for value in values]
     return words if expected.get("many") else [" ".join(words)]
@@ -146,8 +147,10 @@ def _word(value: Any, kind: str | None) -> str:
 
 
 def _metric(flags: Flags, method: Method) -> tuple[Flags, str]:
-    """Leave out --metric_for_best_model accuracy, which PaddleNLP's files of fine-tuning have, where it is not measured
-    and the method forgives it."""
+    """Leave out --metric_for_best_model accuracy where it is not measured and the method forgives it.
+
+    PaddleNLP's files of fine-tuning have it.
+    """
     metric = " ".join(flags.get("metric_for_best_model", []))
     forgives = any(files.forgives_metric for files in method.files)
     if not forgives or not metric or metric.removeprefix("eval_") in method.metrics:

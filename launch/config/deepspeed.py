@@ -33,7 +33,11 @@ Words = dict[str, str]  # {flag: its words}
 
 @dataclass(frozen=True)
 class Translated:
-    """What became of one key. flags: {} where it needs none, or has no counterpart: then `remark` says why."""
+    """The translation of one key.
+
+    Attributes:
+        flags: {} where it needs none, or has no counterpart: then `remark` says why.
+    """
 
     stated: Stated
     flags: Words
@@ -42,19 +46,25 @@ class Translated:
 
 @dataclass(frozen=True)
 class Translation:
-    """kind: a key of KINDS. keys: in the order of the file."""
+    """The translation of a file.
+
+    Attributes:
+        kind: A key of KINDS.
+        keys: In the order of the file.
+    """
 
     kind: str
     keys: list[Translated]
 
     @property
     def flags(self) -> Words:
+        """All flags of the keys."""
         return {flag: words for key in self.keys for flag, words in key.flags.items()}
 
 
 @lru_cache
 def table() -> dict[str, list[dict]]:
-    """{kind: rows} of deepspeed_keys.json."""
+    """Return {kind: rows} of deepspeed_keys.json."""
     return json.loads(TABLE.read_text(encoding="utf-8"))
 
 
@@ -65,8 +75,12 @@ def flag_type(flag: str) -> str:
 
 
 def translate(stated: list[Stated]) -> Translation:
-    """Raises UserError with file, line and key for all unknown keys at once, for a value of a wrong kind, and where two
-    keys give one flag two values."""
+    """Translate a file.
+
+    Raises:
+        UserError: With file, line and key for all unknown keys at once, for a value of a wrong kind, and where two
+            keys give one flag two values.
+    """
     kind = max(KINDS, key=lambda kind: sum(_row(kind, entry.key) is not None for entry in stated))
     unknown = [
         _unknown(kind, entry) for entry in stated if _row(kind, entry.key) is None and not _empty_section(kind, entry)
@@ -125,7 +139,7 @@ def _filled_in(flags: list[str]) -> str:
 
 
 def parse_words(text: str) -> Words:
-    """--a 1 --b "x y" as {"a": "1", "b": "x y"}."""
+    """Return --a 1 --b "x y" as {"a": "1", "b": "x y"}."""
     words = shlex.split(text)
     return {flag.removeprefix("--"): value for flag, value in zip(words[::2], words[1::2], strict=True)}
 
@@ -150,7 +164,7 @@ def _same(stated: Stated, flags: list[str], config: dict) -> Words:
 
 
 def _word(stated: Stated, flag: str, value: Any) -> str:
-    """A value as the flag takes it."""
+    """Return a value as the flag takes it."""
     kind = flag_type(flag)
     if kind in NUMBERS:
         return _number(stated, value, kind)
@@ -233,7 +247,7 @@ SEVERAL = "lora_target_modules"  # the one flag here whose words stand apart on 
 
 
 def show(translation: Translation, file: str) -> str:
-    """Each flag with the key that it comes from, what has none and why, and all flags in one line."""
+    """Return each flag with the key that it comes from, keys without one and why, and all flags in one line."""
     flags = [
         (f"--{flag} {quoted(flag, words)}", f"{key.stated.key} (line {key.stated.line})")
         for key in translation.keys
@@ -252,7 +266,7 @@ def show(translation: Translation, file: str) -> str:
 
 
 def quoted(flag: str, words: str) -> str:
-    """As a shell takes them."""
+    """Return words as a shell takes them."""
     return shlex.join(split_words(flag, words)) if flag == SEVERAL else shlex.quote(words)
 
 

@@ -41,7 +41,11 @@ def all_flags() -> dict:
 
 
 def parse_flags(words: list[str]) -> Flags:
-    """`--name value value`, `--name=value` or `--name`; a later one wins. Raises UserError for a word of no flag."""
+    """Return the flags of `--name value value`, `--name=value` or `--name`; a later one wins.
+
+    Raises:
+        UserError: For a word of no flag.
+    """
     flags: Flags = {}
     name = None
     for word in words:
@@ -57,41 +61,44 @@ def parse_flags(words: list[str]) -> Flags:
 
 
 def answered(later: Flags) -> set[str]:
-    """Earlier flags of precision where a later one is given: --precision excludes --bf16 and --fp16."""
+    """Return earlier flags of precision where a later one is given: --precision excludes --bf16 and --fp16."""
     former = {"bf16", "fp16"}
     return (former if "precision" in later else {"precision"} if former & later.keys() else set()) - later.keys()
 
 
 def overridden(flags: Flags, later: Flags) -> Flags:
-    """The flags with later ones in their place."""
+    """Return the flags with later ones in their place."""
     gone = answered(later)
     return {name: words for name, words in flags.items() if name not in gone} | later
 
 
 def flag_lines(flags: Flags) -> list[list[str]]:
-    """[["--name", "value"], ...]; --name= of an empty word."""
+    """Return [["--name", "value"], ...]; --name= of an empty word."""
     return [[f"--{name}="] if words == [""] else [f"--{name}", *words] for name, words in flags.items()]
 
 
 def flag_words(flags: Flags) -> list[str]:
-    """["--name", "value", ...], what a program takes as its arguments."""
+    """Return ["--name", "value", ...], the arguments of a program."""
     return [word for line in flag_lines(flags) for word in line]
 
 
 def split_words(flag: str, value: str) -> list[str]:
-    """The words of a flag that holds several. Upstream cuts its *_parallel_config at commas, if there is one, else
-    at spaces (paddlenlp/trainer/trainer_utils.py, split_parallel_config); the others at spaces."""
+    """Return the words of a flag that holds several.
+
+    Upstream cuts its *_parallel_config at commas, if there is one, else at spaces (paddlenlp/trainer/trainer_utils.py,
+    split_parallel_config); the others at spaces.
+    """
     if flag.endswith("_parallel_config") and "," in value:
         return value.split(",")
     return value.split()
 
 
 class FlagValues:
-    """Values of a method's flags as attributes: as stated, else the default. It cannot be changed. RunConfig makes it.
+    """Values of a method's flags as attributes: explicit ones, else the defaults. Read-only; RunConfig makes it.
 
-    A flag that only another method has is None here; a name that none has raises AttributeError. A word that
-    cannot be read, or a number out of its range, count as not stated: the check of the flags reports it. A switch that
-    is off is False, else it is its word.
+    A flag that only another method has is None here; a name that none has raises AttributeError. A word that cannot be
+    read, or a number out of its range, counts as missing: the check of the flags reports it. A switch that is off is
+    False, else it is its word.
     """
 
     __slots__ = ("_given", "_known", "_stated")
@@ -134,21 +141,21 @@ class FlagValues:
 
     @property
     def stated(self) -> dict[str, Any]:
-        """The stated flags with their values in full: all values of a flag of several, and "off" of a switch."""
+        """The explicit flags with their values in full: all values of a flag of several, and "off" of a switch."""
         return dict(self._stated)
 
     def given(self, name: str) -> bool:
-        """Whether the flag is stated, by its own name."""
+        """Return whether the flag is explicit, by its own name."""
         return name in self._given
 
     def words(self, name: str) -> list[str]:
-        """The words of a flag such as --pipeline_parallel_config; none where it is not stated."""
+        """Return the words of a flag such as --pipeline_parallel_config; [] without it."""
         value = getattr(self, name)
         return split_words(name, value) if value else []
 
 
 def _read(expected: dict, words: list[str]) -> Any:
-    """The value of a flag. Raises ValueError, IndexError or KeyError for words that cannot be read."""
+    """Return the value of a flag. Raises ValueError, IndexError or KeyError for words that cannot be read."""
     kind = expected["type"]
     if kind == "bool":
         return not words or words[0].lower() in YES
@@ -163,7 +170,11 @@ def _read(expected: dict, words: list[str]) -> Any:
 
 
 def read_number(expected: dict, word: str) -> int | float:
-    """The value of a numeric flag. Raises ValueError, which says what is allowed, for anything else."""
+    """Return the value of a numeric flag.
+
+    Raises:
+        ValueError: With the allowed values for other words.
+    """
     kind, bounds = expected["type"], expected["range"]
     try:
         value = {"int": int, "float": float}[kind](word)
@@ -181,7 +192,7 @@ def read_number(expected: dict, word: str) -> int | float:
 
 
 def expectation(word: str, expected: dict) -> str | None:
-    """What a value should have been, None where it is right."""
+    """Return the expected value, None where it is right."""
     kind = expected["type"]
     if kind == "bool":
         return None if word.lower() in (*YES, *NO) else "1 or 0 (true, false)"
@@ -197,14 +208,18 @@ def expectation(word: str, expected: dict) -> str | None:
 
 
 def range_text(expected: dict) -> str:
-    """The values that a numeric flag takes, in words: "a number, at least 0 and below 1"."""
+    """Return the values that a numeric flag takes, in words: "a number, at least 0 and below 1"."""
     words = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
     bounds = [f"{words[side]} {bound:,}" for side, bound in expected["range"].items()]
     return f"{'a whole number' if expected['type'] == 'int' else 'a number'}, {' and '.join(bounds)}"
 
 
 def switch(value: str) -> str:
-    """`value` as one of auto, on, off, required; 0/false and 1/true mean off and on. Raises ValueError for others."""
+    """Return `value` as one of auto, on, off, required; 0/false and 1/true mean off and on.
+
+    Raises:
+        ValueError: For others.
+    """
     choice = ALIASES.get(value.lower(), value.lower())
     if choice not in CHOICES:
         raise ValueError(f"found {value!r}, allowed: {', '.join(CHOICES)} (or 0/1, false/true)")

@@ -1,4 +1,4 @@
-"""The one reader of recipe files. It needs Python alone, so that make lists recipes before anything is installed.
+r"""The one reader of recipe files. It needs Python alone, so that make lists recipes before anything is installed.
 
     recipe = Recipe.load(Path("recipes/llama-7b/pretrain.sh"))
     recipe.target, recipe.gpus, recipe.flags["max_seq_length"]   # "pretrain-llama7b", 8, ["2048"]
@@ -13,8 +13,8 @@ A recipe file is a shell script of this form, and whatever else it says is refus
     source "$(dirname "$0")/../../launch/recipe.sh"
     GPUS=8 GPU_MEMORY_GB=80                                   on a CPU: PROCESSES=2
 
-    run launch/run_pretrain.py \\
-        --max_seq_length 2048 \\
+    run launch/run_pretrain.py \
+        --max_seq_length 2048 \
         "$@"
 
 What several recipes have in common is in the file of a method, recipes/methods/NAME.sh: entries of the header and
@@ -48,11 +48,16 @@ _WORD = re.compile(r"""(?:[^\s'"$`\\;&|<>()*?\[\]{}~!#]|(?<=[^\s])\#|'[^']*'|"[^
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a recipe file states.
+    """A recipe file.
 
-    header: its entries, {"Hardware": "8 cards of 80 GB", ...}, each in one line; flags: by today's names; gpus: cards
-    it is made for, 0 for a CPU; gpu_memory_gb: of each card; processes: ranks on a CPU; method: the file that has what
-    it does not state itself, None without one; renamed: a line for each flag that had another name.
+    Attributes:
+        header: Its entries, {"Hardware": "8 cards of 80 GB", ...}, each in one line.
+        flags: By today's names.
+        gpus: Cards it is made for, 0 for a CPU.
+        gpu_memory_gb: Of each card.
+        processes: Ranks on a CPU.
+        method: The file with the flags and entries that it lacks, None without one.
+        renamed: A line for each flag that had another name.
     """
 
     path: Path
@@ -68,7 +73,11 @@ class Recipe:
 
     @classmethod
     def load(cls, path: Path) -> "Recipe":
-        """Raises UserError, with file and line, for what it cannot read."""
+        """Return the recipe of a file.
+
+        Raises:
+            UserError: With file and line, for what it cannot read.
+        """
         header, needs, script, flags = _read(_Lines(path))
         flags, renamed = todays_flags(flags)
         method = ROOT / script if Path(script).suffix == ".sh" else None
@@ -102,32 +111,32 @@ class Recipe:
 
     @property
     def name(self) -> str:
-        """llama-7b/pretrain"""
+        """The name, such as llama-7b/pretrain."""
         return f"{self.path.parent.name}/{self.path.stem}"
 
     @property
     def ranks(self) -> int:
-        """Processes that it is made for: one a card, or those on a CPU."""
+        """Processes that the recipe is made for: one a card, or the ranks on a CPU."""
         return self.gpus or self.processes
 
 
 def recipe_paths(root: Path) -> list[Path]:
-    """The recipe files of a repository, without those of methods."""
+    """Return the recipe files of a repository, without the files of methods."""
     return sorted(path for path in root.glob("recipes/*/*.sh") if path.parent.name != COMMON)
 
 
 def load_recipes(root: Path) -> list[Recipe]:
-    """Every recipe of a repository, in the order of their files."""
+    """Return every recipe of a repository, in the order of their files."""
     return [Recipe.load(path) for path in recipe_paths(root)]
 
 
 def target_of(path: Path) -> str:
-    """The name of a file that states none: pretrain-llama7b for llama-7b/pretrain.sh."""
+    """Return the target of a file that names none: pretrain-llama7b for llama-7b/pretrain.sh."""
     return f"{path.stem}-{path.parent.name.replace('-', '')}"
 
 
 class _Lines:
-    """The lines of a file, with the number of the one that was read last. of_method: that of a method, not a recipe."""
+    """The lines of a file, with the number of the last one read. of_method: the file is a method's, not a recipe."""
 
     def __init__(self, path: Path, of_method: bool = False):
         self.path, self.of_method, self.number = path, of_method, 0
@@ -145,7 +154,7 @@ class _Lines:
         return len(self._lines)
 
     def following(self) -> str:
-        """The next line; "" where it is at the end or not a part of the header."""
+        """Return the next line; "" at the end or where it is no part of the header."""
         return self._lines[self.number] if self.number < len(self._lines) else ""
 
     def refuse(self, found: str, allowed: str) -> NoReturn:
@@ -156,7 +165,10 @@ class _Lines:
 
 
 def _read(lines: _Lines) -> tuple[dict[str, str], dict[str, int], str, Flags]:
-    """The header, the needs, what `run` runs and its flags. The file of a method needs nothing and runs no other."""
+    """Return the header, the needs, the argument of `run` and its flags.
+
+    The file of a method needs nothing and runs no other.
+    """
     header = _header(lines)
     needs: dict[str, int] = {}
     script, flags = "", None
@@ -178,7 +190,7 @@ def _read(lines: _Lines) -> tuple[dict[str, str], dict[str, int], str, Flags]:
 
 
 def _header(lines: _Lines) -> dict[str, str]:
-    """{"": the summary, "Hardware": ...}: the comment at the top, without the line "#!"."""
+    """Return {"": the summary, "Hardware": ...}: the comment at the top, without the line "#!"."""
     entries, key = {"": ""}, ""
     if lines.following().startswith("#!"):
         next(iter(lines))
@@ -202,7 +214,7 @@ def _header(lines: _Lines) -> dict[str, str]:
 
 
 def _needs(lines: _Lines, words: list[str]) -> dict[str, int]:
-    """{"GPUS": 8, "GPU_MEMORY_GB": 80} of GPUS=8 GPU_MEMORY_GB=80."""
+    """Return {"GPUS": 8, "GPU_MEMORY_GB": 80} of GPUS=8 GPU_MEMORY_GB=80."""
     needs = {}
     for word in words:
         found = re.fullmatch(r"(\w+)=([0-9]+)", word)
@@ -215,7 +227,7 @@ def _needs(lines: _Lines, words: list[str]) -> dict[str, int]:
 
 
 def _command(lines: _Lines, first: str) -> tuple[str, Flags]:
-    """The script and the flags of `run SCRIPT --flag value "$@"`, which a backslash continues on the next line."""
+    """Return the script and the flags of `run SCRIPT --flag value "$@"`, which a backslash continues."""
     words, line = [], first
     while True:
         continued = line.endswith("\\")
@@ -245,13 +257,13 @@ def _command(lines: _Lines, first: str) -> tuple[str, Flags]:
 
 
 def _is_method(script: str) -> bool:
-    """Whether it is the path of a method's file, from the repository's root or from `/`."""
+    """Return whether it is the path of a method's file, from the repository's root or from `/`."""
     path = ROOT / script
     return path.suffix == ".sh" and path.parent.name == COMMON and path.is_file()
 
 
 def _words(lines: _Lines, text: str) -> list[str]:
-    """The words of a line as a shell has them, "$@" as it stands."""
+    """Return the words of a line as a shell has them, "$@" unchanged."""
     words, rest = [], text.strip()
     while rest:
         if rest == USERS_FLAGS:

@@ -21,11 +21,12 @@ SENDS_SHAPES = "disable_p2p_cache_shape"
 class Nodes:
     """The machines of a run.
 
-    count:  how many
-    rank:   this one's number, from 0
-    master: "host:port" of node 0, where all meet; None on one node
-    source: where these came from, for messages
-    hosts:  names of all nodes where a scheduler states them, else empty
+    Attributes:
+        count: How many.
+        rank: This one's number, from 0.
+        master: "host:port" of node 0, where all meet; None on one node.
+        source: Where these came from, for messages.
+        hosts: Names of all nodes where a scheduler states them, else empty.
     """
 
     count: int = 1
@@ -35,10 +36,11 @@ class Nodes:
     hosts: tuple[str, ...] = ()
 
     def name(self, rank: int) -> str:
-        """node 1 (gpu02)"""
+        """Return a node's name, such as "node 1 (gpu02)"."""
         return f"node {rank} ({self.hosts[rank]})" if self.hosts else f"node {rank}"
 
     def describe(self) -> str:
+        """Return a line about the nodes."""
         return f"{self.count}, this is {self.rank}, they meet at {self.master} ({self.source})"
 
 
@@ -50,21 +52,22 @@ LONGEST_HAND_OVER = 100 << 10  # bytes
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One run of a method.
+    """One run of a training method, as the user requested it.
 
-    script:        path or name of the method's script, or the method's name
-    words:         its flags as stated, by today's names
-    devices:       numbers of this machine's cards that it uses, empty for a CPU
-    gpu_memory_gb: memory it needs on each card, 0 where unknown
-    card:          the kind of its cards, where the user has named it
-    processes:     ranks of all nodes together
-    nodes:         the machines it runs on, and which of them this is
-    network:       what joins them, where the user has named it
-    stated:        the recipe's own layout where the user has requested another number of processes, or a file of
-                   arguments without a batch another layout: a stated accumulation then counts for the recipe's
-                   (launch/config/layout.py)
-    own:           the flags of the user's ARGS and command line, which advice repeats and FIT leaves alone
-    fitted:        flags of `words` that FIT has changed; None where the run is not fitted
+    Attributes:
+        script: Path or name of the method's script, or the method's name.
+        words: Its explicit flags, by today's names.
+        devices: Numbers of this machine's cards that it uses, empty for a CPU.
+        gpu_memory_gb: Memory it needs on each card, 0 where unknown.
+        card: The kind of its cards, where the user has named it.
+        processes: Ranks of all nodes together.
+        nodes: The machines it runs on, and which of them this is.
+        network: What joins them, where the user has named it.
+        stated: The recipe's own layout where the user has requested another number of processes, or a file of
+            arguments without a batch another layout: a stated accumulation then counts for the recipe's
+            (launch/config/layout.py).
+        own: The flags of the user's ARGS and command line, which advice repeats and FIT leaves alone.
+        fitted: Flags of `words` that FIT has changed; None where the run is not fitted.
     """
 
     script: str
@@ -81,10 +84,12 @@ class RunConfig:
 
     @classmethod
     def from_words(cls, script: str, argv: list[str], processes: int = 1) -> tuple["RunConfig", list[str]]:
-        """The run of a command line, and lines: what its file of arguments states, and flags that had another name.
+        """Return the run of a command line, and lines about its file of arguments and flags that had another name.
 
-        A file is the first word, and flags behind it win. Raises UserError for a word of no flag, and for a file that
-        cannot be used.
+        A file is the first word, and flags behind it win.
+
+        Raises:
+            UserError: For a word of no flag, and for a file that cannot be used.
         """
         from_file, lines = {}, []
         if argv and is_argument_file(argv[0]):
@@ -97,10 +102,10 @@ class RunConfig:
     def of_rank(
         cls, script: str, argv: list[str], environment: Mapping[str, str]
     ) -> tuple["RunConfig", list[str], bool]:
-        """The run of this rank, lines to print, and whether a recipe has handed it over: then it is checked already.
+        """Return the run of this rank, lines to print, and whether a recipe has handed it over, checked already.
 
         A rank that was started by hand reads its command line. So does one that a recipe's rank has started with
-        another command line: what it inherits is not its own.
+        another command line: the inherited run is not its own.
         """
         processes = int(environment.get("PADDLE_TRAINERS_NUM", "1"))
         run = cls.from_json(environment.get(HANDED_OVER, ""))
@@ -112,7 +117,7 @@ class RunConfig:
 
     @classmethod
     def from_json(cls, text: str) -> "RunConfig | None":
-        """What `to_json` wrote; None for anything else, such as what another version of this repository handed over."""
+        """Return the run that `to_json` wrote; None for other texts, such as another version's of this repository."""
         try:
             fields = json.loads(text)
             nodes, stated = fields["nodes"], fields["stated"]
@@ -128,6 +133,7 @@ class RunConfig:
             return None
 
     def to_json(self) -> str:
+        """Return the run as JSON."""
         return json.dumps(asdict(self), ensure_ascii=False)
 
     def hand_over(self, environment: MutableMapping[str, str]) -> None:
@@ -141,17 +147,21 @@ class RunConfig:
             environment[HANDED_OVER] = text
 
     def with_words(self, words: Flags) -> "RunConfig":
-        """The same run with other flags."""
+        """Return the same run with other flags."""
         return replace(self, words=words)
 
     @property
     def method(self) -> Method:
-        """The method that is run. Raises KeyError where the script is none of a method."""
+        """The method that is run.
+
+        Raises:
+            KeyError: If the script is none of a method.
+        """
         return method_of(self.script)
 
     @cached_property
     def flags(self) -> FlagValues:
-        """Values of the flags: as stated, else the default."""
+        """Values of the flags: explicit ones, else the defaults."""
         return FlagValues(self.script, self.words)
 
     @cached_property
@@ -161,12 +171,17 @@ class RunConfig:
 
     @property
     def on_cpu(self) -> bool:
+        """Whether the run is on a CPU."""
         return str(self.flags.device).startswith("cpu")
 
     @property
     def sends_shapes(self) -> bool:
-        """Whether pipeline stages must tell each other the shape of each micro batch, which is as long as its longest
-        sample. Stages expect the shape of the first one without the word SENDS_SHAPES."""
+        """Whether pipeline stages must send each other the shape of each micro batch.
+
+        A batch is as long as its longest sample.
+
+        Stages expect the shape of the first one without the word SENDS_SHAPES.
+        """
         flags = self.flags
         padded = flags.sequence_parallel or (flags.pad_to_multiple_of or 1) >= (flags.max_length or 1)
         return self.method.reads_rows and (flags.pipeline_parallel_degree or 1) > 1 and not padded
@@ -178,5 +193,9 @@ class RunConfig:
 
     @property
     def global_batch(self) -> int:
-        """Samples of an optimizer step. Raises LayoutError as `layout` does."""
+        """Samples of an optimizer step.
+
+        Raises:
+            LayoutError: As `layout` does.
+        """
         return self.layout.data_ranks * self.samples_a_data_rank

@@ -55,16 +55,16 @@ TOGETHER = (
 
 
 def given_variables(environment: Mapping[str, str]) -> str:
-    """Those of a recipe as they were given, to be put behind a target of make: " DATA=mine GPUS=2"."""
+    """Return a recipe's explicit variables, to be put behind a target of make: " DATA=mine GPUS=2"."""
     names = [name for name in (*RECIPE, *NODES) if environment.get(name)]
     return "".join(f" {name}={typed(environment[name])}" for name in names)
 
 
 def check_variables(environment: Mapping[str, str]) -> None:
-    """Raises UserError for a variable of make's command line that was removed, or is nearly another: GPU=4.
+    """Raise UserError for a variable of make's command line that was removed, or is nearly another: GPU=4.
 
-    What else is in the environment is not looked at: it is there for other programs. GNU make hands its command line
-    on in MAKEFLAGS, the variables after ` -- `, spaces in their values escaped.
+    Other variables of the environment are for other programs. GNU make hands its command line on in MAKEFLAGS, the
+    variables after ` -- `, spaces in their values escaped.
     """
     known = (*RECIPE, *NODES, *KUBERNETES, *PLAN, *SETUP)
     _, _, overrides = environment.get("MAKEFLAGS", "").partition(" -- ")
@@ -79,10 +79,18 @@ def check_variables(environment: Mapping[str, str]) -> None:
 def apply_variables(
     recipe: Recipe, variables: Mapping[str, str], nodes: Nodes = ONE_NODE, own: Flags | None = None
 ) -> tuple[RunConfig, list[str]]:
-    """The run that a recipe is with the user's variables, on these nodes; and lines to print.
+    """Return the run of a recipe with the user's variables, on these nodes; and lines to print.
 
-    own: flags of the recipe that are the user's, from its command line. Raises UserError where the variables cannot be
-    met. gpu_memory_gb is 0 where CARD alone says it.
+    gpu_memory_gb is 0 where CARD alone says it.
+
+    Args:
+        recipe: The recipe.
+        variables: The user's.
+        nodes: Of the run.
+        own: Flags of the recipe that are the user's, from its command line.
+
+    Raises:
+        UserError: If the variables cannot be met.
     """
     flags, from_file, notes = dict(recipe.flags), {}, list(recipe.renamed)
     if file := variables.get("CONFIG"):
@@ -135,13 +143,16 @@ def apply_variables(
 
 
 def _that_stay(recipe: Flags, flags: Flags, from_file: Flags) -> list[str]:
-    """A line of the recipe's flags that a file leaves as they are."""
+    """Return a line about the recipe's flags that a file leaves unchanged."""
     staying = [f"--{name}" for name in recipe if name in flags and name not in from_file]
     return [f"of the recipe's own flags stay: {' '.join(staying)}"] if staying else []
 
 
 def _stated_layout(recipe: Recipe) -> Layout | None:
-    """The layout without the user's variables; None where flags behind the recipe file are meant for more processes."""
+    """Return the layout without the user's variables.
+
+    None where flags behind the recipe file are meant for more processes.
+    """
     try:
         return Layout.from_flags(recipe.flags, recipe.ranks)
     except LayoutError:
@@ -149,7 +160,7 @@ def _stated_layout(recipe: Recipe) -> Layout | None:
 
 
 def _choose_devices(needed: int, variables: Mapping[str, str]) -> tuple[str, ...]:
-    """The cards to use: DEVICES as given, else the first GPUS (or `needed`) of those that are visible."""
+    """Return the cards to use: DEVICES as given, else the first GPUS (or `needed`) of the visible ones."""
     count = number("GPUS", variables)
     listed, visible = (_listed(variables.get(name)) for name in ("DEVICES", "CUDA_VISIBLE_DEVICES"))
     if not needed:
@@ -170,7 +181,7 @@ def _choose_devices(needed: int, variables: Mapping[str, str]) -> tuple[str, ...
 
 
 def _choose_processes(recipe: Recipe, devices: tuple[str, ...], variables: Mapping[str, str]) -> int:
-    """Ranks of one node: one a card; on a CPU PROCESSES, or as many as the recipe states."""
+    """Return the ranks of one node: one a card; on a CPU PROCESSES, or as many as the recipe has."""
     requested = number("PROCESSES", variables)
     if requested and devices:
         raise UserError("PROCESSES: this recipe runs on cards, one process each. Say GPUS=N, or leave it out.")
@@ -178,7 +189,7 @@ def _choose_processes(recipe: Recipe, devices: tuple[str, ...], variables: Mappi
 
 
 def _further_flags(variables: Mapping[str, str]) -> Flags:
-    """The flags of ARGS."""
+    """Return the flags of ARGS."""
     try:
         return parse_flags(shlex.split(variables.get("ARGS", "")))
     except (UserError, ValueError) as error:  # shlex's: a quotation that nothing closes
@@ -186,16 +197,16 @@ def _further_flags(variables: Mapping[str, str]) -> Flags:
 
 
 def _listed(value: str | None) -> tuple[str, ...]:
-    """The words of a list with commas: ("0", "1") for "0, 1"."""
+    """Return the words of a list with commas: ("0", "1") for "0, 1"."""
     return tuple(word.strip() for word in (value or "").split(",") if word.strip())
 
 
 def number(name: str, variables: Mapping[str, str]) -> int | None:
-    """The value of a variable that counts something; None where it is not given."""
+    """Return the value of a variable that counts something; None where it is not given."""
     value = variables.get(name)
     return read_count(name, value) if value else None
 
 
 def exit_code_of_stopped(variables: Mapping[str, str]) -> int:
-    """STOPPED_EXIT_CODE: of a run that was stopped before its last step and saved; 0 where it is not given."""
+    """Return STOPPED_EXIT_CODE: of a run that was stopped before its last step and saved; 0 where it is not given."""
     return number("STOPPED_EXIT_CODE", variables) or 0

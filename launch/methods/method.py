@@ -35,9 +35,12 @@ class RowArguments:
 class RowKind:
     """Rows of text that a method reads.
 
-    rows, samples: their names in the singular. reader: opens a file (data_tools.dialogues.datasets.Reader). encode:
-    from rows and an Encoding to a dataset of samples, and the rows that the chat template does not render. show: a
-    sample of the dataset as lines of text.
+    Attributes:
+        rows, samples: Their names in the singular.
+        reader: Opens a file (data_tools.dialogues.datasets.Reader).
+        encode: From rows and an Encoding to a dataset of samples, and the rows that the chat template does not
+            render.
+        show: A sample of the dataset as lines of text.
     """
 
     rows: str
@@ -51,9 +54,11 @@ class RowKind:
 class ArgumentFiles:
     """Files of arguments of one of PaddleNLP's scripts.
 
-    title: what the script does. keys: any of them, unless its value says no, tells such a file. implied: flags that the
-    files do not state, as it is all that their script does. forgives_metric: a --metric_for_best_model that the method
-    does not measure is left out.
+    Attributes:
+        title: What the script does.
+        keys: Any of them, unless its value says no, tells such a file.
+        implied: Flags that the files do not state, as it is all that their script does.
+        forgives_metric: A --metric_for_best_model that the method does not measure is left out.
     """
 
     title: str
@@ -64,7 +69,7 @@ class ArgumentFiles:
 
 @dataclass(frozen=True)
 class Fit:
-    """A value of METHOD for make fit: its recipe, ARGS that make it so, and those values that need less memory."""
+    """A value of METHOD for make fit: its recipe, its ARGS, and the values that need less memory."""
 
     recipe: str
     arguments: str = ""
@@ -75,24 +80,25 @@ class Fit:
 class Method:
     """One training method.
 
-    name:            behind launch/train.py
-    title:           of it in messages
-    script:          the file in launch/ that starts it too, without .py; "": launch/train.py NAME alone does
-    training:        "module:class" of its Training (launch/training/run.py)
-    arguments:       its own argument classes, beside those that all methods have (launch/training/arguments.py)
-    data_flag:       the flag that names its data
-    length_flag:     the flag that says how long its samples are
-    metrics:         measured by an evaluation, with or without "eval_" before it (launch/training/evaluation.py)
-    rehearsal_data:  from the flags and the folder of materials to {flag: (value, reason)} of a rehearsal
-    row_kind:        from the flags' values to the rows of text that it reads; None: it reads files of token ids
-    rows_per_sample: from the flags' values to the rows of a sample in a batch: a pair has two
-    own_loss:        the loss is one of ours (launch/training/losses.py), not that of the model's class
-    token_loss:      the loss is a mean -ln p of tokens, whose usual course is known (launch/training/watches.py)
-    reward_model:    the model gives a score, not logits
-    full_title:      what the studio calls training without an adapter, where an adapter's name stands for the method;
-                     "": the title counts in any case
-    files:           PaddleNLP's files of arguments for it
-    fits:            values of METHOD for make fit
+    Attributes:
+        name: The word behind launch/train.py.
+        title: Its name in messages.
+        script: The file in launch/ that starts it too, without .py; "": launch/train.py NAME alone does.
+        training: "module:class" of its Training (launch/training/run.py).
+        arguments: Its own argument classes, beside those that all methods have (launch/training/arguments.py).
+        data_flag: The flag that names its data.
+        length_flag: The flag that says how long its samples are.
+        metrics: Measured by an evaluation, with or without "eval_" before it (launch/training/evaluation.py).
+        rehearsal_data: From the flags and the folder of materials to {flag: (value, reason)} of a rehearsal.
+        row_kind: From the flags' values to the rows of text that it reads; None: it reads files of token ids.
+        rows_per_sample: From the flags' values to the rows of a sample in a batch: a pair has two.
+        own_loss: The loss is one of ours (launch/training/losses.py), not that of the model's class.
+        token_loss: The loss is a mean -ln p of tokens, whose usual course is known (launch/training/watches.py).
+        reward_model: The model gives a score, not logits.
+        full_title: What the studio calls training without an adapter, where an adapter's name stands for the
+            method; "": the title counts in any case.
+        files: PaddleNLP's files of arguments for it.
+        fits: Values of METHOD for make fit.
     """
 
     name: str
@@ -120,7 +126,7 @@ class Method:
 
     @property
     def program(self) -> str:
-        """What starts it, from the repository: launch/run_dpo.py, or launch/train.py NAME."""
+        """The program that starts it, from the repository: launch/run_dpo.py, or launch/train.py NAME."""
         return f"launch/{self.script}.py" if self.script else f"launch/train.py {self.name}"
 
     def load_training(self) -> type:

@@ -34,17 +34,21 @@ def reference_of(loss_type: str, reference_free: bool, lora: bool, wanted: str =
 
 
 def reference_of_flags(values: Any) -> str:
-    """Return what a run's loss compares with; NONE of a method without --loss_type. values: of the flags."""
+    """Return what a run's loss compares with; NONE of a method without --loss_type.
+
+    Args:
+        values: Of the flags.
+    """
     if values.loss_type is None:
         return NONE
     return reference_of(values.loss_type, values.reference_free, values.lora, values.reference)
 
 
 def weights_of(values: Any) -> tuple[float, float]:
-    """Return the weights of the preference loss and of the chosen responses' own loss, as stated or by default.
+    """Return the weights of the preference loss and of the chosen responses' own loss, explicit or by default.
 
-    ORPO's defaults are those of its paper: lambda 0.1 beside the loss of fine-tuning (arXiv 2403.07691, equation 6 and
-    section 5.1).
+    ORPO's defaults are its paper's: lambda 0.1 beside the loss of fine-tuning (arXiv 2403.07691, equation 6 and section
+    5.1).
 
     Args:
         values: with loss_type, pref_loss_ratio and sft_loss_ratio as attributes.

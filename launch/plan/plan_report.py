@@ -30,8 +30,15 @@ FORMATS = (TEXT, JSON)
 
 
 def report(job: Job, card: Card | None, form: str = TEXT, steps: int = 0, mtbf_hours: float = MTBF_HOURS) -> str:
-    """The plan of a job on such cards, to print. card: None for a CPU. steps: of the run, 0 where it is not known.
-    mtbf_hours: between two interruptions of a card."""
+    """Return the plan of a job on such cards, to print.
+
+    Args:
+        job: Of the run.
+        card: None for a CPU.
+        form: One of FORMATS.
+        steps: Of the run, 0 where unknown.
+        mtbf_hours: Between two interruptions of a card.
+    """
     plan, time = plan_memory(job, card), plan_time(job, card)
     if form == JSON:
         return json.dumps(as_json(job, plan, time, steps, mtbf_hours), indent=1)
@@ -47,12 +54,15 @@ STAGES_IN_WIDTH = 7
 
 
 def memory_lines(job: Job, plan: MemoryPlan) -> list[str]:
-    """The job in some lines, the parts of each pipeline stage at its peak, the verdict, the host, the disk."""
+    """Return the job in some lines, the parts of each pipeline stage at its peak, the verdict, the host, the disk."""
     return [*describe(job), "", *_table(plan), "", verdict(plan), *rules(job, plan), *_node(plan)]
 
 
 def describe(job: Job) -> list[str]:
-    """The job in three lines: model, layout, and how it computes; in one more what preference tuning compares."""
+    """Return the job in three lines: model, layout, and how it computes.
+
+    In one more the reference of preference tuning.
+    """
     billions = ModelShape.from_config(job.config).parameters / 1e9
     tokens = job.batch * job.sequence_length
     return [
@@ -67,7 +77,7 @@ def describe(job: Job) -> list[str]:
 
 
 def _network(job: Job) -> list[str]:
-    """The network, and what crosses it, where there are several nodes."""
+    """Return the network, and its messages, where there are several nodes."""
     if job.network is None:
         return []
     assumed = ", assumed for these cards: NETWORK=... names another" if job.network.assumed else ""
@@ -83,18 +93,18 @@ REFERENCES = {
 
 
 def _rows(job: Job) -> str:
-    """Of a sample, "2 x " of a pair."""
+    """Return the rows of a sample, "2 x " for a pair."""
     return f"{job.rows} x " if job.rows > 1 else ""
 
 
 def _beside_the_layout(job: Job) -> str:
-    """, sequence parallel, offload"""
+    """Return the further parts of a layout, such as ", sequence parallel, offload"."""
     offload = ", optimizer in host memory between steps" if job.offload.returns else ", offload"
     return (", sequence parallel" if job.sequence_parallel else "") + (offload if job.offload.optimizer else "")
 
 
 def method(job: Job) -> str:
-    """The method: all parameters, LoRA, or a prefix."""
+    """Return the method: all parameters, LoRA, or a prefix."""
     if isinstance(job.adapter, Lora):
         rank = job.adapter.rank
         return f"LoRA, rank {rank}, on a {job.base.bits}-bit base" if job.base else f"LoRA, rank {rank}"
@@ -120,7 +130,7 @@ def _how(job: Job) -> list[str]:
 
 
 def _table(plan: MemoryPlan) -> list[str]:
-    """A column a stage; of more than fit, those with the highest peaks."""
+    """Return the table, a column a stage; of more than fit, the stages with the highest peaks."""
     stages = sorted(plan.stages, key=lambda stage: -stage.peak.total_bytes)[:STAGES_IN_WIDTH]
     stages = sorted(stages, key=lambda stage: stage.stage)
     lines = [
@@ -141,7 +151,7 @@ def _row(name: str, cells: list[str]) -> str:
 
 
 def verdict(plan: MemoryPlan) -> str:
-    """Whether it fits, in one line."""
+    """Return in one line whether the job fits."""
     stage = f", stage {plan.worst.stage}" if len(plan.stages) > 1 else ""
     needed = f"{plan.peak_bytes / GIB:.1f} GiB at the peak ({plan.worst.peak.name}{stage})"
     if plan.card is None:
@@ -160,7 +170,7 @@ def _node(plan: MemoryPlan) -> list[str]:
 
 
 def as_json(job: Job, plan: MemoryPlan, time: TimePlan, steps: int = 0, mtbf_hours: float = MTBF_HOURS) -> dict:
-    """The same as data; the keys are documented in docs/plan.md. Bytes and seconds throughout."""
+    """Return the plan as data; docs/plan.md documents the keys. Bytes and seconds throughout."""
     return {
         "model": {"family": job.family.name, "parameters": ModelShape.from_config(job.config).parameters},
         "layout": str(job.layout),
@@ -217,7 +227,7 @@ ACTIVATIONS = ("attention", "MLP", "norms", "residuals", "embedding", "logits an
 
 
 def rules(job: Job, plan: MemoryPlan) -> list[str]:
-    """A line for each rule that says something about such a job."""
+    """Return a line for each rule that applies to such a job."""
     parts = plan.worst.peak.parts
     lines = []
     if job.layout.sharding == "stage3":
@@ -235,13 +245,18 @@ def rules(job: Job, plan: MemoryPlan) -> list[str]:
 
 
 def stage3_states(job: Job) -> float:
-    """Bytes of weights and gradients in 16 bit, sharded evenly."""
+    """Return the bytes of weights and gradients in 16 bit, sharded evenly."""
     return 2 * 2 * ModelShape.from_config(job.config).parameters / job.layout.sharding_parallel_degree
 
 
 def activations_of_layers(job: Job) -> float:
-    """Bytes of a micro batch in 16 bit with exact attention and no recompute, by arXiv 2205.05198, equations 1, 2 and 4
-    (one process, tensor parallel, with sequence parallel). 0 where the rule says nothing: pipelines, and the rest."""
+    """Return the bytes of a micro batch in 16 bit with exact attention and no recompute.
+
+    0 where the rule does not apply.
+
+    The rule is arXiv 2205.05198, equations 1, 2 and 4 (one process, tensor parallel, with sequence parallel), without
+    pipelines.
+    """
     if job.compute == FLOAT32 or job.flash_attention or job.recompute or job.layout.pipeline_parallel_degree > 1:
         return 0.0
     shape, ranks = ModelShape.from_config(job.config), job.layout.tensor_parallel_degree
@@ -279,7 +294,7 @@ SELDOM, HARDLY = 1 / 30, 0.99  # interruptions a day, and the share of time that
 
 
 def goodput_lines(job: Job, goodput: Goodput) -> list[str]:
-    """What failures and checkpoints cost; nothing where that is little: a few cards, short saves."""
+    """Return lines about the cost of failures and checkpoints; [] where that is little: a few cards, short saves."""
     saved, best = job.save_steps, goodput.best_save_steps
     if goodput.per_day < SELDOM and saved and goodput.share(saved) >= HARDLY:
         return []
@@ -300,24 +315,24 @@ def _short(seconds: float) -> str:
 
 
 def speed_of(plan: TimePlan) -> str:
-    """Tokens a second of all ranks: 19,013; without published runs the range 14,000–24,000."""
+    """Return tokens a second of all ranks: 19,013; without published runs the range 14,000–24,000."""
     ends = [_two_digits(share * plan.tokens_per_second) for share in plan.shares]
     return _estimated(plan, ends, plan.tokens_per_second, _whole)
 
 
 def mfu_of(plan: TimePlan) -> str:
-    """49%, or 36–61%."""
+    """Return the MFU, such as 49%, or 36–61%."""
     return _estimated(plan, [_two_digits(share * plan.mfu) for share in plan.shares], plan.mfu, "{:.0%}".format)
 
 
 def duration_of(plan: TimePlan, seconds: float) -> str:
-    """What takes so long by the plan: 25 minutes, or 20–34 minutes."""
+    """Return the duration of `seconds` by the plan: 25 minutes, or 20–34 minutes."""
     ends = [_two_digits(seconds / share, _unit_of(seconds / share)) for share in reversed(plan.shares)]
     return _estimated(plan, ends, seconds, duration)
 
 
 def _estimated(plan: TimePlan, ends: list[float], value: float, text: Callable[[float], str]) -> str:
-    """The value where there are published runs, else its range, a unit that both ends have named once."""
+    """Return the value where there are published runs, else its range, with the unit once where both ends share it."""
     if plan.calibrated:
         return text(value)
     low, high = (_without_zeros(text(end)) for end in ends)
@@ -326,12 +341,12 @@ def _estimated(plan: TimePlan, ends: list[float], value: float, text: Callable[[
 
 
 def _two_digits(value: float, unit: float = 1.0) -> float:
-    """Rounded to two digits in the unit that it is shown in."""
+    """Return the value rounded to two digits in its unit."""
     return float(f"{value / unit:.1e}") * unit
 
 
 def _without_zeros(text: str) -> str:
-    """35 s for 35.00 s: two digits are all that is known."""
+    """Return 35 s for 35.00 s: only two digits are known."""
     return re.sub(r"\.(\d*?)0+(?!\d)", lambda found: f".{found[1]}" if found[1] else "", text)
 
 
@@ -340,7 +355,7 @@ def _whole(value: float) -> str:
 
 
 def _parts(plan: TimePlan) -> str:
-    """matrix products 55 %, recompute 19 %, ..., other 3 %"""
+    """Return the parts of a step, such as "matrix products 55 %, recompute 19 %, ..., other 3 %"."""
     longest = sorted(plan.parts.items(), key=lambda part: -part[1])
     shown = [f"{name} {seconds / plan.step_seconds:.0%}" for name, seconds in longest[:SHOWN]]
     rest = sum(seconds for _, seconds in longest[SHOWN:])
@@ -348,12 +363,12 @@ def _parts(plan: TimePlan) -> str:
 
 
 def _unit_of(seconds: float) -> int:
-    """Seconds of the unit that a duration is given in: there are two of it at least."""
+    """Return the seconds of a duration's unit: a duration has two of them at least."""
     return next((unit for unit in (DAY, HOUR, MINUTE) if seconds >= 2 * unit), 1)
 
 
 def duration(seconds: float) -> str:
-    """0.90 s, 25 minutes, 7.5 hours, 50 days."""
+    """Return a duration such as 0.90 s, 25 minutes, 7.5 hours, 50 days."""
     unit = _unit_of(seconds)
     if unit == 1:
         return f"{seconds:.2f} s"
@@ -366,8 +381,11 @@ def duration(seconds: float) -> str:
 
 @dataclass(frozen=True)
 class ThisRun:
-    """The run that this process is a rank of, planned. card: None for a CPU and for a kind that is not in the
-    catalogue."""
+    """The run that this process is a rank of, planned.
+
+    Attributes:
+        card: None for a CPU and for a kind that is not in the catalogue.
+    """
 
     run: RunConfig
     card: Card | None
@@ -381,7 +399,10 @@ class ThisRun:
 
 
 def this_run(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.environ) -> ThisRun | None:
-    """None for other programs, and where the model or the layout cannot be planned: one error is enough."""
+    """Return the plan of this process's run; None for other programs, and where model or layout cannot be planned.
+
+    One error is enough.
+    """
     script, *words = argv
     if find_method(script) is None:
         return None
@@ -395,5 +416,5 @@ def this_run(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.env
 
 
 def _card_here() -> Card | None:
-    """The kind of this machine's first card; None without one."""
+    """Return the kind of this machine's first card; None without one."""
     return next(map(kind_of, list_cards()), None)

@@ -29,10 +29,11 @@ BATCH = "batch"  # the kind of edit that `candidates` makes itself
 class Edit:
     """A replacement of flags.
 
-    title:  what it does, for people
-    kind:   two edits of one kind exclude each other
-    flags:  those that change
-    result: what else is trained then, "" where the run computes the same
+    Attributes:
+        title: For people.
+        kind: Two edits of one kind exclude each other.
+        flags: With their new values.
+        result: How the trained model differs, "" where the run computes the same.
     """
 
     title: str
@@ -45,9 +46,10 @@ class Edit:
 class Candidate:
     """A run with some of its flags replaced.
 
-    run:      before the edits
-    changes:  the flags that differ, with the batch that keeps the samples of a step
-    division: candidates of one division differ in their micro batch alone
+    Attributes:
+        run: Before the edits.
+        changes: The flags that differ, with the batch that keeps the samples of a step.
+        division: Candidates of one division differ in their micro batch alone.
     """
 
     run: RunConfig
@@ -65,14 +67,17 @@ class Candidate:
 
     @property
     def kinds(self) -> tuple[str, ...]:
+        """The kinds of the edits."""
         return tuple(edit.kind for edit in self.edits)
 
     @cached_property
     def time(self) -> TimePlan:
+        """The planned time."""
         return plan_time(self.job, self.card).spread
 
     @cached_property
     def memory(self) -> MemoryPlan:
+        """The planned memory."""
         return plan_memory(self.job, self.card)
 
     @property
@@ -105,6 +110,7 @@ def candidates(
 
     Args:
         run: the run before the edits; its own layout need not exist
+        card: of the plans
         vary: tuples of edits; one with two edits of a kind is left out
         samples: samples of a step, dealt out by accumulation; what cannot deal them out is left out
         sizes: micro batches that each tuple is tried with, in ascending order; none: as its edits state
@@ -133,15 +139,16 @@ def candidates(
 
 @dataclass(frozen=True)
 class SearchLimits:
-    """What the candidates of a search keep to.
+    """The limits that candidates of a search keep.
 
-    device_bytes, host_bytes: of each rank
-    allows: further conditions, such as that the flags go together
-    below:  a candidate's objective is lower
-    free:   an edit without a price, made only where a candidate does not fit without it
-    count:  at most as many are found, one of each kind
-    close:  candidates whose objectives differ by this share at most are equally good: of one division the smallest
-            micro batch is taken, of several the division that is the best in unlimited memory
+    Attributes:
+        device_bytes, host_bytes: Of each rank.
+        allows: Further conditions, such as that the flags go together.
+        below: A candidate's objective is lower.
+        free: An edit without a price, made only where a candidate does not fit without it.
+        count: At most as many are found, one of each kind.
+        close: Candidates whose objectives differ by this share at most are equally good: of one division the
+            smallest micro batch is taken, of several the division that is the best in unlimited memory.
     """
 
     device_bytes: float
@@ -180,6 +187,9 @@ def best(
     is better and needs more memory, until a pipeline has too few of them.
 
     Args:
+        candidates: one division after the other
+        objective: lower is better
+        limits: that the candidates keep
         found: of an earlier search; what is found now is better, or of another kind
     """
     divisions = [_falling(list(division), objective) for _, division in groupby(candidates, lambda one: one.division)]

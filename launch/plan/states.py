@@ -30,9 +30,16 @@ MASTER = 4  # bytes of the float32 copy of a half-precision weight
 
 @dataclass(frozen=True)
 class States:
-    """parts: bytes on the device by part. host: those in host memory. mine: names of tensors whose gradients have their
-    place on the device. buffers: of stage 2. slices: elements of a rank's part of each sliced tensor, of stage 3.
-    updates: bytes that come from host memory to update a tensor, of each in turn."""
+    """The states of a rank.
+
+    Attributes:
+        parts: Bytes on the device by part.
+        host: Bytes in host memory.
+        mine: Names of tensors whose gradients have their place on the device.
+        buffers: Of stage 2.
+        slices: Elements of a rank's part of each sliced tensor, of stage 3.
+        updates: Bytes that come from host memory to update a tensor, of each in turn.
+    """
 
     parts: dict[str, int]
     mine: frozenset[str]
@@ -43,13 +50,16 @@ class States:
 
 
 def states_of(job: Job, stage: int = 0) -> tuple[States, ...]:
-    """The states of each rank of a sharding group of this pipeline stage. A reference of its own is whole on each."""
+    """Return the states of each rank of a sharding group of this pipeline stage.
+
+    A reference of its own is whole on each.
+    """
     return _states_of(job.between_steps, stage)
 
 
 @lru_cache(maxsize=16)
 def _states_of(job: Job, stage: int) -> tuple[States, ...]:
-    """A fit asks for the same ones many times."""
+    """Return the states. Cached: a fit asks for the same ones many times."""
     tensors = tensors_of(job, stage)
     found = _of_policy(job, tensors)
     if job.reference == SECOND_COPY:
@@ -67,7 +77,7 @@ def _of_policy(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
 
 
 def _stage1(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
-    """Of all gradients, and of the optimizer what is dealt to a rank; of one rank all."""
+    """Return the states of stage 1: all gradients, and the optimizer's dealt to ranks; of one rank all."""
     # Frozen tensors are dealt, too; quantized ones are no parameters.
     dealt = [tensor for tensor in tensors if not tensor.base]
     owners = deal([tensor.size for tensor in dealt], job.layout.sharding_parallel_degree, largest_first=True)
@@ -87,14 +97,19 @@ def _stage1(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
 
 
 def _reducer_copies(job: Job) -> bool:
-    """Whether the buckets of paddle.DataParallel are beside the gradients, not their own place: where the reducer looks
-    for unused parameters, which the Trainer asks of it unless a model is recomputed (paddlenlp, _wrap_model)."""
+    """Return whether the buckets of paddle.DataParallel are beside the gradients, not their own place.
+
+    They are where the reducer looks for unused parameters, which the Trainer requests unless a model is recomputed
+    (paddlenlp, _wrap_model).
+    """
     return not (job.recompute and job.trains_all)
 
 
 def _stage2(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
-    """All parameters, in padded buffers; gradients and optimizer of a rank's own. Offload moves those gradients away
-    that are in no buffer (launch/offload/group_sharded.py)."""
+    """Return the states of stage 2: all parameters, in padded buffers; gradients and optimizer of a rank's own.
+
+    Offload moves the gradients away that are in no buffer (launch/offload/group_sharded.py).
+    """
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
     owners = deal([tensor.size if tensor.trained else 0 for tensor in tensors], ranks, largest_first=False)
     pairs = [(tensor, owner) for tensor, owner in zip(tensors, owners, strict=True) if tensor.trained]
@@ -121,8 +136,11 @@ def _stage2(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
 
 
 def _stage3(job: Job, tensors: Sequence[LocalTensor]) -> States:
-    """A slice of each large tensor, frozen ones too (launch/upstream/stage3_frozen_parameters.py); the small ones, and
-    quantized ones, which are no parameters, whole. Offload moves the slices away and what belongs to them."""
+    """Return the states of stage 3: a slice of each large tensor, small and quantized ones whole.
+
+    Frozen tensors are sliced, too (launch/upstream/stage3_frozen_parameters.py); quantized ones are no parameters.
+    Offload moves the slices away, and their gradients and states.
+    """
     ranks, item, alignment = job.layout.sharding_parallel_degree, job.item, alignment_of(job)
     segment = SEGMENT_SIZE if job.on_gpu else CPU_SEGMENT_SIZE
     large = [tensor for tensor in tensors if tensor.size > segment and not tensor.base]
@@ -153,6 +171,7 @@ def _stage3(job: Job, tensors: Sequence[LocalTensor]) -> States:
 
 
 def alignment_of(job: Job) -> int:
+    """Return the alignment of buffers, in bytes."""
     return GPU_ALIGNMENT if job.on_gpu else CPU_ALIGNMENT
 
 
@@ -170,7 +189,7 @@ def _bytes_by_part(tensors: Sequence[LocalTensor]) -> dict[str, int]:
 
 
 def _optimizer(job: Job, elements: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Bytes of its states for so many elements, on the device and in host memory."""
+    """Return the bytes of the optimizer's states for `elements` elements, on the device and in host memory."""
     states = {"master weights": elements * MASTER if job.master_weights else 0, "moments": elements * job.moment_bytes}
     return ({}, states) if job.offload.optimizer else (states, {})
 
@@ -190,18 +209,23 @@ class KeptGradients:
     """One process, data parallel and stage 1: every gradient has its place all the time."""
 
     def begin(self) -> None:
-        """A forward pass begins."""
+        """Begin a forward pass."""
 
     def watch(self, leaf: Leaf) -> None:
+        """Place the gradient of a leaf."""
         leaf.gradient = True
 
     def kept(self) -> list[Storage]:
+        """Return the storages that remain between passes."""
         return []
 
 
 class BufferedGradients:
-    """Stage 2: the smaller tensors of other ranks have a buffer for each rank, from the begin of the forward pass until
-    all of them have arrived; a larger one is given away as soon as it is there."""
+    """The gradients of stage 2.
+
+    The smaller tensors of other ranks have a buffer for each rank, from the beginning of the forward pass until all of
+    them have arrived; a larger one is given away as soon as it is there.
+    """
 
     def __init__(self, memory: Memory, states: States, shard: int, item: int):
         self.memory, self.states, self.item = memory, states, item
@@ -212,6 +236,7 @@ class BufferedGradients:
         self.missing: dict[int, int] = {}
 
     def begin(self) -> None:
+        """Begin a forward pass: take the buffers."""
         for rank in set(self.owner.values()):
             buffer = self.memory.take(self.buffers.size * self.item, PART)
             self.memory.alive(self.open.get(rank))
@@ -219,6 +244,7 @@ class BufferedGradients:
             self.missing[rank] = len(self.buffers.members[rank])
 
     def watch(self, leaf: Leaf) -> None:
+        """Place the gradient of a leaf."""
         if leaf.name in self.states.mine:
             leaf.gradient = True
         elif leaf.name in self.owner:
@@ -235,21 +261,27 @@ class BufferedGradients:
             self.memory.alive(self.open.pop(rank))
 
     def kept(self) -> list[Storage]:
+        """Return the storages that remain between passes."""
         return list(self.open.values())
 
 
 class SlicedGradients:
-    """Stage 3: a sliced tensor's gradient is summed whole, then a rank keeps its slice until the optimizer's step, in
-    host memory where gradients are offloaded."""
+    """The gradients of stage 3.
+
+    A sliced tensor's gradient is summed whole, then a rank keeps its slice until the optimizer's step, in host memory
+    where gradients are offloaded.
+    """
 
     def __init__(self, memory: Memory, states: States, item: int, offloaded: bool):
         self.memory, self.states, self.item, self.offloaded = memory, states, item, offloaded
         self.slices: dict[str, Storage] = {}
 
     def begin(self) -> None:
+        """Begin a forward pass."""
         pass
 
     def watch(self, leaf: Leaf) -> None:
+        """Place the gradient of a leaf."""
         if leaf.name in self.states.slices:
             leaf.arrived = self._slice
             leaf.gathered = leaf.size * self.item
@@ -262,6 +294,7 @@ class SlicedGradients:
             self.slices[leaf.name] = part
 
     def kept(self) -> list[Storage]:
+        """Return the storages that remain between passes."""
         return list(self.slices.values())
 
 
@@ -270,6 +303,7 @@ def _give_away(leaf: Leaf) -> None:
 
 
 def gradients_of(job: Job, memory: Memory, states: States, shard: int):
+    """Return the gradients of a job's sharding."""
     if job.layout.sharding == "stage2":
         return BufferedGradients(memory, states, shard, job.gradient_item)
     if job.layout.sharding == "stage3":

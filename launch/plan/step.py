@@ -19,14 +19,14 @@ GRANULE = 256
 
 @dataclass(frozen=True)
 class Place:
-    """Of a rank: its pipeline stage, and its number in its sharding group."""
+    """The place of a rank: its pipeline stage, and its number in its sharding group."""
 
     stage: int = 0
     shard: int = 0
 
 
 def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
-    """Bytes by part at the peak of loading, and of each phase of a step in the middle of training."""
+    """Return the bytes by part at the peak of loading, and of each phase of a step in the middle of training."""
     memory = Memory(GRANULE if job.on_gpu else 1)
     memory.begin(LOADING)
     load(job, place, memory)
@@ -35,9 +35,11 @@ def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
 
 
 def load(job: Job, place: Place, memory: Memory) -> None:
-    """The model before it is sharded (launch/checkpoint/model_loader.py); of a base that is quantized while it is
-    read one weight as it was (launch/adapters/quantized_layers.py). Parameters that are offloaded pass one by one
-    (launch/offload/group_sharded.py)."""
+    """Load the model before it is sharded (launch/checkpoint/model_loader.py).
+
+    Of a base that is quantized while it is read there is one weight as it was (launch/adapters/quantized_layers.py).
+    Parameters that are offloaded pass one by one (launch/offload/group_sharded.py).
+    """
     tensors = [one for one in tensors_of(job, place.stage) if one.kind != ADAPTER]
     quantized = [one for one in tensors if one.base]
     stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)
@@ -48,6 +50,8 @@ def load(job: Job, place: Place, memory: Memory) -> None:
 
 
 class Step:
+    """A step of training, simulated."""
+
     def __init__(self, job: Job, place: Place, memory: Memory):
         self.job, self.place, self.memory = job, place, memory
         self.tensors = tensors_of(job, place.stage)
@@ -66,8 +70,10 @@ class Step:
 
     @property
     def widened(self) -> int:
-        """Elements whose moments are float32 at a time, of the largest tensor, where they are kept in 16 bits
-        (launch/training/narrow_moments.py)."""
+        """Elements of the largest tensor whose moments are float32 at a time, where they are stored in 16 bits.
+
+        See launch/training/narrow_moments.py.
+        """
         if self.job.moment_item == FLOAT32:
             return 0
         shapes = [
@@ -80,14 +86,17 @@ class Step:
 
     @property
     def layers(self) -> range:
+        """The layers of the rank's pipeline stage."""
         return stage_layers(self.job)[self.place.stage]
 
     @property
     def is_first(self) -> bool:
+        """Whether the stage is the first."""
         return self.place.stage == 0
 
     @property
     def is_last(self) -> bool:
+        """Whether the stage is the last."""
         return self.place.stage == self.job.layout.pipeline_parallel_degree - 1
 
     @property
@@ -96,7 +105,7 @@ class Step:
         return self.job.layout.pipeline_parallel_degree > 1 and self.job.masked
 
     def _weight(self, one: LocalTensor) -> Tensor:
-        """A weight as operators see it: its bytes are among the states."""
+        """Return a weight as operators see it: its bytes are among the states."""
         leaf = Leaf(self.memory, one.name, one.shape, one.size) if one.trained else None
         if leaf:
             self.gradients.watch(leaf)
@@ -106,6 +115,7 @@ class Step:
         return weight
 
     def run(self) -> None:
+        """Run the micro batches of a step."""
         stages = self.job.layout.pipeline_parallel_degree
         in_flight = min(stages - self.place.stage, self.job.accumulation)
         ids = (1 if self.job.reward_model else 2) * self.job.batch * self.job.sequence_length * 8  # and labels, int64
@@ -139,8 +149,10 @@ class Step:
         self.memory.alive(*self.kept, *self.model.kept(), *self.gradients.kept())
 
     def update(self) -> None:
-        """What comes from host memory: all states at once, or what belongs to a tensor and to the one behind it
-        (launch/offload/streamed_optimizer.py)."""
+        """Take the memory of the optimizer's step that comes from host memory.
+
+        It is all states at once, or those of one tensor and of the next (launch/offload/streamed_optimizer.py).
+        """
         if self.job.offload.returns:
             self.memory.alive(*self._take(self.states.host))
         elif self.states.updates:
@@ -149,13 +161,17 @@ class Step:
         self.memory.take(12 * self.widened, "moments")  # both moments, and the noise of one
 
     def evaluate(self) -> None:
-        """A pipeline's has the micro batches of training."""
+        """Run an evaluation. A pipeline's has the micro batches of training."""
         stages = self.job.layout.pipeline_parallel_degree
         batch = self.job.micro_batch if stages > 1 else self.job.eval_batch
         self.read(self.job.changed(micro_batch=batch, recompute=""))
 
     def read(self, job: Job) -> None:
-        """A forward pass that keeps nothing. job: as in training, but for its batch and how the layers compute."""
+        """Run a forward pass that saves nothing.
+
+        Args:
+            job: As in training, but for its batch and how the layers compute.
+        """
         training = self.model
         self.model = job.family.forward(job, self.memory, self.weights)
         with self.memory.without_gradients():
@@ -164,7 +180,7 @@ class Step:
         self.model = training
 
     def gather_largest(self) -> None:
-        """Sharded tensors are put together one by one before they are written."""
+        """Take the memory of the largest sharded tensor: they are put together one by one before they are written."""
         saved = [one for one in self.tensors if one.trained]
         largest = max((one.size for one in saved), default=0) * self.job.item
         if any(tensor.sharded for tensor in saved):
@@ -173,8 +189,10 @@ class Step:
             self.memory.take(largest, "communication")
 
     def forward(self) -> tuple[Tensor, list[Tensor]]:
-        """A micro batch, by the reference first: what backward begins with, and what came from the stage before:
-        activations, and a mask."""
+        """Run a micro batch, by the reference first.
+
+        Return the tensor that backward begins with, and the tensors of the stage before: activations, and a mask.
+        """
         baseline = self.losses_of_reference() if self.job.compares else None
         output, received = self.forward_pass()
         self.memory.alive(baseline)
@@ -188,7 +206,7 @@ class Step:
         return str(chunk or "off")
 
     def losses_of_reference(self) -> Storage:
-        """Its forward pass keeps nothing (launch/training/reference.py)."""
+        """Run the reference's forward pass, which saves nothing (launch/training/reference.py)."""
         policy = self.model
         job = self.job.changed(
             micro_batch=policy.batch // self.job.rows,
@@ -208,7 +226,7 @@ class Step:
         return self.memory.take(policy.batch * policy.length * FLOAT32, "logits and loss")
 
     def forward_pass(self) -> tuple[Tensor, list[Tensor]]:
-        """By the model, what `forward` gives."""
+        """Run the model's forward pass and return as `forward` does."""
         model = self.model
         self.gradients.begin()
         mask = model.prepare()
@@ -238,7 +256,10 @@ class Step:
         return x
 
     def _handed_on(self, mask: Tensor | None) -> Tensor | None:
-        """Layers of a pipeline give the next one a copy (paddlenlp, modeling_pp.py of each family, return_args)."""
+        """Return the mask for the next stage.
+
+        Layers of a pipeline give the next one a copy (paddlenlp, modeling_pp.py of each family, return_args).
+        """
         if mask is None or not self.sends_mask:
             return mask
         with self.memory.of("attention"):
@@ -247,6 +268,7 @@ class Step:
         return copy
 
     def backward(self, output: Tensor, received: list[Tensor]) -> None:
+        """Run the backward pass."""
         gradient = None
         if not self.is_last:
             gradient = self.memory.take(output.nbytes, "communication")
@@ -257,7 +279,7 @@ class Step:
             self.memory.alive(*(x.storage for x in received), node.gradient)
 
     def loss(self, logits: Tensor) -> Tensor:
-        """The mean over tokens; of parallel logits a sum over ranks."""
+        """Return the mean over tokens; of parallel logits a sum over ranks."""
         ops = self.model.ops
         with self.memory.of("logits and loss"):
             if logits.shape[-1] == 1:  # scores, or losses already: in chunks

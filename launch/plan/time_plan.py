@@ -79,8 +79,10 @@ class Traffic:
         return self.trained / (self.job.layout.sharding_parallel_degree if self.job.layout.sharding else 1)
 
     def send(self, dimension: str, size: float, messages: float = 1, beside: float = 0.0) -> float:
-        """Seconds until a rank has sent so many bytes, in this many messages, to the others of its group: within the
-        nodes, then between them. beside: seconds of arithmetic behind which the latter are hidden."""
+        """Return the seconds until a rank has sent `size` bytes, in this many messages, to the others of its group.
+
+        They go within the nodes, then between them. beside: seconds of arithmetic that hide the messages between nodes.
+        """
         if self.job.network is None:
             return self.pace.send(size, messages)
         group = self.job.groups[dimension]
@@ -89,19 +91,23 @@ class Traffic:
         return seconds + max(0.0, self.cross(between, messages * ceil(log2(group.nodes))) - beside)
 
     def cross(self, size: float, messages: float) -> float:
-        """Bytes of each card of a node to other nodes, all cards at once, one message after the other. A card reaches
-        the links over its PCIe."""
+        """Return the seconds of the bytes of each card of a node to other nodes.
+
+        All cards send at once, one message after the other.
+
+        A card reaches the links over its PCIe.
+        """
         network = self.job.network
         assert network is not None  # several nodes have one
         rate = min(network.links * network.rate / self.job.cards, self.pace.card.host_link)
         return size / (rate * NETWORK) + messages * network.latency
 
     def tensor_parallel(self, layers: float, work: Work) -> float:
-        """The collectives of so many layers for one micro batch.
+        """Return the seconds of the collectives of `layers` layers for one micro batch.
 
         A linear layer that shards its inputs sums its outputs, one that shards its outputs sums the gradient of its
-        input, each with an all-reduce of its own (paddle/distributed/fleet/layers/mpu/mp_layers.py), which sends
-        2 (n - 1) / n times its size. Sequence parallel makes two halves of each, one of them in the other direction.
+        input, each with an all-reduce of its own (paddle/distributed/fleet/layers/mpu/mp_layers.py), which sends 2 (n -
+        1) / n times its size. Sequence parallel makes two halves of each, one of them in the other direction.
         """
         job, ranks = self.job, self.job.layout.tensor_parallel_degree
         if ranks == 1:
@@ -118,8 +124,10 @@ class Traffic:
         return layers * (whole + again + reference - (hidden if job.tensor_parallel_overlap else 0))
 
     def pipeline(self, beside: float) -> float:
-        """Activations to the next stage and gradients back, for one micro batch. To another node each tensor parallel
-        rank sends its part."""
+        """Return the seconds of activations to the next stage and gradients back, for one micro batch.
+
+        To another node each tensor parallel rank sends its part.
+        """
         job, stages = self.job, self.job.engine.virtual_stages
         if job.layout.pipeline_parallel_degree == 1:
             return 0.0
@@ -133,11 +141,14 @@ class Traffic:
         return together + max(0.0, between - self.hidden(ACTIVATIONS, beside))
 
     def hidden(self, sent: str, beside: float) -> float:
-        """Of so many seconds of arithmetic, those behind which the engine sends it between nodes."""
+        """Return the seconds of arithmetic, of `beside`, that hide `sent` between nodes."""
         return beside if sent in self.job.engine.overlapped else 0.0
 
     def gather(self, beside: float) -> float:
-        """Stage 3: all parameters to every rank, forward and backward, once more where layers are recomputed."""
+        """Return the seconds of stage 3's gathering: all parameters to every rank, forward and backward.
+
+        It comes once more where layers are recomputed.
+        """
         layout = self.job.layout
         if layout.sharding != "stage3":
             return 0.0
@@ -147,15 +158,17 @@ class Traffic:
         return self.send(BY_SHARDING, size * (ranks - 1) / ranks, messages, self.hidden(PARAMETERS, beside))
 
     def fetch(self) -> float:
-        """Parameters in host memory: before each gathering a rank's shard goes to its card. The host keeps its values,
-        nothing goes back (launch/offload/group_sharded.py)."""
+        """Return the seconds of parameters in host memory: before each gathering a rank's shard goes to its card.
+
+        The host keeps its values, nothing goes back (launch/offload/group_sharded.py).
+        """
         if not self.job.offload.parameters:
             return 0.0
         shard = self.weight_bytes / self.job.layout.sharding_parallel_degree
         return self.pace.copy(self._times_gathered() * shard)
 
     def reduce_in_micro_batch(self, beside: float) -> float:
-        """Gradients that are summed after every micro batch: stages 2 and 3.
+        """Return the seconds of gradients that are summed after every micro batch: stages 2 and 3.
 
         Stage 2 reduces each to its owner; stage 3 sums all of them on all ranks and keeps a slice
         (paddle/distributed/fleet/meta_parallel/sharding/group_sharded_stage{2,3}.py).
@@ -170,7 +183,7 @@ class Traffic:
         return 0.0
 
     def reduce_in_step(self, beside: float) -> float:
-        """Gradients that are summed once a step, and updated parameters sent to all: data parallel, stages 1 and 2."""
+        """Return the seconds of gradients summed once a step, and of updated parameters: data parallel, stages 1, 2."""
         layout, gradients = self.job.layout, self.trained * self.job.gradient_item
         ranks = layout.data_parallel_degree
         hidden = {sent: self.hidden(sent, beside) for sent in (GRADIENTS, PARAMETERS)}
@@ -184,7 +197,7 @@ class Traffic:
         return seconds
 
     def accumulate(self) -> float:
-        """Adding the gradients of a micro batch to those of the ones before it: both are read, the sum is written.
+        """Return the seconds of adding a micro batch's gradients to the earlier ones: both are read, the sum written.
 
         Stages 2 and 3 have only their own to add to. In float32 a gradient is widened first
         (paddle/distributed/fleet/utils/mix_precision_utils.py).
@@ -196,7 +209,10 @@ class Traffic:
         return self.pace.stream(kept * added + self.trained * widened)
 
     def update(self) -> float:
-        """The optimizer's step, on the card. A master weight is written once more, in the weight's dtype."""
+        """Return the seconds of the optimizer's step, on the card.
+
+        A master weight is written once more, in the weight's dtype.
+        """
         job = self.job
         moves = GRADIENT_MOVES + (UNSCALING_MOVES if job.compute == FLOAT16 else 0)
         written = job.item if job.master_weights else 0
@@ -204,8 +220,11 @@ class Traffic:
         return self.pace.stream(self.updated * (each + written + moves * job.gradient_item))
 
     def offload(self) -> float:
-        """Copies of a step: the optimizer's states to the card and back; gradients to the host after each micro batch,
-        and to the card to add those of the next one, and for the update; under stage 3 the updated slices, too."""
+        """Return the seconds of a step's copies between host and card.
+
+        They are the optimizer's states to the card and back; gradients to the host after each micro batch, and to the
+        card to add the next one's, and for the update; under stage 3 the updated slices, too.
+        """
         job, offload = self.job, self.job.offload
         if not offload.optimizer:
             return 0.0
@@ -218,7 +237,10 @@ class Traffic:
         return self.pace.copy(self.updated * each)
 
     def activations(self, layers: float) -> float:
-        """The inputs of so many layers of one micro batch, to the host and back (launch/offload/activations.py)."""
+        """Return the seconds of the inputs of `layers` layers of a micro batch, to the host and back.
+
+        See launch/offload/activations.py.
+        """
         return self.pace.copy(2 * layers * self.job.residual_bytes) if self.job.offload.activations else 0.0
 
     @property
@@ -257,8 +279,13 @@ LARGE, LARGE_SHARES, PUBLIC_SHARES = 4096, (0.93, 1.03), (0.84, 1.26)
 
 @dataclass(frozen=True)
 class TimePlan:
-    """How long a step takes. parts: seconds of a step by part, of the slowest pipeline stage; their sum is the step.
-    before: seconds before training, for as many samples as a step has: the reference's pass, where it is made once."""
+    """The time of a step.
+
+    Attributes:
+        parts: Seconds of a step by part, of the slowest pipeline stage; their sum is the step.
+        before: Seconds before training, for as many samples as a step has: the reference's pass, where it is made
+            once.
+    """
 
     job: Job
     card: Card
@@ -267,12 +294,12 @@ class TimePlan:
 
     @property
     def step_seconds(self) -> float:
+        """Seconds of a step."""
         return fsum(self.parts.values())
 
     @property
     def spread(self) -> "TimePlan":
-        """The same with each step's share of what passes before training in the step: to compare whole runs, each
-        sample once."""
+        """The plan with each step's share of the work before training, to compare whole runs, each sample once."""
         return replace(self, parts=self.parts | {COMPARING: self.before}, before=0.0) if self.before else self
 
     @property
@@ -282,6 +309,7 @@ class TimePlan:
 
     @property
     def tokens_per_second_per_card(self) -> float:
+        """Tokens a second of a card."""
         return self.tokens_per_second / self.job.layout.processes
 
     @property
@@ -294,13 +322,17 @@ class TimePlan:
     @property
     def calibrated(self) -> bool:
         """Whether there are published runs like this one: on this kind of card in one node, of a model without experts.
-        Those on several nodes are of other engines."""
+
+        Published runs on several nodes are of other engines.
+        """
         return self.card.calibrated and self.job.nodes == 1 and not stated(self.job.config, EXPERTS)
 
     @property
     def shares(self) -> tuple[float, float]:
-        """What published runs like this one reached of the planned speed, the smallest and the largest share. Where
-        there are none, or they are few, what most public runs reached."""
+        """The smallest and the largest share of the planned speed that published runs like this one reached.
+
+        Where there are none, or few, it is the share of most public runs.
+        """
         large = self.job.batch * self.job.sequence_length >= LARGE and not self.job.own_loss
         return LARGE_SHARES if self.calibrated and large else PUBLIC_SHARES
 
@@ -310,17 +342,19 @@ class TimePlan:
         return max(abs(share - 1) for share in self.shares)
 
     def seconds(self, steps: float) -> float:
-        """For so many steps, evaluation and checkpoints not counted; where the reference passes before training, as if
-        each step had samples of its own."""
+        """Return the seconds of `steps` steps, without evaluation and checkpoints.
+
+        Where the reference passes before training, each step counts samples of its own.
+        """
         return steps * (self.before + self.step_seconds)
 
     def days(self, rows: int) -> float:
-        """For so many samples, each once."""
+        """Return the days needed to train once on `rows` samples."""
         return self.seconds(rows / self.job.global_batch) / DAY
 
 
 def plan_time(job: Job, card: Card | None = None) -> TimePlan:
-    """The time of a step on such cards. card: None for a CPU, one core a rank."""
+    """Return the time of a step on such cards. card: None for a CPU, one core a rank."""
     card = card or CPU
     pace = Pace(card, job.compute, job.item)
     work, traffic = Work(job, pace), Traffic(job, pace)
@@ -346,7 +380,7 @@ def plan_time(job: Job, card: Card | None = None) -> TimePlan:
 
 
 def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[str, float]:
-    """Seconds by part that a stage of so many layers, with or without the head, needs for one micro batch."""
+    """Return the seconds by part that a stage of `layers` layers, with the head or not, needs for a micro batch."""
     job, forward, backward, again = work.job, work.forward, work.backward, work.recomputed
     parts = {
         PRODUCTS: layers * (forward.products + backward.products),
@@ -373,5 +407,5 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
 
 
 def with_pcie(card: Card, generation: int, lanes: int) -> Card:
-    """The same card in another slot."""
+    """Return the same card in another slot."""
     return replace(card, pcie=(generation, lanes))

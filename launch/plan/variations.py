@@ -174,10 +174,10 @@ def recomputes(job: Job) -> Iterator[Edit]:
 
 
 def layouts(processes: int, grades: tuple[str, ...] = GRADES, offload: tuple[str, ...] = ("", "1")) -> Iterator[Edit]:
-    """Yield all ways to divide a run that states none of DIVIDING, legal or not.
+    """Yield all ways to divide a run that has none of DIVIDING, legal or not.
 
-    All combinations of tensor, pipeline and sequence parallel, sharding, and of these grades of recompute and values
-    of --offload_optim. What stays at its default is not stated.
+    They are all combinations of tensor, pipeline and sequence parallel, sharding, and of these grades of recompute and
+    values of --offload_optim. Flags at their defaults are left out.
     """
     for tensor, pipeline in factors(processes):
         stages = ("",) if tensor * pipeline == processes else STAGES
@@ -195,11 +195,11 @@ def layouts(processes: int, grades: tuple[str, ...] = GRADES, offload: tuple[str
 
 
 def undivided(flags: Flags) -> Flags:
-    """Return the flags without those of a layout."""
+    """Return the flags without a layout's."""
     return {name: words for name, words in flags.items() if name not in DIVIDING}
 
 
 def factors(processes: int) -> Iterator[tuple[int, int]]:
-    """(tensor, pipeline) degrees that are powers of two and whose product divides the processes."""
+    """Return (tensor, pipeline) degrees that are powers of two and whose product divides the processes."""
     powers = [1 << exponent for exponent in range(processes.bit_length()) if processes % (1 << exponent) == 0]
     return ((tensor, product // tensor) for product in powers for tensor in reversed(powers) if product % tensor == 0)

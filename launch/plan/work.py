@@ -63,14 +63,19 @@ HOST_ADAPTER = 0.08
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a card needs for each kind of work. item: bytes of an element; dtype: that of matrix products."""
+    """The seconds that a card needs for each kind of work.
+
+    Attributes:
+        item: Bytes of an element.
+        dtype: Of matrix products.
+    """
 
     card: Card
     dtype: str
     item: int
 
     def multiply(self, rows: float, inputs: float, outputs: float) -> float:
-        """A matrix product [rows, inputs] x [inputs, outputs]: arithmetic or memory, whichever takes longer."""
+        """Return the seconds of [rows, inputs] x [inputs, outputs]: arithmetic or memory, whichever takes longer."""
         share, half_side = MATMUL, HALF_SIDE if self.card.compute_capability else HALF_SIDE_CPU
         for side in (rows, inputs, outputs):
             share *= side / (side + half_side)
@@ -78,20 +83,20 @@ class Pace:
         return max(arithmetic, self.stream(self.item * (rows * inputs + inputs * outputs + rows * outputs)))
 
     def attend(self, flops: float) -> float:
-        """The products of attention."""
+        """Return the seconds of attention's products."""
         return flops / (self.card.flops(self.dtype) * self.card.reach[1] * ATTENTION)
 
     def stream(self, size: float) -> float:
-        """Reading and writing bytes of device memory."""
+        """Return the seconds of reading and writing bytes of device memory."""
         return size / (self.card.memory_bandwidth * MEMORY)
 
     def send(self, size: float, messages: float = 1) -> float:
-        """Sending bytes, in this many messages, between the cards of a machine, one direction."""
+        """Return the seconds of sending bytes, in this many messages, between the cards of a machine, one direction."""
         rate = self.card.nvlink * NVLINK if self.card.nvlink else self.card.host_link * PCIE * THROUGH_HOST
         return size / rate + messages * COLLECTIVE_START
 
     def copy(self, size: float) -> float:
-        """Copying bytes to or from host memory."""
+        """Return the seconds of copying bytes to or from host memory."""
         return size / (self.card.host_link * PCIE)
 
 
@@ -134,10 +139,12 @@ class LayerTime:
 
     @property
     def products(self) -> float:
+        """Seconds of all products."""
         return self.attention_products + self.mlp_products
 
     @property
     def total(self) -> float:
+        """Seconds of the layer."""
         return self.products + self.scores + self.elementwise
 
 
@@ -150,20 +157,22 @@ class Work:
 
     @property
     def experts(self) -> int:
-        """Of a layer; 0 where it has an MLP for all tokens."""
+        """Experts of a layer; 0 where it has an MLP for all tokens."""
         return stated(self.job.config, EXPERTS) or 0
 
     @property
     def host_layers(self) -> float:
-        """How many layers with one MLP a layer amounts to, by the operators that the host starts."""
+        """The number of layers with one MLP that a layer amounts to, by the operators that the host starts."""
         return 1 + HOST_EXPERT * self.experts + HOST_ADAPTER * len(self._adapted)
 
     @property
     def tokens(self) -> int:
+        """Tokens of a micro batch."""
         return self.job.batch * self.job.sequence_length
 
     @property
     def tensor(self) -> int:
+        """Tensor parallel degree."""
         return self.job.layout.tensor_parallel_degree
 
     @cached_property
@@ -184,6 +193,7 @@ class Work:
 
     @cached_property
     def forward(self) -> LayerTime:
+        """Seconds of a layer's forward pass."""
         linear = self.linear
         return LayerTime(
             attention_products=fsum(self.product(parameter) for parameter in linear if _in_attention(parameter)),
@@ -194,6 +204,7 @@ class Work:
 
     @cached_property
     def backward(self) -> LayerTime:
+        """Seconds of a layer's backward pass."""
         products = BACKWARD if self.job.trains_all else BACKWARD_FROZEN
         return LayerTime(
             attention_products=products * self.forward.attention_products,
@@ -217,8 +228,11 @@ class Work:
 
     @property
     def head(self) -> float:
-        """Seconds of the output head and the loss, forward and backward. The products of a chunk have fewer rows. A
-        score is a product with one row a text: nothing beside all else."""
+        """Seconds of the output head and the loss, forward and backward.
+
+        The products of a chunk have fewer rows. A score is a product with one row a text, which is nothing beside the
+        rest.
+        """
         if self.job.reward_model:
             return 0.0
         job, hidden = self.job, self.job.config["hidden_size"]
@@ -240,7 +254,7 @@ class Work:
         return product + self.pace.stream(self.tokens * vocabulary * LOGIT_BYTES / 2)
 
     def product(self, linear: Parameter) -> float:
-        """Seconds of the product with this matrix, forward; that of its gradient takes as long."""
+        """Return the seconds of the product with this matrix, forward; its gradient's takes as long."""
         inputs, outputs = self._local_shape(linear)
         seconds = self.pace.multiply(self.rows(linear), inputs, outputs)
         if self.job.base:  # a quantized weight is first written out in the dtype of the product
@@ -248,17 +262,17 @@ class Work:
         return seconds
 
     def rows(self, linear: Parameter) -> float:
-        """Tokens that a matrix multiplies: an expert's its part of them, each expert having equally many."""
+        """Return the tokens that a matrix multiplies: an expert's its part of them, each expert having equally many."""
         return self.tokens * share_of_tokens(linear, self.job.config)
 
     def _local_shape(self, linear: Parameter) -> tuple[float, float]:
-        """Inputs and outputs of a linear layer on this rank."""
+        """Return inputs and outputs of a linear layer on this rank."""
         inputs, outputs = linear.shape
         row = linear.module in ROW_PARALLEL
         return (inputs / self.tensor, outputs) if row else (inputs, outputs / self.tensor)
 
     def _scores(self, passes: float, products: float) -> float:
-        """Seconds of softmax(Q K) V; products: how often those of the forward pass are done."""
+        """Return the seconds of softmax(Q K) V. products: how often the forward pass's are computed."""
         job, length = self.job, self.job.sequence_length
         flops = 4 * self.tokens * length * query_width(job.config) / self.tensor * products
         scores = self.tokens * length * attention_heads(job.config) / self.tensor
@@ -270,15 +284,17 @@ class Work:
 
     @property
     def _widened(self) -> float:
-        """What ALiBi's columns make of a head's size, relative to it: kernels are made for multiples of 32
-        (PaddlePaddle/flash-attention, csrc/flash_attn/src)."""
+        """The factor by which ALiBi's columns widen a head.
+
+        Kernels are made for multiples of 32 (PaddlePaddle/flash-attention, csrc/flash_attn/src).
+        """
         if not self.job.family.alibi:
             return 1.0
         size = head_size(self.job.config)
         return ceil((size + ALIBI_COLUMNS) / KERNEL_SIZES) * KERNEL_SIZES / size
 
     def _elementwise_bytes(self, linear: list[Parameter]) -> float:
-        """Bytes that the operators between the products read and write, forward."""
+        """Return the bytes that the operators between the products read and write, forward."""
         job, hidden, query = self.job, self.job.config["hidden_size"], query_width(self.job.config)
         layer_norm = any(parameter.kind == NORM and parameter.name.endswith(".bias") for parameter in self.layer)
         norm = FUSED_NORM if layer_norm or job.fused_rms_norm else SEPARATE_NORM

@@ -34,8 +34,10 @@ def rows_to_train_on(run: RunConfig) -> int:
 
 
 def check_rows(run: RunConfig, shows: bool = True) -> list[Finding]:
-    """Read every row that --dataset_name_or_path names, compare the lengths; render some rows with the chat template
-    where `shows`."""
+    """Read every row that --dataset_name_or_path names, compare the lengths.
+
+    Render some rows with the chat template where `shows`.
+    """
     values, kind = run.flags, _kind(run)
     found, findings = _read_rows(values, kind)
     lengths = _check_lengths(values)
@@ -65,15 +67,17 @@ def _read_rows(values: FlagValues, kind: RowKind) -> tuple[Survey | None, list[F
 
 
 def _describe(name: str, sources: list[list[Rows]], kind: RowKind) -> str:
-    """train 114,599 dialogues (content/summary)"""
+    """Return the rows and schemas, such as "train 114,599 dialogues (content/summary)"."""
     rows = [part for source in sources for part in source]
     schemas = ", ".join(dict.fromkeys(part.schema.name for part in rows))
     return f"{name} {plural(sum(len(part.entries) for part in rows), kind.rows)} ({schemas})"
 
 
 def _check_template(values: FlagValues, found: Survey | None, kind: RowKind, shows: bool) -> list[Finding]:
-    """The template; where it `shows`, a sample and what the lengths cut, by the tokenizer where its directory is
-    there."""
+    """Check the template; where it `shows`, a sample and what the lengths cut.
+
+    The tokenizer counts where its directory is there.
+    """
     directory = tokenizer_directory(values)
     fix = "--chat_template NAME or FILE, or none: the bare texts"
     try:
@@ -95,25 +99,39 @@ def _check_template(values: FlagValues, found: Survey | None, kind: RowKind, sho
 
 
 def _first_of_each_kind(found: Survey) -> list[Rows]:
-    """Rows of chats and others, which have different templates."""
+    """Return rows of chats and others, which have different templates."""
     return list({rows.schema.chat: rows for rows in reversed(found.files)}.values())
 
 
 def tokenizer_directory(values: FlagValues) -> Path | None:
-    """None where it is not on this machine."""
+    """Return the tokenizer's directory; None where it is not on this machine."""
     directory = Path(values.tokenizer_name_or_path or values.model_name_or_path or "").expanduser()
     return directory if directory.is_dir() else None
 
 
 def template_of(rows: Rows, directory: Path | None, config: dict, values: FlagValues) -> ChatTemplate | None:
-    """How training reads rows: where no flag says it, chats by a template and others as bare texts. directory: of the
-    tokenizer; config: the model's. Raises UserError or DataError as find_template."""
+    """Return the chat template that training applies.
+
+    Without --chat_template, chat rows use a template and plain rows none.
+
+    Args:
+        rows: Of a file.
+        directory: Of the tokenizer.
+        config: The model's.
+        values: The flags.
+
+    Raises:
+        UserError, DataError: As find_template.
+    """
     return find_template(values.chat_template or (None if rows.schema.chat else "none"), directory, config)
 
 
 def encoder_of(directory: Path | None, family: Family) -> SentencePieceEncoder | JsonEncoder | None:
-    """The tokenizer of a directory; None where it cannot tell what the model reads: the family has marks between
-    question and answer, no token ends an answer, or the tokenizer is damaged, which its own check reports."""
+    """Return the tokenizer of a directory; None where it cannot show what the model reads.
+
+    That is where the family has marks between question and answer, no token ends an answer, or the tokenizer is
+    damaged, which its own check reports.
+    """
     try:
         encoder = load_encoder(directory) if directory else None
     except DataError:
@@ -124,8 +142,10 @@ def encoder_of(directory: Path | None, family: Family) -> SentencePieceEncoder |
 def encoding_of(
     template: ChatTemplate | None, encoder: SentencePieceEncoder | JsonEncoder | None, values: FlagValues
 ) -> Encoding:
-    """How training makes ids of rows, but for the token that some tokenizers put in front. Without an encoder the
-    template is tried all the same."""
+    """Return how training makes ids of rows, but for the token that some tokenizers put in front.
+
+    Without an encoder the template is tried all the same.
+    """
     return Encoding(
         template=template,
         encode=encoder.encode_chat if encoder else lambda text: [0],
@@ -139,7 +159,7 @@ def encoding_of(
 
 
 def spread(rows: Rows) -> Rows:
-    """Some of the first, and of the others at even distances."""
+    """Return some of the first rows, and some of the others at even distances."""
     count = len(rows.entries)
     others = MEASURED - SHOWN_OF
     step = max(1, -(-(count - SHOWN_OF) // others))
@@ -158,8 +178,10 @@ def _look(
     family: Family,
     values: FlagValues,
 ) -> list[Finding]:
-    """A sample and what is cut, without the marks that a family has between question and answer. Raises DataError
-    where more rows are broken than allowed, those included that the template does not render."""
+    """Return a sample and what is cut, without the marks that a family has between question and answer.
+
+    Raises DataError where more rows are broken than allowed, with the rows that the template cannot render.
+    """
     encoder = encoder_of(directory, family)
     dataset, faults = kind.encode(spread(rows), encoding_of(template, encoder, values))
     check_faults([*found.faults, *faults], values.max_broken_rows)

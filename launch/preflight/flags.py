@@ -10,7 +10,7 @@ from launch.preflight.report import Finding
 
 
 def check_flags(script: str, flags: Flags) -> list[Finding]:
-    """One finding for each flag at fault; one for all when none is."""
+    """Return one finding for each flag at fault; one for all when none is."""
     known = load_schema(script)
     faults = [fault for name, words in flags.items() if (fault := _fault(name, words, known))]
     return faults or [Finding(True, "flags", f"{len(flags)}, all known")]
@@ -35,7 +35,10 @@ def _fault(name: str, words: list[str], known: dict) -> Finding | None:
 
 
 def _is_negation(name: str, words: list[str], known: dict) -> bool:
-    """--no_recompute for --recompute 0: PaddleNLP's parser has it for flags that are on by default."""
+    """Return whether a flag is like --no_recompute for --recompute 0.
+
+    PaddleNLP's parser has it for flags that are on by default.
+    """
     positive = known.get(name.removeprefix("no_"))
     return name.startswith("no_") and not words and positive is not None and positive["default"] is True
 
@@ -50,7 +53,7 @@ def _unknown(name: str, known: dict) -> Finding:
 
 
 def flag_help(script: str) -> str:
-    """One paragraph a flag: its type, default, choices and purpose."""
+    """Return one paragraph a flag: its type, default, choices and purpose."""
     lines = [f"Flags of {method_of(script).program}, named as PaddleNLP has them.", ""]
     for flag, known in load_schema(script).items():
         choices = f", one of {', '.join(map(str, known['choices']))}" if known.get("choices") else ""

@@ -25,7 +25,7 @@ TOKENIZER_FIX = "--tokenizer_name_or_path DIRECTORY: the tokenizer that the mode
 
 
 def check_model(flags: Flags) -> list[Finding]:
-    """--model_name_or_path names a configuration of a supported family."""
+    """Check that --model_name_or_path names a configuration of a supported family."""
     if not flags.get("model_name_or_path"):
         return [Finding(False, "model", "no --model_name_or_path", "--model_name_or_path NAME, or MODEL=DIRECTORY")]
     name = flags["model_name_or_path"][0]
@@ -37,9 +37,9 @@ def check_model(flags: Flags) -> list[Finding]:
 
 
 def check_weights(run: RunConfig) -> list[Finding]:
-    """The weights of a model directory fit its config.json. A warning for a name whose weights are not here.
+    """Check that the weights of a model directory fit its config.json. Warn for a name whose weights are not here.
 
-    No finding for random weights, and for what the check of the model refuses.
+    [] for random weights, and where the check of the model refuses.
     """
     values = run.flags
     directory = Path(values.model_name_or_path or "").expanduser()
@@ -62,7 +62,7 @@ def check_weights(run: RunConfig) -> list[Finding]:
 
 
 def _weights_of_name(name: str) -> list[Finding]:
-    """A warning where PaddleNLP has not downloaded them; its own folder is that of paddlenlp/utils/env.py."""
+    """Return a warning where PaddleNLP has not downloaded the weights; its own folder is in paddlenlp/utils/env.py."""
     kept = Path(os.environ.get("PPNLP_HOME") or Path.home() / ".paddlenlp") / "models" / name
     if any(kept.glob("*.safetensors")) or any(kept.glob("*.pdparams")) or not check_model({MODEL_FLAG: [name]})[0].ok:
         return []
@@ -74,13 +74,16 @@ def _weights_of_name(name: str) -> list[Finding]:
 
 
 def _file_count(directory: Path, weights: Mapping[str, Weight]) -> int:
-    """Files of a model directory, or of a checkpoint, whose tensors may be split over several files."""
+    """Return the number of files of a model directory, or of a checkpoint, whose tensors may be split over files."""
     paths = {tensor.path for tensor in weights.values() if isinstance(tensor, StoredTensor)}
     return len(paths or list(directory.glob(f"{MODEL}-*.safetensors")))
 
 
 def _misfits(weights: Mapping[str, Weight], config: dict, reward_model: bool) -> Misfits:
-    """reward_model: whether a reward model begins with them, with an output layer of its own."""
+    """Return the tensors that do not fit.
+
+    reward_model: whether a reward model begins with them, with an output layer of its own.
+    """
     if any(config.get(name) for name in FUSED):
         return Misfits()  # compared when the model is built
     expected = {parameter.name: parameter for parameter in parameters(config)}
@@ -96,16 +99,16 @@ def _misfits(weights: Mapping[str, Weight], config: dict, reward_model: bool) ->
 
 
 def _may_be_ignored(name: str, expected: list[Parameter]) -> bool:
-    """Whether a run may ignore this tensor: a table that each model computes, or a head tied to the embedding."""
+    """Return whether a run may ignore this tensor: a table that each model computes, or a tied head."""
     tied = not any(parameter.kind == HEAD for parameter in expected)
     return is_computed(name) or (tied and name.startswith("lm_head."))
 
 
 def check_tokenizer(run: RunConfig) -> list[Finding]:
-    """The tokenizer's ids fit the vocabulary; its bos, eos, pad and unk are those of config.json where both state them.
-    Where eos agrees, bos may differ: only the tokenizer's is used.
+    """Check that the tokenizer's ids fit the vocabulary, and its bos, eos, pad and unk config.json.
 
-    No finding for a name, which is downloaded when the run starts, and for a directory without a tokenizer.
+    Where eos agrees, bos may differ: only the tokenizer's is used. [] for a name, which is downloaded when the run
+    starts, and for a directory without a tokenizer.
     """
     values = run.flags
     model = values.model_name_or_path
@@ -145,6 +148,6 @@ def check_tokenizer(run: RunConfig) -> list[Finding]:
 
 
 def _stated(value: int | list[int] | None) -> list[int]:
-    """The ids that a configuration allows for a role; a negative id means none."""
+    """Return the ids that a configuration allows for a role; a negative id means none."""
     ids = value if isinstance(value, list) else [value]
     return [value for value in ids if isinstance(value, int) and value >= 0]

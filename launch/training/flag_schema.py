@@ -129,7 +129,7 @@ WORD_LISTS = {
 
 
 def schema() -> dict:
-    """{method: {flag: {"type", "default", "help", "choices"?, "range"?, "words"?, "many"?, "alone"?}}}
+    """Return {script: {flag: {"type", "default", "help", "choices"?, "range"?, "words"?, "many"?, "alone"?}}}.
 
     Names are without dashes. choices: the values allowed. range: the bounds of a number, "least" and "most" inclusive,
     "above" and "below" exclusive; every numeric flag has one. words: those that a value of several words may hold.
@@ -141,7 +141,7 @@ def schema() -> dict:
 
 
 def _flags(kinds: tuple) -> dict:
-    """kinds: dataclasses, each field of which is a flag."""
+    """Return the flags of dataclasses, each field of which is a flag."""
     choices, words = CHOICES | _enum_choices(), _accepted_words()
     flags = {}
     for kind in kinds:
@@ -196,7 +196,7 @@ def _is_union(hint: Any) -> bool:
 
 
 def _enum_choices() -> dict[str, list[str]]:
-    """Flags that upstream types as text and turns into an enumeration, or looks up in a table, later."""
+    """Return flags that upstream types as text and turns into an enumeration, or looks up in a table, later."""
     from paddlenlp.trainer.integrations import INTEGRATION_TO_CALLBACK
     from paddlenlp.trainer.trainer_utils import OptimizerNames, SchedulerType
 
@@ -208,7 +208,7 @@ def _enum_choices() -> dict[str, list[str]]:
 
 
 def _accepted_words() -> dict[str, list[str]]:
-    """The words that TrainingArguments accepts in a flag of several, from its own loops `if x not in [...]`."""
+    """Return the words that TrainingArguments accepts in a flag of several, from its own loops `if x not in [...]`."""
     from paddlenlp.trainer import TrainingArguments
     from paddlenlp.trainer.trainer_utils import ShardingOption
 
@@ -225,10 +225,12 @@ def _accepted_words() -> dict[str, list[str]]:
 
 
 def render() -> str:
+    """Return the schema as JSON."""
     return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 def main(argv: list[str]) -> None:
+    """Run the command."""
     Parser("python -m launch.training.flag_schema", __doc__).parse_args(argv)
     SCHEMA.write_text(render(), encoding="utf-8")
     print(f"{SCHEMA.name}: {sum(len(flags) for flags in schema().values())} flags")

@@ -22,8 +22,14 @@ SIDES = ("chosen", "rejected")  # as measures of pairs are named: desired and un
 
 
 def kto_losses(args: Any, ratios: paddle.Tensor, desired: paddle.Tensor, distance: paddle.Tensor) -> paddle.Tensor:
-    """float32 [responses]: equation 8, with the value of equation 7. ratios: ln of policy / reference, float32
-    [responses]; desired: bool [responses]; distance: z0 in nats. args: PreferenceArguments."""
+    """Return float32 [responses]: equation 8, with the value of equation 7.
+
+    Args:
+        ratios: Ln of policy / reference, float32 [responses].
+        desired: Bool [responses].
+        distance: z0 in nats.
+        args: PreferenceArguments.
+    """
     gains = args.beta * (ratios - distance)
     good = args.desirable_weight * F.sigmoid(-gains)  # 1 - sigmoid(x) is sigmoid(-x)
     return paddle.where(desired, good, args.undesirable_weight * F.sigmoid(gains))
@@ -33,29 +39,34 @@ class KtoLoss(PreferenceLoss):
     """The mean over the responses of a step.
 
     distance: z0 in nats, float32 [], of the last step or of all that was evaluated last; None where it is to be
-    measured before the next batch."""
+    measured before the next batch.
+    """
 
     unit = "responses"
     judged_by = "desired"
     likelihoods: Any = None  # a record may lack responses of a kind
 
     def attach(self, model, args) -> None:
+        """Attach the loss to a model."""
         super().attach(model, args)
         self.model, self.step = model, -1
         self.distance: paddle.Tensor | None = paddle.zeros([])
 
     def start_step(self, global_step: int) -> None:
+        """Forget z0 where a step begins."""
         super().start_step(global_step)
         if global_step != self.step:
             self.step, self.distance = global_step, None
 
     def prepare_evaluation(self, trainer, dataset) -> None:
+        """Measure z0 for an evaluation."""
         batches = evaluation_batches(dataset, trainer.args)
         with trainer.autocast_smart_context_manager():
             self.distance = self.measured(dataset, batches, trainer.watches.hang_timer.moved)
         self.step = -1
 
     def __call__(self, model, inputs: dict, return_outputs: bool):
+        """Return the loss of a batch."""
         if self.distance is None:
             self.distance = self.measured(self.data.train, self.data.stream.batches_of_step(self.step))
         return super().__call__(model, inputs, return_outputs)
@@ -64,9 +75,15 @@ class KtoLoss(PreferenceLoss):
     def measured(
         self, dataset: Any, batches: Iterable[list[int | None]], moved: Callable[[], None] = lambda: None
     ) -> paddle.Tensor:
-        """z0 as section 4.1 estimates it: the mean log-ratio of unrelated responses, at least 0. By all ranks together.
+        """Return z0 as section 4.1 estimates it: the mean log-ratio of unrelated responses, at least 0.
 
-        batches: those of this data rank, as many as the others'. moved: called after each."""
+        All ranks call it together.
+
+        Args:
+            dataset: Of the batches.
+            batches: Of this data rank, equally many on all.
+            moved: Called after each.
+        """
         samples = PaddedDataset(dataset, self.data.padding)
         found = paddle.zeros([2], dtype="float64")  # the sum, and how many
         for batch in batches:
@@ -85,7 +102,7 @@ class KtoLoss(PreferenceLoss):
     def compared(
         self, losses: paddle.Tensor, baseline: paddle.Tensor | None, labels: paddle.Tensor, desired: paddle.Tensor
     ) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """As PreferenceLoss. desired: of collate_desired (launch/training/preference_data.py)."""
+        """Return as PreferenceLoss does. desired: of collate_desired (launch/training/preference_data.py)."""
         assert baseline is not None and self.distance is not None, "KTO has a reference, and z0 was measured"
         policy = responses(losses, labels, None)
         ratios = policy.sums - responses(baseline, labels, None).sums
@@ -102,8 +119,11 @@ class KtoLoss(PreferenceLoss):
             return loss, paddle.stack([one.detach().astype("float64") for one in sums])
 
     def metrics(self, sums: list[float]) -> dict:
-        """Means over responses; kl: z0. accuracy: the share of responses that z0 tells apart rightly: desired ones have
-        a larger log-ratio. What there is no response for is left out."""
+        """Return means over responses; kl: z0.
+
+        accuracy: the share of responses that z0 classifies correctly: desired ones have a larger log-ratio. Means
+        without a response are left out.
+        """
         loss, count, distance, right, *sides = sums
         means = {"loss": loss / count, "accuracy": right / count, "kl": distance / count, "desired": sides[0] / count}
         for name, (number, *found) in zip(SIDES, (sides[:4], sides[4:]), strict=True):

@@ -24,12 +24,15 @@ NO_RESPONSE = Desired(_ONE, _NONE, True, _NONE)
 def load_preferences(
     data_args, training_args, tokenizer, config, paired: bool = True, whole: bool = False
 ) -> PreferenceSets:
-    """Read and encode all preferences that --dataset_name_or_path names. The tokenizer, which is saved with what is
-    trained, then says which chat template that was.
+    """Read and encode all preferences that --dataset_name_or_path names.
+
+    The tokenizer, which is saved with what is trained, then says which chat template that was.
 
     config: the model's, of paddlenlp. paired: samples are Pair, with zero_padding lists of them; else Desired.
-    whole: of PairDataset. Raises UserError or DataError where data or chat template cannot be used, or a token is
-    beyond the vocabulary.
+    whole: of PairDataset.
+
+    Raises:
+        UserError, DataError: If data or chat template cannot be used, or a token is beyond the vocabulary.
     """
     values = config.to_dict()
     wanted = tuple(
@@ -58,7 +61,7 @@ def load_preferences(
 def pair_collator(
     tokenizer, data_args, sequence_parallel: bool, row_ends: bool = False, scored: bool = False
 ) -> Callable:
-    """collate_pairs, or collate_scored, as the flags have it. row_ends: see Collator."""
+    """Return collate_pairs, or collate_scored, by the flags. row_ends: see Collator."""
     length = data_args.max_length if sequence_parallel else None
     return partial(
         collate_scored if scored else collate_pairs,
@@ -71,7 +74,7 @@ def pair_collator(
 
 
 def desired_collator(tokenizer, data_args, sequence_parallel: bool) -> Callable:
-    """collate_desired as the flags have it."""
+    """Return collate_desired by the flags."""
     length = data_args.max_length if sequence_parallel else None
     return partial(collate_desired, pad=pad_id(tokenizer), length=length, multiple=data_args.pad_to_multiple_of)
 
@@ -84,14 +87,14 @@ def collate_pairs(
     packed: bool = False,
     row_ends: bool = False,
 ) -> dict[str, np.ndarray]:
-    """A batch of B samples: {"input_ids", "labels"}, int64 [2 B, n], first the rows of chosen responses, then those of
-    rejected ones in the same order. Labels are those of the next position, IGNORED outside of responses. A row without
-    labels is padding.
+    """Return a batch of B samples: {"input_ids", "labels"}, int64 [2 B, n].
+
+    The rows of chosen responses come first, then the rejected ones' in the same order. Labels are shifted by one
+    position, IGNORED outside of responses. A row without labels is padding.
 
     packed: a sample is a list of pairs, NO_PAIR or [NO_PAIR] for none. Adds "position_ids", a mask or the ends of
     samples as Collator does, and "pairs", bool [2 B, n, pairs of the batch]: whether a label belongs to a pair. Its
-    last size is read without waiting for a card.
-    pad, length, multiple, row_ends: of Collator.
+    last size is read without waiting for a card. pad, length, multiple, row_ends: of Collator.
     """
     rows = [sample if isinstance(sample, list) else [sample] for sample in samples]
     chosen = [[(pair.prompt_ids, pair.chosen_ids) for pair in row] for row in rows]
@@ -111,11 +114,14 @@ def collate_scored(
     packed: bool = False,
     row_ends: bool = False,
 ) -> dict[str, np.ndarray]:
-    """A batch for a reward model, whose rows are those of collate_pairs with the last token of each response:
-    {"input_ids", "ends", "tokens"}. ends, tokens: int64 [2 pairs], of all chosen responses, then of the rejected ones
-    in the same order: where the response ends, counted row by row, and how many tokens it has, 0 for padding.
+    """Return a batch for a reward model: {"input_ids", "ends", "tokens"}.
 
-    The arguments are those of collate_pairs."""
+    Its rows are collate_pairs' with the last token of each response. ends, tokens: int64 [2 pairs], of all chosen
+    responses, then of the rejected ones in the same order: the end of the response, counted row by row, and its number
+    of tokens, 0 for padding.
+
+    The arguments are collate_pairs'.
+    """
     rows = [sample if isinstance(sample, list) else [sample] for sample in samples]
     chosen = [[(pair.prompt_ids, pair.chosen_ids) for pair in row] for row in rows]
     rejected = [[(pair.prompt_ids, pair.rejected_ids) for pair in row] for row in rows]
@@ -138,20 +144,22 @@ def collate_scored(
 def collate_desired(
     samples: Sequence[Desired], pad: int, length: int | None = None, multiple: int = 8
 ) -> dict[str, np.ndarray]:
-    """A batch of B samples: {"input_ids", "labels"}, int64 [B, n], as collate_pairs has them, and {"desired"}, bool
-    [B]."""
+    """Return a batch of B samples: {"input_ids", "labels"}, int64 [B, n], and {"desired"}, bool [B].
+
+    They are as in collate_pairs.
+    """
     rows = [_row([(sample.prompt_ids, sample.response_ids)]) for sample in samples]
     batch = Collator(pad, length, multiple=multiple)(rows)
     return batch | {"desired": np.array([sample.desired for sample in samples])}
 
 
 def unrelated(sample: Desired) -> Desired:
-    """The unrelated response behind the same prompt."""
+    """Return the unrelated response behind the same prompt."""
     return sample._replace(response_ids=sample.unrelated_ids)
 
 
 def _row(parts: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
-    """A sample of Collator's, of prompts and their responses."""
+    """Return a sample for Collator, of prompts and their responses."""
     inputs, labels, positions = [], [], []
     for prompt, response in parts:
         ids = np.concatenate([prompt, response])[:-1].astype(np.int64)
@@ -166,7 +174,7 @@ def _row(parts: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def _numbers(labels: np.ndarray, position_ids: np.ndarray, pairs: list[int]) -> np.ndarray:
-    """pairs: of each sample. A dialogue begins where position_ids is 0."""
+    """Return the number of each label's pair. pairs: of each sample. A dialogue begins where position_ids is 0."""
     first = np.cumsum([0, *pairs[:-1]])
     numbers = np.cumsum(position_ids == 0, axis=1) - 1 + np.tile(first, 2)[:, None]
     numbers = np.where(labels != IGNORED, numbers, -1)

@@ -22,21 +22,32 @@ from launch.training.reference import TokenLosses
 
 @dataclass(frozen=True)
 class Responses:
-    """Of all chosen responses, then of all rejected ones, float32 [2 pairs]. sums: log-probabilities in nats, tokens:
-    how many there are; both 0 where a pair is padding."""
+    """The log-probabilities of all chosen responses, then of all rejected ones, float32 [2 pairs].
+
+    Attributes:
+        sums: log-probabilities in nats.
+        tokens: Their number; both 0 where a pair is padding.
+    """
 
     sums: paddle.Tensor
     tokens: paddle.Tensor
 
     def scores(self, loss_type: str) -> paddle.Tensor:
-        """What a loss compares, a sum or, as in the papers of SimPO and ORPO and by the authors of IPO (see TRL's
-        documentation of DPOTrainer), a mean over tokens."""
+        """Return the values that a loss compares: a sum or a mean over tokens.
+
+        It is a mean in the papers of SimPO and ORPO and by the authors of IPO (see TRL's documentation of DPOTrainer).
+        """
         return self.sums / self.tokens.clip(min=1.0) if loss_type in OF_MEANS else self.sums
 
 
 def pair_losses(args: Any, policy: paddle.Tensor, reference: paddle.Tensor | None) -> paddle.Tensor:
-    """float32 [pairs]. policy, reference: Responses.scores, those of a reference that is not there are None. args:
-    PreferenceArguments."""
+    """Return the loss of each pair, float32 [pairs].
+
+    Args:
+        policy: Responses.scores, None without a reference.
+        reference: Responses.scores, None without a reference.
+        args: PreferenceArguments.
+    """
     chosen, rejected = (policy if reference is None else policy - reference).chunk(2)
     beta = args.beta
     margin = beta * (chosen - rejected)
@@ -55,20 +66,28 @@ def pair_losses(args: Any, policy: paddle.Tensor, reference: paddle.Tensor | Non
 
 
 def _smoothed(margin: paddle.Tensor, share: float) -> paddle.Tensor:
-    """share: of pairs that are the wrong way round (conservative DPO: E. Mitchell, "A note on DPO with noisy
-    preferences", equation 3)."""
+    """Return the smoothed loss.
+
+    share: of pairs that are the wrong way round (conservative DPO: E. Mitchell, "A note on DPO with noisy preferences",
+    equation 3).
+    """
     loss = -F.log_sigmoid(margin)
     return loss if share == 0 else (1 - share) * loss - share * F.log_sigmoid(-margin)
 
 
 def _log_of_rest(score: paddle.Tensor) -> paddle.Tensor:
-    """log(1 - exp(score)), exact near 0, where a response is certain."""
+    """Return log(1 - exp(score)), exact near 0, where a response is certain."""
     return paddle.log(-paddle.expm1(score.clip(max=-1e-20)))
 
 
 def responses(losses: paddle.Tensor, labels: paddle.Tensor, pairs: paddle.Tensor | None) -> Responses:
-    """losses: float32 [2 samples, length], -ln p of each token, 0 where its label is IGNORED. labels, pairs: of
-    collate_pairs (launch/training/preference_data.py)."""
+    """Return the responses of losses.
+
+    Args:
+        losses: float32 [2 samples, length], -ln p of each token, 0 where its label is IGNORED.
+        labels: Of collate_pairs (launch/training/preference_data.py).
+        pairs: Of collate_pairs (launch/training/preference_data.py).
+    """
     counted = (labels != IGNORED).astype("float32")
     if pairs is None:
         return Responses(-losses.sum(axis=1), counted.sum(axis=1))
@@ -82,8 +101,11 @@ def responses(losses: paddle.Tensor, labels: paddle.Tensor, pairs: paddle.Tensor
 
 
 class PairLoss(Loss):
-    """The mean over the pairs of a step, and measures that are means over pairs. unit: what is judged. summed: the
-    names of the sums that `metrics` divides, where pipelines can compute them."""
+    """The mean over the pairs of a step, and measures that are means over pairs. unit: what is judged.
+
+    Attributes:
+        summed: The names of the sums that `metrics` divides, where pipelines can compute them.
+    """
 
     of_text = False
     unit = "pairs"
@@ -100,15 +122,23 @@ class PairLoss(Loss):
         self.found: paddle.Tensor | None = None  # of the batch that is evaluated
 
     def start_step(self, global_step: int) -> None:
+        """Set the divisor of a step: its pairs or responses."""
         samples = self.data.stream.samples_of_step(global_step)
         self.divisor = int(self.data.train.counted[samples].sum()) / self.micro_batches
 
     def start_evaluation(self) -> None:
+        """Set the divisor of an evaluation."""
         self.divisor = 1.0
 
     def of_batch(self, loss: paddle.Tensor, sums: paddle.Tensor, outcome: paddle.Tensor, return_outputs: bool) -> Any:
-        """What __call__ returns. loss: the sum over the pairs of a batch. sums: that `metrics` divides, float64.
-        outcome: of the model, from which they follow."""
+        """Return the result of __call__.
+
+        Args:
+            loss: The sum over the pairs of a batch.
+            sums: That `metrics` divides, float64.
+            outcome: Of the model, from which they follow.
+            return_outputs: Of __call__.
+        """
         if paddle.is_grad_enabled():
             self.sums = sums if self.sums is None else self.sums + sums
         else:
@@ -117,6 +147,7 @@ class PairLoss(Loss):
         return (loss, (loss, outcome)) if return_outputs else loss
 
     def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
+        """Return the sums of a batch."""
         self.start_evaluation()
         self.found = None
         if self.stages > 1:
@@ -127,13 +158,16 @@ class PairLoss(Loss):
         return self._of_every_rank(self.found).tolist()
 
     def _of_every_rank(self, sums: paddle.Tensor | None) -> Any:
-        """A tensor whose mean over the ranks that share a data rank is right: in a pipeline, those of its last stage
-        alone have sums."""
+        """Return a tensor whose mean over the ranks that share a data rank is right.
+
+        In a pipeline only the last stage's ranks have sums.
+        """
         if sums is None:
             return paddle.zeros([len(self.summed)], dtype="float64")
         return sums * self.stages
 
     def interval(self) -> dict:
+        """Return the means of an interval."""
         sums, self.sums = self._of_every_rank(self.sums), None
         if paddle.distributed.get_world_size() > 1:
             paddle.distributed.all_reduce(sums)
@@ -143,8 +177,13 @@ class PairLoss(Loss):
 
 
 class PreferenceLoss(PairLoss):
-    """args: PreferenceArguments. reference: of launch/training/reference.py or precomputed.py; None: the loss needs
-    none. judged_by: the key of a batch that tells what is judged and how."""
+    """The loss of preference tuning.
+
+    Attributes:
+        args: PreferenceArguments.
+        reference: Of launch/training/reference.py or precomputed.py; None: the loss needs none. judged_by: the key
+            of a batch with the judgement.
+    """
 
     judged_by = "pairs"
     summed = (
@@ -160,6 +199,7 @@ class PreferenceLoss(PairLoss):
         self.may_rest = args.loss_type == "hinge"  # 0 for each pair whose margin is wide enough
 
     def attach(self, model, args) -> None:
+        """Attach the loss to a model."""
         super().attach(model, args)
         if self.head:
             self.head.weighed = True
@@ -169,16 +209,20 @@ class PreferenceLoss(PairLoss):
             layers._loss_fn = [self.of_last_stage]
 
     def training_inputs(self, inputs: dict) -> dict:
+        """Return the micro batch as a pipeline takes it."""
         return micro_batch(inputs)
 
     def evaluation_inputs(self, inputs: dict) -> list[dict]:
+        """Return the micro batches of a batch of evaluation."""
         return [micro_batch(part) for part in cut(inputs, self.accumulation)]
 
     def prepare(self, trainer) -> None:
+        """Compute the reference's values where they are precomputed."""
         if isinstance(self.reference, Precomputed):
             self.reference.prepare(trainer)
 
     def __call__(self, model, inputs: dict, return_outputs: bool):
+        """Return the loss of a batch."""
         labels, judged = inputs.pop("labels"), inputs.pop(self.judged_by, None)
         baseline = self.reference(inputs, labels) if self.reference else None
         losses = self.token_losses(model, inputs, labels)
@@ -187,7 +231,12 @@ class PreferenceLoss(PairLoss):
         return self.of_batch(loss, sums, losses, return_outputs)
 
     def of_last_stage(self, outputs: paddle.Tensor, read: list[paddle.Tensor | None]) -> paddle.Tensor:
-        """The criterion of a pipeline. outputs: of its last layer. read: of micro_batch."""
+        """Return the criterion of a pipeline.
+
+        Args:
+            outputs: Of its last layer.
+            read: Of micro_batch.
+        """
         labels, pairs, baseline = read
         assert labels is not None
         losses = self.token_losses.of_last_stage(outputs, labels)
@@ -198,8 +247,14 @@ class PreferenceLoss(PairLoss):
     def compared(
         self, losses: paddle.Tensor, baseline: paddle.Tensor | None, labels: paddle.Tensor, pairs: paddle.Tensor | None
     ) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """(the sum of the losses of all pairs; the sums that `metrics` divides, float64). losses, baseline: -ln p of
-        each token by policy and reference."""
+        """Return (the sum of the losses of all pairs, the sums that `metrics` divides, float64).
+
+        Args:
+            losses: -ln p of each token by policy and reference.
+            baseline: -ln p of each token by policy and reference.
+            labels: Of the batch.
+            pairs: Of the batch.
+        """
         args = self.args
         policy = responses(losses, labels, pairs)
         scores, before = policy.scores(args.loss_type), None
@@ -221,8 +276,10 @@ class PreferenceLoss(PairLoss):
             return loss, paddle.stack([one.detach().astype("float64") for one in sums])
 
     def metrics(self, sums: list[float]) -> dict:
-        """Means over pairs, of lengths in tokens; kl: nats a token. accuracy: the share of pairs whose chosen response
-        has the higher reward."""
+        """Return means over pairs, of lengths in tokens; kl: nats a token.
+
+        accuracy: the share of pairs whose chosen response has the higher reward.
+        """
         found = dict(zip(self.summed, sums, strict=True))
         pairs, kl = found.pop("pairs"), found.pop("kl")
         found["rewards_margin"] = found["rewards_chosen"] - found["rewards_rejected"]
@@ -232,7 +289,10 @@ class PreferenceLoss(PairLoss):
         return means | {self.unit: int(pairs)}
 
     def likelihoods(self, record: dict) -> tuple[float, float]:
-        """Of PairWatch. Relative to the reference, where there is one: then it does not matter which batch it is."""
+        """Return the likelihoods for PairWatch.
+
+        They are relative to the reference, where there is one: then they do not depend on the batch.
+        """
         sides = ("chosen", "rejected")
         if self.reference is None:
             chosen, rejected = (record[f"logps_{side}"] / record[f"tokens_{side}"] for side in sides)
@@ -245,8 +305,10 @@ class PreferenceLoss(PairLoss):
 
 
 def divergence(losses: paddle.Tensor, baseline: paddle.Tensor) -> paddle.Tensor:
-    """Of each token, an estimate of KL(reference | policy) in nats that is never negative, r - 1 - ln r with
-    r = policy / reference (J. Schulman, "Approximating KL divergence", k3): its mean is right for responses that the
-    reference wrote."""
+    """Return of each token an estimate of KL(reference | policy) in nats that is never negative.
+
+    It is r - 1 - ln r with r = policy / reference (J. Schulman, "Approximating KL divergence", k3): its mean is right
+    for responses that the reference wrote.
+    """
     logarithm = (baseline - losses).clip(max=20.0)  # beyond it nothing can be read from the sum
     return paddle.expm1(logarithm) - logarithm

@@ -13,21 +13,32 @@ from launch.training.preference_tuning import PairTraining
 
 
 class RewardTuning(PairTraining):
+    """Training of a reward model."""
+
     method = REWARDS
 
     def make_loss(self, model, data: TrainingData) -> "RewardLoss":
+        """Return the loss of a reward model."""
         return RewardLoss(data, self.training_args)
 
 
 def reward_losses(scores: paddle.Tensor) -> paddle.Tensor:
-    """float32 [pairs]: -ln of the probability that the chosen response is the better one (Bradley-Terry; InstructGPT,
-    arXiv 2203.02155, equation 1). scores: [2 pairs], of all chosen responses, then of the rejected ones."""
+    """Return float32 [pairs]: -ln of the probability that the chosen response is the better one.
+
+    Bradley-Terry; InstructGPT, arXiv 2203.02155, equation 1.
+
+    Args:
+        scores: [2 pairs], of all chosen responses, then of the rejected ones.
+    """
     chosen, rejected = scores.chunk(2)
     return -F.log_sigmoid(chosen - rejected)
 
 
 class RewardLoss(PairLoss):
+    """The loss of a reward model."""
+
     def __call__(self, model, inputs: dict, return_outputs: bool):
+        """Return the loss of a batch."""
         tokens = inputs.pop("tokens")
         scores = model(**inputs)
         with paddle.amp.auto_cast(False):
@@ -42,8 +53,10 @@ class RewardLoss(PairLoss):
         return self.of_batch(loss, sums, scores, return_outputs)
 
     def metrics(self, sums: list[float]) -> dict:
-        """Means over pairs, of lengths in tokens. accuracy: the share of pairs whose chosen response has the higher
-        score."""
+        """Return means over pairs, of lengths in tokens.
+
+        accuracy: the share of pairs whose chosen response has the higher score.
+        """
         loss, pairs, chosen, rejected, right, tokens_chosen, tokens_rejected = sums
         found = {
             "loss": loss,

@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
 
 
 def check_compatibility(run: RunConfig) -> list[Finding]:
-    """One line about the layout, then refusals and announcements."""
+    """Return one line about the layout, then refusals and announcements."""
     try:
         layout = run.layout
         impossible = []
@@ -61,7 +61,10 @@ def _described(run: Request) -> Finding:
 
 
 def _smallest(flags: Flags) -> Layout:
-    """The requested degrees on as few processes as they need: for the rows, where the layout itself is impossible."""
+    """Return the requested degrees on as few processes as they need.
+
+    It is for the rows, where the layout itself is impossible.
+    """
     return Layout(
         data_parallel_degree=1,
         sharding_parallel_degree=2 if sharding_stage(flags) else 1,
@@ -72,7 +75,7 @@ def _smallest(flags: Flags) -> Layout:
 
 
 def _model(values: FlagValues) -> dict:
-    """The model's configuration; empty where there is none, which the check of the model reports."""
+    """Return the model's configuration; {} where there is none, which the check of the model reports."""
     try:
         return run_config(values)
     except UserError:

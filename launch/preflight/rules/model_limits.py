@@ -192,8 +192,7 @@ DISPENSABLE = {"packing": "zero_padding", "recompute": "recompute"}
 
 
 def without_what_is_lacking(run: RunConfig) -> tuple[RunConfig, list[str]]:
-    """The run without the packing and recompute of its recipe or file where the model's family has none, and a line for
-    each.
+    """Return the run without the packing and recompute of its recipe or file that its model's family lacks, and lines.
 
     The user's own --zero_padding 1 or --recompute 1 stays as it is, and is refused.
     """

@@ -16,12 +16,12 @@ OF_KTO = "launch/training/kto_loss.py"
 
 
 def _tunes(run: Request) -> bool:
-    """Whether the method has --loss_type."""
+    """Return whether the method has --loss_type."""
     return run.flags.loss_type is not None
 
 
 def _copies(run: Request) -> bool:
-    """Whether the reference is a second copy of the model, in full tuning."""
+    """Return whether the reference is a second copy of the model, in full tuning."""
     return run.reference == SECOND_COPY and not run.flags.lora
 
 
