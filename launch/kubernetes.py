@@ -50,7 +50,7 @@ Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Request:
+class ManifestValues:
     """The values of the manifests.
 
     Attributes:
@@ -84,13 +84,13 @@ def manifests(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> l
     return [*([_service(request)] if request.nodes > 1 else []), _job(request)]
 
 
-def _request(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> Request:
+def _request(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> ManifestValues:
     for name, reason in REFUSED.items():
         if variables.get(name):
             raise UserError(f"{name}={variables[name]}: not for a manifest: {reason}. Leave it out.")
     if not variables.get("IMAGE"):
         raise UserError("IMAGE: not given. IMAGE=REGISTRY/NAME:TAG is an image with this repository in /recipes.")
-    return Request(
+    return ManifestValues(
         name=_name(recipe, run.nodes.count, variables),
         image=variables["IMAGE"],
         restarts=number("RESTARTS", variables) or RESTARTS,
@@ -138,11 +138,11 @@ def _folder(variable: str, path: str) -> str:
     return folder
 
 
-def _metadata(request: Request) -> Manifest:
+def _metadata(request: ManifestValues) -> Manifest:
     return {"name": request.name, "labels": {LABEL: request.name}}
 
 
-def _service(request: Request) -> Manifest:
+def _service(request: ManifestValues) -> Manifest:
     """Return the Service, which names each pod, also before it is ready: pods look for the first one at once."""
     return {
         "apiVersion": "v1",
@@ -157,7 +157,7 @@ def _service(request: Request) -> Manifest:
     }
 
 
-def _job(request: Request) -> Manifest:
+def _job(request: ManifestValues) -> Manifest:
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -184,7 +184,7 @@ def _job(request: Request) -> Manifest:
     }
 
 
-def _template(request: Request) -> Manifest:
+def _template(request: ManifestValues) -> Manifest:
     """Return the template of a pod."""
     several = request.nodes > 1
     values = request.env | {"STOPPED_EXIT_CODE": str(STOPPED)}
@@ -235,17 +235,17 @@ def _template(request: Request) -> Manifest:
     }
 
 
-def _one_pod_a_node(request: Request) -> Manifest:
+def _one_pod_a_node(request: ManifestValues) -> Manifest:
     term = {"labelSelector": {"matchLabels": {LABEL: request.name}}, "topologyKey": "kubernetes.io/hostname"}
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def _volumes(request: Request) -> dict[str, str]:
+def _volumes(request: ManifestValues) -> dict[str, str]:
     """Return {claim: name of the volume}: a claim of several folders is one volume."""
     return {claim: folder for folder, claim in reversed(request.claims.items())}
 
 
-def _mounts(request: Request) -> Iterator[Manifest]:
+def _mounts(request: ManifestValues) -> Iterator[Manifest]:
     """Yield the mount of each claim, whole; one for several folders has a folder for each."""
     for folder, claim in request.claims.items():
         mount = {"name": _volumes(request)[claim], "mountPath": f"{WORKDIR}/{folder}"}

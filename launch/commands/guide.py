@@ -18,7 +18,7 @@ from data_tools.cli import Parser, above_zero, cards
 from launch.families.named_configs import named_size
 from launch.guard import guarded
 from launch.plan.hardware import CARDS, PCIE, card_named, card_of_memory
-from launch.plan.measures import Case, measures_table, memory_table, order_table, recompute_table
+from launch.plan.measures import ComparedCase, measures_table, memory_table, order_table, recompute_table
 from launch.plan.time_plan import with_pcie
 from launch.reporting.markdown import markdown
 
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> None:
     print(table)
 
 
-def case_and_table(argv: list[str]) -> tuple[Case, str]:
+def case_and_table(argv: list[str]) -> tuple[ComparedCase, str]:
     """Return the described case, and the table as Markdown."""
     args = _parser().parse_args(argv)
     case = _case(args)
@@ -68,12 +68,12 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _case(args: argparse.Namespace) -> Case:
+def _case(args: argparse.Namespace) -> ComparedCase:
     """Return the case of the arguments. Raises UserError where there is no such card."""
     card = card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
     if args.pcie:
         card = with_pcie(card, *SLOTS[args.pcie])
-    return Case(named_size(args.model), args.gpus, card, args.length, args.batch)
+    return ComparedCase(named_size(args.model), args.gpus, card, args.length, args.batch)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the hubs share: how they are asked, and how their refusals are told."""
+"""The common part of the hubs: requests to them, and messages about their refusals."""
 
 import itertools
 import logging

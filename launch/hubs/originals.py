@@ -110,8 +110,8 @@ def fault(path: Path, file: RemoteFile) -> str:
     return "" if found == stated else f"{digest.name} {found[:16]}..., the hub lists {stated[:16]}..."
 
 
-def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path, told: bool) -> None:
-    """Fetch the files that are missing or wrong. told: print a line for each file.
+def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path, prints: bool) -> None:
+    """Fetch the files that are missing or wrong. prints: print a line for each file.
 
     Raises:
         UserError: If a file does not come as the hub lists it; it is removed then.
@@ -121,7 +121,7 @@ def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path
         if path.is_symlink():
             raise UserError(f"{path}: is a symbolic link, which make download does not make. Move it away.")
         found = fault(path, file)
-        if told:
+        if prints:
             state = "" if found else ", is there"
             print(f"{number:3d} of {len(files)}  {file.name}, {size_text(file.size)}{state}", flush=True)
         if not found:

@@ -23,7 +23,7 @@ HALF = "--precision auto --fp16_opt_level O2 --use_flash_attention auto"
 
 
 @dataclass(frozen=True)
-class Case:
+class ComparedCase:
     """A model on cards whose measures are compared.
 
     Attributes:
@@ -122,7 +122,7 @@ class Measured:
         )
 
 
-def measures(case: Case) -> list[Measured]:
+def measures(case: ComparedCase) -> list[Measured]:
     """Return all measures on this case, with several cards' where there are several.
 
     A measure that changes nothing is left out, such as flash attention on a card that cannot.
@@ -144,14 +144,14 @@ def measures(case: Case) -> list[Measured]:
     return found
 
 
-def _parallel(case: Case) -> list[tuple[str, str]]:
+def _parallel(case: ComparedCase) -> list[tuple[str, str]]:
     """Return LoRA on a model that is sharded over all cards, where its family supports it."""
     lacking = family_of_config(load_config(case.model)).lacking
     kinds = [kind for kind in ("tensor", "pipeline") if case.gpus > 1 and f"{kind}_parallel" not in lacking]
     return [(f"LoRA, {kind} parallel {case.gpus}", f"--{kind}_parallel_degree {case.gpus}") for kind in kinds]
 
 
-def _planned(case: Case, name: str, flags: str, added: str) -> Measured:
+def _planned(case: ComparedCase, name: str, flags: str, added: str) -> Measured:
     job = case.job(flags)
     memory = plan_memory(job, case.card)
     return Measured(
@@ -170,7 +170,7 @@ def _shown(flags: str) -> str:
     return flags.replace("stage2 offload", '"stage2 offload"').replace("stage3 offload", '"stage3 offload"')
 
 
-def measures_table(case: Case) -> list[list[str]]:
+def measures_table(case: ComparedCase) -> list[list[str]]:
     """Return the table of all measures."""
     return [list(MEASURES_HEAD), *(list(measured.cells) for measured in measures(case))]
 
@@ -192,19 +192,19 @@ MEMORY_HEAD = ["method", "cards", "stage", "states on a card, GiB", "at the peak
 ORDER_HEAD = ["from fast to slow", "for instance", "their speed, the fastest being 1"]
 
 
-def memory_table(case: Case) -> list[list[str]]:
+def memory_table(case: ComparedCase) -> list[list[str]]:
     """Return the table of full fine-tuning and LoRA on one, two and three cards, 16 bit, micro batch 1, recompute."""
     rows = [MEMORY_HEAD]
     for method, flags in METHODS.items():
         for cards in (1, 2, 3):
-            small = Case(case.model, cards, case.card, case.length, batch=cards)
+            small = ComparedCase(case.model, cards, case.card, case.length, batch=cards)
             stages = {"none": ""} if cards == 1 else STAGES
             rows += [[method, str(cards), stage, *_sizes(small, f"{HALF} --recompute 1 {flags} {words}")]
                      for stage, words in stages.items()]  # fmt: skip
     return rows
 
 
-def _sizes(case: Case, flags: str) -> list[str]:
+def _sizes(case: ComparedCase, flags: str) -> list[str]:
     plan = plan_memory(case.job(flags), case.card)
     host = sum(plan.host.values()) / GIB
     return [f"{_kept(plan) / GIB:.1f}", f"{plan.peak_bytes / GIB:.1f} ({plan.worst.peak.name})", f"{host:.1f}"]
@@ -219,7 +219,7 @@ def _kept(plan: MemoryPlan) -> int:
     return max(states(phase) for phase in plan.worst.phases if phase.name != "loading")
 
 
-def order_table(case: Case) -> list[list[str]]:
+def order_table(case: ComparedCase) -> list[list[str]]:
     """Return every order of the stages by speed, and the first case of it.
 
     Orders are of the case's own link and LINKS, with MICRO_BATCHES and ACCUMULATIONS.
@@ -228,7 +228,7 @@ def order_table(case: Case) -> list[list[str]]:
     cards = [case.card, *(card for card in LINKS if card != case.card)]
     for card, (method, flags) in product(cards, METHODS.items()):
         for micro_batch, accumulation in product(MICRO_BATCHES, ACCUMULATIONS):
-            sized = Case(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
+            sized = ComparedCase(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
             order = order_of(sized, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
             case_of_order = f"{method}, {_link(card)}, micro batch {micro_batch} x accumulation {accumulation}"
             shares = ", ".join(f"{speed / order[0][1]:.2f}" for _, speed in order)
@@ -251,7 +251,7 @@ def _in_words(order: list[tuple[str, float]]) -> str:
     return " > ".join(" = ".join(sorted(stages, key=list(STAGES).index)) for stages, _ in groups)
 
 
-def order_of(case: Case, flags: str) -> list[tuple[str, float]]:
+def order_of(case: ComparedCase, flags: str) -> list[tuple[str, float]]:
     """Return (stage, tokens a second of all cards together), the fastest first."""
     speeds = {
         stage: plan_time(case.job(f"{flags} {words}"), case.card).tokens_per_second for stage, words in STAGES.items()
@@ -272,18 +272,18 @@ ADAPTER_METHODS = {"LoRA": "--lora 1", "QLoRA": "--lora 1 --weight_quantize_algo
 LENGTHS = (512, 2048)
 
 
-def recompute_table(case: Case) -> list[list[str]]:
+def recompute_table(case: ComparedCase) -> list[list[str]]:
     """Return the table of recompute. The samples of a step are a multiple of every micro batch that is tried."""
     rows = [RECOMPUTE_HEAD]
     for method, flags in ADAPTER_METHODS.items():
         for length in LENGTHS:
-            longer = Case(case.model, case.gpus, case.card, length, batch=64 * case.gpus)
+            longer = ComparedCase(case.model, case.gpus, case.card, length, batch=64 * case.gpus)
             for name, words in GRANULARITIES.items():
                 rows.append([method, f"{length:,}", name, *_largest(longer, f"{HALF} {flags} {words}")])
     return rows
 
 
-def _largest(case: Case, flags: str) -> list[str]:
+def _largest(case: ComparedCase, flags: str) -> list[str]:
     found = ["none", "", ""]
     micro_batch = 1
     while micro_batch <= 64:

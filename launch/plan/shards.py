@@ -41,7 +41,7 @@ LAYER = re.compile(r"\.(?:layers|h)\.(\d+)\.")
 
 
 @dataclass(frozen=True)
-class LocalTensor:
+class PlannedTensor:
     """A tensor, or a rank's shard of it.
 
     Attributes:
@@ -86,19 +86,19 @@ def stage_layers(job: Job) -> list[range]:
     return [range(max(first - 1, 0), min(last - 1, count)) for first, last in zip(ends, ends[1:], strict=False)]
 
 
-def tensors_of(job: Job, stage: int = 0) -> tuple[LocalTensor, ...]:
+def tensors_of(job: Job, stage: int = 0) -> tuple[PlannedTensor, ...]:
     """Return the tensors on a rank of this pipeline stage: the model's own, then the adapter's."""
     layout = replace(job.layout, data_parallel_degree=1, sharding_parallel_degree=1, sharding="")
     return _tensors_of(job.between_steps.changed(layout=layout, offload=Offload()), stage)
 
 
 @lru_cache(maxsize=16)
-def _tensors_of(job: Job, stage: int) -> tuple[LocalTensor, ...]:
+def _tensors_of(job: Job, stage: int) -> tuple[PlannedTensor, ...]:
     """Return the tensors. Cached: a plan asks for them dozens of times, a fit for one model's hundreds of times."""
     return (*local_tensors(job, stage), *adapter_tensors(job, stage))
 
 
-def local_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
+def local_tensors(job: Job, stage: int = 0) -> list[PlannedTensor]:
     """Return the model's own tensors on a rank of this pipeline stage."""
     mine = stage_layers(job)[stage]
     last = stage == job.layout.pipeline_parallel_degree - 1
@@ -116,9 +116,9 @@ def local_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
     return found
 
 
-def _shard(parameter: Parameter, job: Job) -> LocalTensor:
+def _shard(parameter: Parameter, job: Job) -> PlannedTensor:
     axis = _axis(parameter, job)
-    return LocalTensor(
+    return PlannedTensor(
         parameter.name,
         _part(parameter.shape, axis, job),
         parameter.kind,
@@ -134,12 +134,12 @@ def _part(shape: tuple[int, ...], axis: int | None, job: Job) -> tuple[int, ...]
     return tuple(size // degree if place == axis else size for place, size in enumerate(shape))
 
 
-def adapter_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
+def adapter_tensors(job: Job, stage: int = 0) -> list[PlannedTensor]:
     """Return the adapter's tensors on a rank of this stage."""
     if isinstance(job.adapter, Prefix):
         width = 2 * layers(job.config) * key_value_heads(job.config) * head_size(job.config)
         shape = (job.adapter.tokens, width)
-        return [LocalTensor("prefix_encoder.0.weight", shape, ADAPTER, False, True, job.item)] if stage == 0 else []
+        return [PlannedTensor("prefix_encoder.0.weight", shape, ADAPTER, False, True, job.item)] if stage == 0 else []
     lora = job.adapter
     if not isinstance(lora, Lora):
         return []
@@ -151,15 +151,19 @@ def adapter_tensors(job: Job, stage: int = 0) -> list[LocalTensor]:
     return [half for parameter in adapted for half in _lora_halves(parameter, lora, job)]
 
 
-def _lora_halves(parameter: Parameter, lora: Lora, job: Job) -> list[LocalTensor]:
+def _lora_halves(parameter: Parameter, lora: Lora, job: Job) -> list[PlannedTensor]:
     """Return A of [inputs, rank] and B of [rank, outputs]: the one on the matrix's sharded axis is sharded, too."""
     axis = _axis(parameter, job)
     rank, (inputs, outputs) = lora.rank, parameter.shape
     name = parameter.name.removesuffix(".weight")
     first, second = (inputs, rank), (rank, outputs)
     return [
-        LocalTensor(f"{name}.lora_A", _part(first, 0 if axis == 0 else None, job), ADAPTER, axis == 0, True, job.item),
-        LocalTensor(f"{name}.lora_B", _part(second, 1 if axis == 1 else None, job), ADAPTER, axis == 1, True, job.item),
+        PlannedTensor(
+            f"{name}.lora_A", _part(first, 0 if axis == 0 else None, job), ADAPTER, axis == 0, True, job.item
+        ),
+        PlannedTensor(
+            f"{name}.lora_B", _part(second, 1 if axis == 1 else None, job), ADAPTER, axis == 1, True, job.item
+        ),
     ]
 
 
@@ -220,7 +224,7 @@ class Buffers:
 
 
 def gradient_buffers(
-    tensors: Sequence[LocalTensor], owners: list[int], ranks: int, item: int, alignment: int
+    tensors: Sequence[PlannedTensor], owners: list[int], ranks: int, item: int, alignment: int
 ) -> Buffers:
     """Return the gradient buffers: the smallest tensors first, as long as there is room.
 

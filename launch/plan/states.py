@@ -13,7 +13,7 @@ from launch.plan.shards import (
     GPU_ALIGNMENT,
     SEGMENT_SIZE,
     Buffers,
-    LocalTensor,
+    PlannedTensor,
     deal,
     gradient_buffers,
     padded,
@@ -68,7 +68,7 @@ def _states_of(job: Job, stage: int) -> tuple[States, ...]:
     return found
 
 
-def _of_policy(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
+def _of_policy(job: Job, tensors: Sequence[PlannedTensor]) -> tuple[States, ...]:
     if job.layout.sharding == "stage2":
         return _stage2(job, tensors)
     if job.layout.sharding == "stage3":
@@ -76,7 +76,7 @@ def _of_policy(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
     return _stage1(job, tensors)
 
 
-def _stage1(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
+def _stage1(job: Job, tensors: Sequence[PlannedTensor]) -> tuple[States, ...]:
     """Return the states of stage 1: all gradients, and the optimizer's dealt to ranks; of one rank all."""
     # Frozen tensors are dealt, too; quantized ones are no parameters.
     dealt = [tensor for tensor in tensors if not tensor.base]
@@ -105,7 +105,7 @@ def _reducer_copies(job: Job) -> bool:
     return not (job.recompute and job.trains_all)
 
 
-def _stage2(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
+def _stage2(job: Job, tensors: Sequence[PlannedTensor]) -> tuple[States, ...]:
     """Return the states of stage 2: all parameters, in padded buffers; gradients and optimizer of a rank's own.
 
     Offload moves the gradients away that are in no buffer (launch/offload/group_sharded.py).
@@ -135,7 +135,7 @@ def _stage2(job: Job, tensors: Sequence[LocalTensor]) -> tuple[States, ...]:
     return tuple(found)
 
 
-def _stage3(job: Job, tensors: Sequence[LocalTensor]) -> States:
+def _stage3(job: Job, tensors: Sequence[PlannedTensor]) -> States:
     """Return the states of stage 3: a slice of each large tensor, small and quantized ones whole.
 
     Frozen tensors are sliced, too (launch/upstream/stage3_frozen_parameters.py); quantized ones are no parameters.
@@ -175,13 +175,13 @@ def alignment_of(job: Job) -> int:
     return GPU_ALIGNMENT if job.on_gpu else CPU_ALIGNMENT
 
 
-def _part_of(tensor: LocalTensor) -> str:
+def _part_of(tensor: PlannedTensor) -> str:
     if tensor.base:
         return "quantized base"
     return "adapter" if tensor.kind == ADAPTER else "parameters"
 
 
-def _bytes_by_part(tensors: Sequence[LocalTensor]) -> dict[str, int]:
+def _bytes_by_part(tensors: Sequence[PlannedTensor]) -> dict[str, int]:
     parts = dict.fromkeys(WEIGHTS, 0)
     for tensor in tensors:
         parts[_part_of(tensor)] += tensor.nbytes

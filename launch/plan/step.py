@@ -7,7 +7,7 @@ from launch.families.arithmetic import rows_at_once
 from launch.families.forward import FLOAT32, Model
 from launch.methods.preference_flags import ADAPTER_OFF, PRECOMPUTED, SECOND_COPY
 from launch.plan.job import Job
-from launch.plan.shards import ADAPTER, LocalTensor, stage_layers, tensors_of
+from launch.plan.shards import ADAPTER, PlannedTensor, stage_layers, tensors_of
 from launch.plan.states import REFERENCE, States, gradients_of, states_of
 from launch.tape.autograd import Leaf, Memory, Storage, Tensor, backward, keep_graph
 
@@ -104,7 +104,7 @@ class Step:
         """Whether stages send each other the mask of a micro batch."""
         return self.job.layout.pipeline_parallel_degree > 1 and self.job.masked
 
-    def _weight(self, one: LocalTensor) -> Tensor:
+    def _weight(self, one: PlannedTensor) -> Tensor:
         """Return a weight as operators see it: its bytes are among the states."""
         leaf = Leaf(self.memory, one.name, one.shape, one.size) if one.trained else None
         if leaf:

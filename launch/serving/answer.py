@@ -128,7 +128,7 @@ FAULTS = {
 
 
 @dataclass(frozen=True)
-class Told:
+class PlacedLikelihood:
     """A token's likelihood, and the offset of its text behind the beginning of the reply's text, in characters."""
 
     likelihood: Likelihood
@@ -141,22 +141,24 @@ class AnswerPiece:
 
     Attributes:
         finish: At its end.
-        told: Where likelihoods are requested, the likelihoods of the answer's tokens since the last piece.
+        likelihoods: Where likelihoods are requested, the likelihoods of the answer's tokens since the last piece.
         prompt: The likelihoods of the prompt, in the first piece.
     """
 
     number: int
     text: str
     finish: Finish | None = None
-    told: tuple[Told, ...] = ()
-    prompt: tuple[Told, ...] = ()
+    likelihoods: tuple[PlacedLikelihood, ...] = ()
+    prompt: tuple[PlacedLikelihood, ...] = ()
 
 
 def joined(pieces: list[AnswerPiece]) -> AnswerPiece:
     """Return all pieces of an answer in one."""
-    told = tuple(one for piece in pieces for one in piece.told)
+    likelihoods = tuple(one for piece in pieces for one in piece.likelihoods)
     prompt = tuple(one for piece in pieces for one in piece.prompt)
-    return AnswerPiece(pieces[-1].number, "".join(piece.text for piece in pieces), pieces[-1].finish, told, prompt)
+    return AnswerPiece(
+        pieces[-1].number, "".join(piece.text for piece in pieces), pieces[-1].finish, likelihoods, prompt
+    )
 
 
 class Answer:
@@ -191,7 +193,7 @@ class Answer:
         self.events: asyncio.Queue[tuple[int, Event]] = asyncio.Queue()
         decode = served.decoder(reading)
         self.decoders = [echo.decoder.copy() for echo in echoes] if echoes else [Decoder(decode) for _ in prompts]
-        self.told: list[list[Told]] = [[] for _ in prompts]  # and not yet part of a piece
+        self.likelihoods: list[list[PlacedLikelihood]] = [[] for _ in prompts]  # and not yet part of a piece
         self.stops = [StopWords(options.stop) for _ in prompts]
         self.rows = [
             Row(
@@ -254,29 +256,29 @@ class Answer:
         if isinstance(event, list):
             return self._prompt(number, event)
         if isinstance(event, Likelihood):
-            self.told[number].append(Told(event, decoder.characters))
+            self.likelihoods[number].append(PlacedLikelihood(event, decoder.characters))
             return None
         if isinstance(event, Finish):
             if event in FAULTS:
                 raise _refusal(event)
             text = stop.put(decoder.rest())
-            return self._with_told(AnswerPiece(number, text + stop.rest(), Finish.STOP if stop.found else event))
+            return self._with_likelihoods(AnswerPiece(number, text + stop.rest(), Finish.STOP if stop.found else event))
         self.completion_tokens += 1
         text = stop.put(decoder.put(event))
         if stop.found:
             self.rows[number].cancel()
-            return self._with_told(AnswerPiece(number, text, Finish.STOP))
-        return self._with_told(AnswerPiece(number, text)) if text else None
+            return self._with_likelihoods(AnswerPiece(number, text, Finish.STOP))
+        return self._with_likelihoods(AnswerPiece(number, text)) if text else None
 
-    def _with_told(self, piece: AnswerPiece) -> AnswerPiece:
-        told, self.told[piece.number] = self.told[piece.number], []
-        return replace(piece, told=tuple(told))
+    def _with_likelihoods(self, piece: AnswerPiece) -> AnswerPiece:
+        likelihoods, self.likelihoods[piece.number] = self.likelihoods[piece.number], []
+        return replace(piece, likelihoods=tuple(likelihoods))
 
     def _prompt(self, number: int, likelihoods: list[Likelihood]) -> AnswerPiece:
         echo = self.echoes[number] if self.echoes else None
         offsets = echo.offsets if echo else [0] * len(likelihoods)
-        told = tuple(Told(one, offset) for one, offset in zip(likelihoods, offsets, strict=True))
-        return AnswerPiece(number, echo.text if echo else "", prompt=told)
+        placed = tuple(PlacedLikelihood(one, offset) for one, offset in zip(likelihoods, offsets, strict=True))
+        return AnswerPiece(number, echo.text if echo else "", prompt=placed)
 
 
 async def before(deadline: float, wanted: Awaitable[T]) -> T:

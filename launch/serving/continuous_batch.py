@@ -120,7 +120,7 @@ class ContinuousBatch:
             top = row.options.scores_prompt or 0
             found += likelihoods(logits[: len(following)], following, top, self.known_ids)
         if len(found) == len(row.prompt):
-            row.tell_scores(self.scores.pop(part.number))
+            row.emit_scores(self.scores.pop(part.number))
             if not row.max_tokens:
                 row.finish(Finish.LENGTH)
 

@@ -19,7 +19,7 @@ class QueueFull(Exception):
     """The queue has no room for another request."""
 
 
-class Engine:
+class GenerationEngine:
     """A thread that generates.
 
     Attributes:

@@ -103,7 +103,7 @@ class Grammars:
         """Raise Refusal for a pattern that llguidance gives up once a text begins: one of repeated repetitions."""
         form = json.dumps({"type": "string", "pattern": pattern})
         matcher = LLMatcher(self.tokenizer, LLMatcher.grammar_from_json_schema(form, overrides=WRITTEN), log_level=0)
-        if not matcher.is_error():  # a wrong pattern is told with its schema
+        if not matcher.is_error():  # a wrong pattern is reported with its schema
             first = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
             matcher.consume_token(int(np.flatnonzero(np.unpackbits(first, bitorder="little"))[0]))
             if matcher.is_error():

@@ -90,17 +90,17 @@ def _of_batch(predictor: Predictor, prompts: list[list[int]], top: int) -> list[
     layer = LogitsInParts(predictor.model, predictor.family)
     places = [index * length + place for index, prompt in enumerate(prompts) for place in range(len(prompt))]
     hidden_states = layer.read({"input_ids": paddle.to_tensor(ids)}).index_select(paddle.to_tensor(places))
-    following = [token for prompt in prompts for token in (*prompt[1:], 0)]  # 0: behind the last one, not told
+    following = [token for prompt in prompts for token in (*prompt[1:], 0)]  # 0: behind the last one, not used
     ends = np.cumsum([len(prompt) for prompt in prompts]) - 1
-    told: list[Likelihood] = []
+    found: list[Likelihood] = []
     last: list[paddle.Tensor] = []
     for start, part in layer.parts(hidden_states):
         stop = start + part.shape[0]
-        told += likelihoods(part, following[start:stop], top, predictor.known_ids)
+        found += likelihoods(part, following[start:stop], top, predictor.known_ids)
         last += [part[end - start : end - start + 1].clone() for end in ends.tolist() if start <= end < stop]
         del part  # before the next
     starts = [0, *(ends[:-1] + 1).tolist()]
     return [
-        ([Likelihood(prompt[0], None), *told[start:end]], logits)
+        ([Likelihood(prompt[0], None), *found[start:end]], logits)
         for prompt, start, end, logits in zip(prompts, starts, ends.tolist(), last, strict=True)
     ]

@@ -57,7 +57,7 @@ def answer_rows(predictor: Predictor, rows: list[Row], longest: float = math.inf
 
 
 def _score_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], longest: float) -> None:
-    """Tell rows the likelihoods of their prompts, and choose the first tokens of their answers.
+    """Emit to rows the likelihoods of their prompts, and choose the first tokens of their answers.
 
     Rows of a model with a prefix must have one length. longest: see prompt_likelihoods().
     """
@@ -65,8 +65,8 @@ def _score_prompts(predictor: Predictor, choose: "Chooser", rows: list[Row], lon
         return
     top = max(row.options.scores_prompt or 0 for row in rows)
     found = prompt_likelihoods(predictor, [row.prompt for row in rows], top, longest)
-    for row, (told, logits) in zip(rows, found, strict=True):
-        row.tell_scores(told)
+    for row, (scores, logits) in zip(rows, found, strict=True):
+        row.emit_scores(scores)
         if row.max_tokens:
             choose([row], logits)
         else:
@@ -93,7 +93,7 @@ class Chooser:
         most_likely: list[int] = paddle.argmax(allowed, axis=-1).tolist()  # pyright: ignore[reportAssignmentType]
         both = enumerate(zip(rows, most_likely, strict=True))
         tokens = [self._next(row, token, allowed, number) for number, (row, token) in both]
-        self._tell_likelihoods(rows, tokens, logits)
+        self._emit_likelihoods(rows, tokens, logits)
         for row, token in zip(rows, tokens, strict=True):
             if not row.done:
                 row.put(token, self.ends)
@@ -105,15 +105,15 @@ class Chooser:
         plain = row.options.most_likely and not row.grammar
         return most_likely if plain else row.choose(logits[number].astype("float32").numpy())
 
-    def _tell_likelihoods(self, rows: list[Row], tokens: list[int], logits: paddle.Tensor) -> None:
+    def _emit_likelihoods(self, rows: list[Row], tokens: list[int], logits: paddle.Tensor) -> None:
         """Emit likelihoods to the rows that request them, before their tokens."""
         wanted = {number: row.options.logprobs for number, row in enumerate(rows) if not row.done}
         wanted = {number: top for number, top in wanted.items() if top is not None}
         if wanted:
             some = logits.index_select(paddle.to_tensor(list(wanted)))
             chosen = [tokens[number] for number in wanted]
-            told = likelihoods(some, chosen, max(wanted.values()), self.known.size)
-            for number, likelihood in zip(wanted, told, strict=True):
+            values = likelihoods(some, chosen, max(wanted.values()), self.known.size)
+            for number, likelihood in zip(wanted, values, strict=True):
                 rows[number].emit(likelihood)
 
 

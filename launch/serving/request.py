@@ -74,7 +74,7 @@ class Refusal(Exception):
 MOST_ITEMS = 2**14  # of a list of texts or messages
 LONGEST_MESSAGE = 1000  # characters
 STOP_WORDS, STOP_LENGTH = 16, 256  # at most, of a request; characters
-MOST_LIKELY = 20  # tokens whose log-probabilities are told, at most
+MOST_LIKELY = 20  # tokens whose log-probabilities are returned, at most
 
 
 class Finish(str, Enum):
@@ -250,7 +250,7 @@ class Row:
         """Whether the likelihoods of the prompt's tokens are still to be emitted."""
         return self.options.scores_prompt is not None and not self.scored
 
-    def tell_scores(self, likelihoods: list[Likelihood]) -> None:
+    def emit_scores(self, likelihoods: list[Likelihood]) -> None:
         """Emit the likelihoods of all tokens of the prompt, before the first token of the answer."""
         self.scored = True
         self.emit(likelihoods)

@@ -115,7 +115,7 @@ class Reply:
             rest = {"index": index, "function": {"arguments": part.arguments}}
             deltas += [{"tool_calls": [call | {"function": named}]}, {"tool_calls": [rest]}]
             index += 1
-        if not (deltas or piece.finish or piece.told or piece.prompt):
+        if not (deltas or piece.finish or piece.likelihoods or piece.prompt):
             return []
         first, *others = deltas or [{}]
         choices = [self._choice(replace(piece, text="", finish=None), {"delta": first})]
@@ -145,8 +145,8 @@ class Reply:
         if options.logprobs is None:
             return None
         if self.is_chat:
-            return of_chat(piece.told, options.logprobs, names)
-        return of_completion((*(piece.prompt if options.echo else ()), *piece.told), options.logprobs, names)
+            return of_chat(piece.likelihoods, options.logprobs, names)
+        return of_completion((*(piece.prompt if options.echo else ()), *piece.likelihoods), options.logprobs, names)
 
     def _usage(self) -> dict:
         prompt, completion = self.answer.prompt_tokens, self.answer.completion_tokens

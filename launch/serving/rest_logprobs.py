@@ -5,34 +5,34 @@
 
 from collections.abc import Callable, Sequence
 
-from launch.serving.answer import Told
+from launch.serving.answer import PlacedLikelihood
 from launch.serving.request import TokenName
 
 Names = Callable[[int], TokenName]
 
 
-def of_completion(told: Sequence[Told], most: int, names: Names) -> dict:
+def of_completion(likelihoods: Sequence[PlacedLikelihood], most: int, names: Names) -> dict:
     """Return lists with an entry for each token.
 
     A place shows its most likely tokens and its own; the first of a prompt has nothing before it.
 
     Args:
-        told: The likelihoods.
+        likelihoods: The likelihoods.
         most: Tokens of a place, at most.
         names: Of tokens.
     """
     return {
-        "tokens": [names(one.likelihood.token).text for one in told],
-        "token_logprobs": [one.likelihood.value for one in told],
+        "tokens": [names(one.likelihood.token).text for one in likelihoods],
+        "token_logprobs": [one.likelihood.value for one in likelihoods],
         "top_logprobs": [
             None if one.likelihood.value is None else {names(token).text: value for token, value in _shown(one, most)}
-            for one in told
+            for one in likelihoods
         ],
-        "text_offset": [one.offset for one in told],
+        "text_offset": [one.offset for one in likelihoods],
     }
 
 
-def of_chat(told: Sequence[Told], most: int, names: Names) -> dict:
+def of_chat(likelihoods: Sequence[PlacedLikelihood], most: int, names: Names) -> dict:
     """Return the log-probabilities of a chat in the API's form."""
 
     def entry(token: int, value: float | None) -> dict:
@@ -42,17 +42,17 @@ def of_chat(told: Sequence[Told], most: int, names: Names) -> dict:
     content = [
         entry(one.likelihood.token, one.likelihood.value)
         | {"top_logprobs": [entry(*each) for each in one.likelihood.top[:most]]}
-        for one in told
+        for one in likelihoods
     ]
     return {"content": content, "refusal": None}
 
 
-def by_ids(told: Sequence[Told], most: int, names: Names) -> list[dict | None]:
+def by_ids(likelihoods: Sequence[PlacedLikelihood], most: int, names: Names) -> list[dict | None]:
     """Return for each token of a prompt {id: its logprob, rank and text}, of the most likely ones and its own."""
-    return [None if one.likelihood.value is None else _by_id(one, most, names) for one in told]
+    return [None if one.likelihood.value is None else _by_id(one, most, names) for one in likelihoods]
 
 
-def _by_id(one: Told, most: int, names: Names) -> dict:
+def _by_id(one: PlacedLikelihood, most: int, names: Names) -> dict:
     ranks = {token: rank for rank, (token, _) in enumerate(one.likelihood.top, 1)}
     ranks[one.likelihood.token] = one.likelihood.rank
     return {
@@ -61,7 +61,7 @@ def _by_id(one: Told, most: int, names: Names) -> dict:
     }
 
 
-def _shown(one: Told, most: int) -> list[tuple[int, float | None]]:
+def _shown(one: PlacedLikelihood, most: int) -> list[tuple[int, float | None]]:
     """Return the most likely tokens, and the actual one."""
     own = (one.likelihood.token, one.likelihood.value)
     top = one.likelihood.top[:most]

@@ -16,7 +16,7 @@ from data_tools.formats.json_files import quoted
 from launch.generation.answer_parts import PLAIN, Reading
 from launch.serving.answer import Answer, Echo, before
 from launch.serving.chats import Chat
-from launch.serving.engine import Engine, QueueFull
+from launch.serving.engine import GenerationEngine, QueueFull
 from launch.serving.request import Finish, Options, Reason, Refusal
 from launch.serving.whole_batches import Batch
 
@@ -28,7 +28,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64)
 class Metrics:
     """The counters of one server, in a registry of its own, so that a process can have several."""
 
-    def __init__(self, engine: Engine):
+    def __init__(self, engine: GenerationEngine):
         self.registry = CollectorRegistry()
         ours = {"registry": self.registry, "namespace": "serving"}
         self.requests = Counter("requests", "Requests by model and outcome", ["model", "outcome"], **ours)
@@ -86,7 +86,7 @@ class Service:
     def __init__(self, models: dict, batch: Batch, limits: RequestLimits):
         self.models = models
         self.limits = limits
-        self.engine = Engine(batch, limits.places)
+        self.engine = GenerationEngine(batch, limits.places)
         self.encoder = ThreadPoolExecutor(1, "encoder")  # a long text must not block the event loop
         self.metrics = Metrics(self.engine)
         self.started = int(time.time())

@@ -138,7 +138,7 @@ class PaddedDataset:
 # ---- batches of fine-tuning
 
 
-class Collator:
+class PaddingCollator:
     """A collator of samples of different lengths, padded on the right: {"input_ids", "labels"}, int64 [batch, length].
 
     Under causal attention no token sees what is to its right, so padding needs no mask. Packed rows get the positions
@@ -230,7 +230,7 @@ def padding_share(tokens: np.ndarray, micro_batch: int) -> float:
 
 
 def shared_padding(tokens: np.ndarray, micro_batch: int) -> float:
-    """Return the share of padding in the first batches where their samples share rows (Collator.shares_rows)."""
+    """Return the share of padding in the first batches where their samples share rows (PaddingCollator.shares_rows)."""
     batches = [
         tokens[start : start + micro_batch] for start in range(0, min(len(tokens), 64 * micro_batch), micro_batch)
     ]
@@ -238,7 +238,7 @@ def shared_padding(tokens: np.ndarray, micro_batch: int) -> float:
     return 1 - sum(int(batch.sum()) for batch in batches) / places
 
 
-class PrefixCollator(Collator):
+class PrefixCollator(PaddingCollator):
     """Batches for ChatGLM-6B and GLM, which read a prompt in both directions (launch/families/encoding.py).
 
     Prompts end with the marks of the family (answer_marks), as in launch/generation: the last one begins the answer.
@@ -267,7 +267,7 @@ class PrefixCollator(Collator):
         return batch
 
 
-def collator(config, tokenizer, data_args, sequence_parallel: bool, row_ends: bool = False) -> Collator:
+def collator(config, tokenizer, data_args, sequence_parallel: bool, row_ends: bool = False) -> PaddingCollator:
     """Return the collator of the batches that the model's family reads.
 
     Args:
@@ -275,13 +275,13 @@ def collator(config, tokenizer, data_args, sequence_parallel: bool, row_ends: bo
         tokenizer: Of the model.
         data_args: The flags.
         sequence_parallel: Whether lengths are multiples of the ranks.
-        row_ends: See Collator.
+        row_ends: See PaddingCollator.
     """
     family = family_of_config(config.to_dict())
     if family.attention == "prefix":
         return PrefixCollator(family, pad_id(tokenizer), data_args.pad_to_multiple_of)
     length = data_args.max_length if sequence_parallel else None
-    return Collator(pad_id(tokenizer), length, data_args.zero_padding, data_args.pad_to_multiple_of, row_ends)
+    return PaddingCollator(pad_id(tokenizer), length, data_args.zero_padding, data_args.pad_to_multiple_of, row_ends)
 
 
 def pad_id(tokenizer) -> int:

@@ -171,7 +171,7 @@ def open_data(data_args, training_args, vocab_size: int) -> tuple[Any, Any]:
         )
     )
     if valid is not None and 0 < data_args.max_eval_samples < len(valid):
-        valid = Head(valid, data_args.max_eval_samples)
+        valid = FirstSamples(valid, data_args.max_eval_samples)
     return train, valid
 
 
@@ -185,7 +185,7 @@ def cache_directory(data_args, output_dir: str) -> Path:
     return (folder if os.access(folder, os.W_OK) else Path(output_dir)) / "index_cache"
 
 
-class Head:
+class FirstSamples:
     """The first samples of a dataset."""
 
     def __init__(self, dataset, samples: int):

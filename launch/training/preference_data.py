@@ -13,7 +13,7 @@ from data_tools.preferences.samples import Desired, Pair
 from launch.errors import UserError
 from launch.families.encoding import check_vocabulary, encoding_of, template_lines
 from launch.families.registry import family_of_config
-from launch.training.batches import Collator, pad_id
+from launch.training.batches import PaddingCollator, pad_id
 
 # Takes the place of a sample that is not there (PaddedDataset): none of its labels counts.
 _ONE, _NONE = np.zeros(2, dtype=np.int32), np.zeros(0, dtype=np.int32)
@@ -61,7 +61,7 @@ def load_preferences(
 def pair_collator(
     tokenizer, data_args, sequence_parallel: bool, row_ends: bool = False, scored: bool = False
 ) -> Callable:
-    """Return collate_pairs, or collate_scored, by the flags. row_ends: see Collator."""
+    """Return collate_pairs, or collate_scored, by the flags. row_ends: see PaddingCollator."""
     length = data_args.max_length if sequence_parallel else None
     return partial(
         collate_scored if scored else collate_pairs,
@@ -93,14 +93,14 @@ def collate_pairs(
     position, IGNORED outside of responses. A row without labels is padding.
 
     packed: a sample is a list of pairs, NO_PAIR or [NO_PAIR] for none. Adds "position_ids", a mask or the ends of
-    samples as Collator does, and "pairs", bool [2 B, n, pairs of the batch]: whether a label belongs to a pair. Its
-    last size is read without waiting for a card. pad, length, multiple, row_ends: of Collator.
+    samples as PaddingCollator does, and "pairs", bool [2 B, n, pairs of the batch]: whether a label belongs to a pair.
+    Its last size is read without waiting for a card. pad, length, multiple, row_ends: of PaddingCollator.
     """
     rows = [sample if isinstance(sample, list) else [sample] for sample in samples]
     chosen = [[(pair.prompt_ids, pair.chosen_ids) for pair in row] for row in rows]
     rejected = [[(pair.prompt_ids, pair.rejected_ids) for pair in row] for row in rows]
     joined = [_row(parts) for parts in (*chosen, *rejected)]
-    batch = Collator(pad, length, packed, multiple, row_ends)(joined)
+    batch = PaddingCollator(pad, length, packed, multiple, row_ends)(joined)
     if packed:
         batch["pairs"] = _numbers(batch["labels"], batch["position_ids"], [len(row) for row in rows])
     return batch
@@ -134,7 +134,7 @@ def collate_scored(
         }
         for row in texts
     ]
-    batch = Collator(pad, length, packed, multiple, row_ends)(joined)
+    batch = PaddingCollator(pad, length, packed, multiple, row_ends)(joined)
     size = batch.pop("labels").shape[1]
     ends = [number * size + np.cumsum([len(text) for text in row]) - 1 for number, row in enumerate(texts)]
     tokens = [len(response) for row in (*chosen, *rejected) for _, response in row]
@@ -149,7 +149,7 @@ def collate_desired(
     They are as in collate_pairs.
     """
     rows = [_row([(sample.prompt_ids, sample.response_ids)]) for sample in samples]
-    batch = Collator(pad, length, multiple=multiple)(rows)
+    batch = PaddingCollator(pad, length, multiple=multiple)(rows)
     return batch | {"desired": np.array([sample.desired for sample in samples])}
 
 
@@ -159,7 +159,7 @@ def unrelated(sample: Desired) -> Desired:
 
 
 def _row(parts: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return a sample for Collator, of prompts and their responses."""
+    """Return a sample for PaddingCollator, of prompts and their responses."""
     inputs, labels, positions = [], [], []
     for prompt, response in parts:
         ids = np.concatenate([prompt, response])[:-1].astype(np.int64)

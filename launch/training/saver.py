@@ -49,7 +49,7 @@ class Saver:
         self.checkpointer, self.trainer = checkpointer, checkpointer.trainer
         self.asynchronous = asynchronous
         self.last: Path | None = None  # the newest whole checkpoint, as far as this rank knows
-        self._plan: Plan | None = None
+        self._plan: SavePlan | None = None
         self._copies: dict[tuple[str, str], np.ndarray] = {}  # reused: allocating costs more than copying
         self._pending: tuple[threading.Thread, PartialCheckpoint] | None = None
         self._failure: str | None = None
@@ -159,7 +159,7 @@ class Saver:
         np.copyto(copy, values)
         return NewPart(local.key, local.dtype, local.part, lambda: copy)
 
-    def _common_files(self, plan: "Plan") -> list[NewFile]:
+    def _common_files(self, plan: "SavePlan") -> list[NewFile]:
         """Return the files that are the same for all ranks."""
         trainer = self.trainer
         files = [json_file(RUN, self.checkpointer.run_state())]
@@ -238,7 +238,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SavePlan:
     """The plan of a save.
 
     Attributes:
@@ -251,14 +251,14 @@ class Plan:
     writers: dict[str, int] | None
 
 
-def agree_on_writers(tensors: Iterable[LocalTensor]) -> Plan:
+def agree_on_writers(tensors: Iterable[LocalTensor]) -> SavePlan:
     """Agree on the writer of each tensor. All ranks call it together."""
     mine = [Copy(tensor.kind, tensor.key, tensor.part, tensor.nbytes) for tensor in tensors]
     copies = gather(mine)
     writers = assign_writers(copies)
     whole = all(copy.part.is_whole for copies_of_rank in copies for copy in copies_of_rank if copy.kind == MODEL)
     parameters = {copy.key: writer for copy, writer in writers.items() if copy.kind == MODEL}
-    return Plan(
+    return SavePlan(
         mine=frozenset((copy.kind, copy.key) for copy, writer in writers.items() if writer == rank()),
         writers=parameters if whole else None,
     )

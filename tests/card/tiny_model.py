@@ -28,7 +28,7 @@ from launch.certify.bench import (
     ROOT,
     Bench,
     CheckFailed,
-    Step,
+    LoggedStep,
     as_flags,
     make_materials,
     steps,
@@ -81,7 +81,7 @@ def _half_precisions(bench: Bench) -> dict[str, dict]:
 
 
 def compare_steps(
-    bench: Bench, what: str, other: str, expected: list[Step], found: list[Step], tolerance: float
+    bench: Bench, what: str, other: str, expected: list[LoggedStep], found: list[LoggedStep], tolerance: float
 ) -> None:
     """One row: the loss of each step, at most `tolerance` apart, and the gradient norm, relative, ten times as much;
     0: equal to the bit."""
@@ -257,7 +257,7 @@ def _run_and_compare(
     flags: Flags,
     cards: int,
     other: str,
-    expected: list[Step],
+    expected: list[LoggedStep],
     tolerance: float,
     environment: dict[str, str] | None = None,
     script: str = PRETRAIN.stem,

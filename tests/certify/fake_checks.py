@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from launch.certify.bench import ROOT, CheckFailed, Step, tiny_pretraining
+from launch.certify.bench import ROOT, CheckFailed, LoggedStep, tiny_pretraining
 from tests.card.full_size import test_recipe as measure_recipe
 from tests.card.tiny_model import compare_steps
 
@@ -86,8 +86,12 @@ def test_needs_a_run(bench):
 @card()
 def test_loses_its_numbers(bench):
     """A run whose second step is no number, after one that is right."""
-    right = [Step(6.9, 0.8), Step(6.8, 0.7)]
-    for what, wrong in (("loss", Step(math.nan, 0.7)), ("norm", Step(6.8, math.nan)), ("none", Step(6.8, 0.7))):
+    right = [LoggedStep(6.9, 0.8), LoggedStep(6.8, 0.7)]
+    for what, wrong in (
+        ("loss", LoggedStep(math.nan, 0.7)),
+        ("norm", LoggedStep(6.8, math.nan)),
+        ("none", LoggedStep(6.8, 0.7)),
+    ):
         compare_steps(bench, what, "one card", right, [right[0], wrong], 1e-4)
 
 

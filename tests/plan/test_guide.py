@@ -7,12 +7,12 @@ import pytest
 from launch.commands.guide import main
 from launch.errors import UserError
 from launch.plan.hardware import CARDS
-from launch.plan.measures import Case, measures
+from launch.plan.measures import ComparedCase, measures
 from tests.recipes.rehearsing import recipes_by_target
 from tests.store import ROOT
 
 PAGE = ROOT / "docs" / "low-memory.md"
-BAICHUAN = Case("baichuan-13b", 2, CARDS["4090"])
+BAICHUAN = ComparedCase("baichuan-13b", 2, CARDS["4090"])
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def test_the_command_prints_a_table_and_the_page_names_recipes(capsys):
     assert head.startswith("| measure | GiB on a card") and len(rows) == 19
     with pytest.raises(UserError, match="'nothing' is no directory"):
         main(["measures", "nothing"])
-    one_card = measures(Case("chatglm-6b", 1, CARDS["4090"], length=256))
+    one_card = measures(ComparedCase("chatglm-6b", 1, CARDS["4090"], length=256))
     assert not any("sharding" in one.flags for one in one_card)
     named = set(re.findall(r"`make ([a-z0-9.-]+)", PAGE.read_text(encoding="utf-8"))) - {"fit"}
     assert len(named) >= 6 and named <= recipes_by_target().keys()

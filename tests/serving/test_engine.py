@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from launch.serving.engine import Engine, QueueFull
+from launch.serving.engine import GenerationEngine, QueueFull
 from launch.serving.request import Finish, Options, Refusal, Row
 from launch.serving.service import RequestLimits, Service
 from launch.serving.whole_batches import WholeBatches
@@ -59,7 +59,7 @@ def held():
 
 @pytest.fixture
 def engine(held):
-    engine = Engine(whole(held, 3), places=4)
+    engine = GenerationEngine(whole(held, 3), places=4)
     engine.start()
     yield engine
     for _ in range(10):
@@ -127,7 +127,7 @@ def test_rows_of_a_batch_that_fails_go_on_alone(capfd):
         while not good.done:
             good.put(5 + len(good.tokens), ends=(0,))
 
-    engine = Engine(whole(answer, 3), 4)
+    engine = GenerationEngine(whole(answer, 3), 4)
     engine.submit([good, bad, done])
     engine.start()
     until(lambda: bad.done and good.done)
@@ -177,7 +177,7 @@ def test_a_row_that_cannot_be_taken_fails_alone(held, capfd):
         return list(batch.rows)
 
     batch.take = take
-    engine = Engine(batch, 4)
+    engine = GenerationEngine(batch, 4)
     engine.submit([bad, *others])
     engine.start()
     held.wait()

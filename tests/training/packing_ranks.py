@@ -5,7 +5,7 @@ import paddle
 
 from data_tools.dialogues.encoding import IGNORED, Encoded
 from data_tools.dialogues.samples import DialogueDataset, PackedDialogues
-from launch.training.batches import Collator
+from launch.training.batches import PaddingCollator
 from tests.families.family_ranks import VOCABULARY, build, tiny
 
 LENGTHS, PROMPT, ROOM = (9, 6, 12, 5, 7, 8), 3, 20  # rows of 19 and 20 of them, and one that is not full
@@ -49,7 +49,7 @@ def _dialogues() -> DialogueDataset:
 
 def token_losses(model, samples: list[dict], packed: bool) -> np.ndarray:
     """float32 [samples, length]: of each position, 0 where it does not count."""
-    batch = {key: paddle.to_tensor(value) for key, value in Collator(0, None, packed)(samples).items()}
+    batch = {key: paddle.to_tensor(value) for key, value in PaddingCollator(0, None, packed)(samples).items()}
     labels = batch.pop("labels")
     with paddle.no_grad():
         logits = model(**batch, return_dict=True).logits

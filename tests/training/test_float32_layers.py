@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from launch.families.registry import FAMILIES
-from launch.training.batches import Collator, PrefixCollator
+from launch.training.batches import PaddingCollator, PrefixCollator
 
 RANKS = "tests.training.float32_ranks"
 # Of two layers. ChatGLM2 cannot be made in half precision on a CPU.
@@ -33,9 +33,9 @@ def samples(*lengths: int) -> list[dict]:
 
 @pytest.mark.parametrize(("lengths", "expected"), [((3, 9), 16), ((8, 5), 8)])
 def test_batches_are_padded_to_a_multiple(lengths, expected):
-    plain = Collator(0, None, multiple=8)(samples(*lengths))
+    plain = PaddingCollator(0, None, multiple=8)(samples(*lengths))
     assert plain["input_ids"].shape == plain["labels"].shape == (2, expected)
     assert (plain["labels"][0, lengths[0] :] == -100).all()
     chatglm = PrefixCollator(FAMILIES["chatglm"], 0, multiple=8)(samples(*lengths))
     assert chatglm["attention_mask"].shape == (2, 1, expected, expected)
-    assert Collator(0, None)(samples(*lengths))["input_ids"].shape == (2, max(lengths))
+    assert PaddingCollator(0, None)(samples(*lengths))["input_ids"].shape == (2, max(lengths))

@@ -10,7 +10,7 @@ from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.families.registry import FAMILIES
 from launch.preflight import run_on_flags
-from launch.training.batches import Collator, apart, ends, padding_share, shared_padding
+from launch.training.batches import PaddingCollator, apart, ends, padding_share, shared_padding
 from tests.devices.row_ends import visible
 from tests.distributed.cells import FULL
 from tests.distributed.parity import numbers_apart
@@ -45,7 +45,7 @@ def test_mask_and_positions_of_a_batch():
         "position_ids": np.array([0, 1, 0, 1, 2]),
     }
     padding = {"input_ids": np.zeros(1, dtype=np.int64), "labels": np.full(1, IGNORED)}
-    batch = Collator(0, 7, packed=True)([row, padding])
+    batch = PaddingCollator(0, 7, packed=True)([row, padding])
     assert batch["position_ids"].tolist() == [[0, 1, 0, 1, 2, 0, 1], [0, 0, 1, 2, 3, 4, 5]]
     assert batch["labels"][0].tolist() == [6, 7, IGNORED, 9, 2, IGNORED, IGNORED]
     assert batch["attention_mask"].shape == (2, 1, 7, 7)
@@ -65,7 +65,7 @@ def test_the_ends_of_samples_mean_the_mask(begins):
 
 def test_a_batch_for_flash_mask_has_ends_in_place_of_the_mask():
     row = {"input_ids": np.arange(5), "labels": np.arange(5), "position_ids": np.array([0, 1, 0, 1, 2])}
-    batch = Collator(0, 7, packed=True, row_ends=True)([row])
+    batch = PaddingCollator(0, 7, packed=True, row_ends=True)([row])
     assert batch["attn_mask_startend_row_indices"].tolist() == [[2, 2, 5, 5, 5, 7, 7]]
     assert set(batch) == {"input_ids", "labels", "position_ids", "attn_mask_startend_row_indices"}
 
@@ -112,7 +112,7 @@ def test_a_step_on_packed_rows_is_a_step_on_their_dialogues(runs):
 
 def test_samples_of_a_batch_share_rows_where_they_fit():
     samples = [{"input_ids": np.arange(size), "labels": np.arange(1, size + 1)} for size in (2, 5, 3)]
-    collate = Collator(9, None)
+    collate = PaddingCollator(9, None)
     assert collate(samples)["labels"].shape == (3, 5)
     collate.shares_rows = True
     batch = collate(samples)

@@ -56,7 +56,7 @@ RULES = (
         ),
         found="{run.flags.pad_to_multiple_of}, which does not divide --max_length {run.flags.max_length}",
         reason="batches of the longest samples would be longer than that",
-        source="launch/training/batches.py, Collator",
+        source="launch/training/batches.py, PaddingCollator",
         fix="a --max_length that it divides",
     ),
     Rule(
