@@ -13,6 +13,7 @@ from data_tools.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults, rea
 from data_tools.dialogues.samples import BlendedDialogues, DialogueDataset, PackedDialogues
 from data_tools.formats.blended import weighted_paths
 from data_tools.formats.errors import DataError
+from data_tools.formats.folders import say_left_out, visible_files
 from data_tools.formats.plural import plural
 from data_tools.formats.records import PACKED
 
@@ -70,14 +71,20 @@ def _source(weight: float | None, path: Path) -> Source:
 
 
 def input_files(inputs: Iterable[str]) -> list[str]:
-    """Return the files of a command's inputs; a folder gives its training files.
+    """Return the files of a command's inputs; a folder gives its training files, and a line names the others.
 
     Raises:
         DataError: As find_sources.
     """
     files = []
     for named in inputs:
-        files += map(str, _source(None, Path(named)).train) if Path(named).is_dir() else [named]
+        if not Path(named).is_dir():
+            files.append(named)
+            continue
+        train = _source(None, Path(named)).train
+        files += map(str, train)
+        if others := [file for file in visible_files(named) if file not in train]:
+            say_left_out(named, others, f"not for training (known are {', '.join(SUFFIXES)})")
     return files
 
 

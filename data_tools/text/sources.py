@@ -10,14 +10,12 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from data_tools.formats.errors import DataError
-from data_tools.formats.folders import visible_files
+from data_tools.formats.folders import say_left_out, visible_files
 from data_tools.formats.json_files import NotJson, not_utf8, parse_row, quoted, shown, with_fix
-from data_tools.formats.plural import plural
 from data_tools.text.blocks import LINES, STDIN, SUFFIXES, TEXT, Block, kind_of, read_blocks
-
-SHOWN_FILES = 5  # of those that are left out
 
 
 @dataclass(frozen=True)
@@ -90,13 +88,8 @@ def _files_of(named: str) -> list[str]:
     if os.path.isdir(named):
         inside = sorted(map(str, visible_files(named)))
         files = [file for file in inside if kind_of(file)]
-        if files and (others := [shown(os.path.relpath(file, named)) for file in inside if not kind_of(file)]):
-            names = ", ".join(others[:SHOWN_FILES]) + (", ..." if len(others) > SHOWN_FILES else "")
-            known = f"known are {', '.join(SUFFIXES)}"
-            print(
-                f"left out of {named}: {plural(len(others), 'file')} of another kind ({known}): {names}",
-                file=sys.stderr,
-            )
+        if files and (others := [Path(file) for file in inside if not kind_of(file)]):
+            say_left_out(named, others, f"of another kind (known are {', '.join(SUFFIXES)})")
     else:
         files = sorted(file for file in glob.glob(named, recursive=True) if os.path.isfile(file))
     if not files:

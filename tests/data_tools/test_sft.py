@@ -104,6 +104,14 @@ def test_the_command(command, write_rows, tokenizer_dir, tmp_path):
     assert dev_warning(0, 9, 2)[0].startswith("warning: no dev.json, which an evaluation needs: ")
     again = command("sft", "--input", tmp_path / "out", "--output", tmp_path / "again", "--dev_percent", 0)
     assert f"train.json: {train} dialogues" in again.stdout, "of a folder what is trained on"
+    assert again.stderr.startswith(f"left out of {tmp_path}/out: 1 file not for training (known are .json, ")
+    assert again.stderr.endswith("): dev.json\n")
+    folder = tmp_path / "set" / "train"
+    folder.mkdir(parents=True)
+    for name in ("a.json", "b.txt", ".c.json"):
+        (folder / name).write_text('{"src": "Q", "tgt": "A"}')
+    inside = command("sft", "--input", tmp_path / "set", "--output", tmp_path / "third", "--dev_percent", 0)
+    assert inside.stderr.endswith("): train/b.txt\n"), "hidden files need no word"
 
 
 def test_csv_is_read_like_json(write_rows, tmp_path):
