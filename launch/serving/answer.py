@@ -5,12 +5,14 @@ Text has whole characters only, and nothing of a stop word.
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from launch.generation.answer_parts import PLAIN, Reading
+from data_tools.dialogues.messages import ToolCall
+from launch.generation.answer_parts import PLAIN, AnswerReader, Reading, Said
 from launch.generation.text import UNFINISHED, overlap
 from launch.serving.request import Event, Finish, Likelihood, Options, Reason, Refusal, Row
 
@@ -150,6 +152,16 @@ class AnswerPiece:
     finish: Finish | None = None
     likelihoods: tuple[PlacedLikelihood, ...] = ()
     prompt: tuple[PlacedLikelihood, ...] = ()
+
+
+def read_piece(reader: AnswerReader, piece: AnswerPiece) -> list[Said | ToolCall]:
+    """Return what a piece of an answer's stream adds to what its reader has found."""
+    return [*reader.put(piece.text), *(reader.rest() if piece.finish else [])]
+
+
+def call_id() -> str:
+    """Return an id for a call: 9 letters and digits, which Mistral's templates require."""
+    return uuid.uuid4().hex[:9]
 
 
 def joined(pieces: list[AnswerPiece]) -> AnswerPiece:

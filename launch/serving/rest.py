@@ -19,7 +19,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from data_tools.dialogues.messages import ToolCall
 from launch.generation.answer_parts import AnswerReader, Said, read_whole
-from launch.serving.answer import Answer, AnswerPiece, joined
+from launch.serving.answer import Answer, AnswerPiece, call_id, joined, read_piece
 from launch.serving.request import Finish, Reason, Refusal
 from launch.serving.rest_logprobs import by_ids, of_chat, of_completion
 from launch.serving.rest_requests import (
@@ -104,7 +104,7 @@ class Reply:
         """Yield a part of an answer's stream: log-probabilities are in the first choice, the end in the last one."""
         if not self.is_chat:
             return [self._choice(piece, {"text": piece.text})]
-        deltas, parts = [], self._parts(piece)
+        deltas, parts = [], read_piece(self.readers[piece.number], piece)
         index = self.readers[piece.number].calls - sum(isinstance(part, ToolCall) for part in parts)
         for part in parts:
             if isinstance(part, Said):
@@ -122,10 +122,6 @@ class Reply:
         choices += [self._choice(AnswerPiece(piece.number, ""), {"delta": delta}) for delta in others]
         choices[-1]["finish_reason"] = self._finish(piece)
         return choices
-
-    def _parts(self, piece: AnswerPiece) -> list[Said | ToolCall]:
-        reader = self.readers[piece.number]
-        return [*reader.put(piece.text), *(reader.rest() if piece.finish else [])]
 
     def _finish(self, piece: AnswerPiece) -> str | None:
         called = piece.finish is Finish.STOP and self.readers[piece.number].calls
@@ -154,9 +150,8 @@ class Reply:
 
 
 def _call(call: ToolCall) -> dict:
-    """Return a call with an id of 9 letters and digits, which Mistral's templates require."""
     function = {"name": call.name, "arguments": call.arguments}
-    return {"id": uuid.uuid4().hex[:9], "type": "function", "function": function}
+    return {"id": call_id(), "type": "function", "function": function}
 
 
 def _event(data: dict) -> str:

@@ -67,6 +67,57 @@ def test_models_answers_and_streams(stub):
     assert "".join(chunk.text for chunk in stub.ChatStream(chat("é"), metadata=KEY)) == "<é>"
 
 
+CALL = '<tool_call>\n{"name": "tide_at", "arguments": {"port": "Orrin 港"}}\n</tool_call>'
+TIDE = messages.Tool(name="tide_at", parameters='{"type": "object", "properties": {"port": {"type": "string"}}}')
+
+
+def test_calls_and_reasoning_are_apart_as_over_rest(stub):
+    """The fake model says what it is asked, in < and >."""
+    asks = chat(f"think>Is it 港?\n</think>\n\nI look.\n{CALL}\n{CALL}")
+    asks.tools.append(TIDE)
+    [answer] = stub.Chat(asks, metadata=KEY).answers
+    assert (answer.text, answer.reasoning_content) == ("I look.>", "Is it 港?")
+    assert [(call.name, call.arguments) for call in answer.tool_calls] == [("tide_at", '{"port": "Orrin 港"}')] * 2
+    assert answer.finish == messages.FINISH_TOOL_CALLS and len({call.id for call in answer.tool_calls}) == 2
+    chunks = list(stub.ChatStream(asks, metadata=KEY))
+    assert "".join(chunk.text for chunk in chunks) == answer.text
+    assert "".join(chunk.reasoning_content for chunk in chunks) == answer.reasoning_content
+    assert [len(chunk.tool_calls) for chunk in chunks if chunk.tool_calls] == [1, 1]
+    assert chunks[-1].finish == messages.FINISH_TOOL_CALLS
+    asks.tool_choice = "none"
+    [answer] = stub.Chat(asks, metadata=KEY).answers
+    assert CALL in answer.text and not answer.tool_calls
+    call = messages.ToolCall(id="1", name="tide_at", arguments='{"port": "Orrin"}')
+    told = messages.Message(role="tool", tool_call_id="1", content="2.7")
+    asks = chat("How high?", "")
+    asks.messages[1].tool_calls.append(call)
+    asks.messages.append(told)
+    assert stub.Chat(asks, metadata=KEY).answers[0].text == "<How high?||2.7>"
+
+
+def odd(content="a", **more):
+    return messages.ChatRequest(model="poems", messages=[messages.Message(role="user", content=content)], **more)
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (odd(tools=[messages.Tool(name="f", parameters="{")]), "tools: parameters of f: not JSON, Expecting property"),
+        (odd(tools=[messages.Tool(name="f", parameters="[]")]), "tools.0.function.parameters: Input should be a"),
+        (odd(tools=[messages.Tool(name="f", parameters="[" * 131_073)]), "tools: brackets and colons: found 131,073"),
+        (odd(tools=[messages.Tool()] * 16_385), "tools: found 16,385, expected at most 16,384"),
+        (odd(tools=[TIDE], tool_choice="sail"), "tool_choice: found sail, the tools are tide_at"),
+        (odd(tool_choice="required"), "tool_choice: found required, the tools are none"),
+        (messages.ChatRequest(model="poems", messages=[messages.Message(role="a")]), "messages.0.role: Input should"),
+        (messages.ChatRequest(model="poems", messages=[messages.Message(tool_calls=[messages.ToolCall()] * 16_385)]),
+         "tool_calls: found 16,385, expected at most 16,384"),
+    ],
+)  # fmt: skip
+def test_what_is_no_chat_is_refused_as_over_rest(stub, request_, said):
+    code, details = refused(lambda: stub.Chat(request_, metadata=KEY))
+    assert (code.name, said in details) == ("INVALID_ARGUMENT", True), details
+
+
 def refused(call) -> tuple[grpc.StatusCode, str]:
     with pytest.raises(grpc.RpcError) as error:
         call()

@@ -14,35 +14,39 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#launch/serving/rpc/generation.proto\x12\x15paddle_llm_recipes.v1\"\xbd\x01\n\x07Options\x12\x17\n\nmax_tokens\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x03\x88\x01\x01\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\t\n\x01n\x18\x07 \x01(\x05\x42\r\n\x0b_max_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x07\n\x05_seed\"b\n\x0f\x43ompleteRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07prompts\x18\x02 \x03(\t\x12/\n\x07options\x18\x03 \x01(\x0b\x32\x1e.paddle_llm_recipes.v1.Options\"(\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\"\x7f\n\x0b\x43hatRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x30\n\x08messages\x18\x02 \x03(\x0b\x32\x1e.paddle_llm_recipes.v1.Message\x12/\n\x07options\x18\x03 \x01(\x0b\x32\x1e.paddle_llm_recipes.v1.Options\"9\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x05\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\x05\"E\n\x06\x41nswer\x12\x0c\n\x04text\x18\x01 \x01(\t\x12-\n\x06\x66inish\x18\x02 \x01(\x0e\x32\x1d.paddle_llm_recipes.v1.Finish\"d\n\x05Reply\x12.\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1d.paddle_llm_recipes.v1.Answer\x12+\n\x05usage\x18\x02 \x01(\x0b\x32\x1c.paddle_llm_recipes.v1.Usage\"\x80\x01\n\x05\x43hunk\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x06\x66inish\x18\x03 \x01(\x0e\x32\x1d.paddle_llm_recipes.v1.Finish\x12+\n\x05usage\x18\x04 \x01(\x0b\x32\x1c.paddle_llm_recipes.v1.Usage\"\x13\n\x11ListModelsRequest\" \n\x0fListModelsReply\x12\r\n\x05names\x18\x01 \x03(\t*D\n\x06\x46inish\x12\x16\n\x12\x46INISH_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x46INISH_STOP\x10\x01\x12\x11\n\rFINISH_LENGTH\x10\x02\x32\xb4\x03\n\nGeneration\x12P\n\x08\x43omplete\x12&.paddle_llm_recipes.v1.CompleteRequest\x1a\x1c.paddle_llm_recipes.v1.Reply\x12X\n\x0e\x43ompleteStream\x12&.paddle_llm_recipes.v1.CompleteRequest\x1a\x1c.paddle_llm_recipes.v1.Chunk0\x01\x12H\n\x04\x43hat\x12\".paddle_llm_recipes.v1.ChatRequest\x1a\x1c.paddle_llm_recipes.v1.Reply\x12P\n\nChatStream\x12\".paddle_llm_recipes.v1.ChatRequest\x1a\x1c.paddle_llm_recipes.v1.Chunk0\x01\x12^\n\nListModels\x12(.paddle_llm_recipes.v1.ListModelsRequest\x1a&.paddle_llm_recipes.v1.ListModelsReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#launch/serving/rpc/generation.proto\x12\x15paddle_llm_recipes.v1\"\xbd\x01\n\x07Options\x12\x17\n\nmax_tokens\x18\x01 \x01(\x05H\x00\x88\x01\x01\x12\x18\n\x0btemperature\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\x12\n\x05top_p\x18\x03 \x01(\x01H\x02\x88\x01\x01\x12\r\n\x05top_k\x18\x04 \x01(\x05\x12\x11\n\x04seed\x18\x05 \x01(\x03H\x03\x88\x01\x01\x12\x0c\n\x04stop\x18\x06 \x03(\t\x12\t\n\x01n\x18\x07 \x01(\x05\x42\r\n\x0b_max_tokensB\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x07\n\x05_seed\"b\n\x0f\x43ompleteRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x0f\n\x07prompts\x18\x02 \x03(\t\x12/\n\x07options\x18\x03 \x01(\x0b\x32\x1e.paddle_llm_recipes.v1.Options\"\x8e\x01\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x33\n\ntool_calls\x18\x03 \x03(\x0b\x32\x1f.paddle_llm_recipes.v1.ToolCall\x12\x14\n\x0ctool_call_id\x18\x04 \x01(\t\x12\x19\n\x11reasoning_content\x18\x05 \x01(\t\"=\n\x04Tool\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x12\n\nparameters\x18\x03 \x01(\t\"7\n\x08ToolCall\x12\n\n\x02id\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x11\n\targuments\x18\x03 \x01(\t\"\xfa\x01\n\x0b\x43hatRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x30\n\x08messages\x18\x02 \x03(\x0b\x32\x1e.paddle_llm_recipes.v1.Message\x12/\n\x07options\x18\x03 \x01(\x0b\x32\x1e.paddle_llm_recipes.v1.Options\x12*\n\x05tools\x18\x04 \x03(\x0b\x32\x1b.paddle_llm_recipes.v1.Tool\x12\x13\n\x0btool_choice\x18\x05 \x01(\t\x12 \n\x13parallel_tool_calls\x18\x06 \x01(\x08H\x00\x88\x01\x01\x42\x16\n\x14_parallel_tool_calls\"9\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\x05\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\x05\"\x95\x01\n\x06\x41nswer\x12\x0c\n\x04text\x18\x01 \x01(\t\x12-\n\x06\x66inish\x18\x02 \x01(\x0e\x32\x1d.paddle_llm_recipes.v1.Finish\x12\x19\n\x11reasoning_content\x18\x03 \x01(\t\x12\x33\n\ntool_calls\x18\x04 \x03(\x0b\x32\x1f.paddle_llm_recipes.v1.ToolCall\"d\n\x05Reply\x12.\n\x07\x61nswers\x18\x01 \x03(\x0b\x32\x1d.paddle_llm_recipes.v1.Answer\x12+\n\x05usage\x18\x02 \x01(\x0b\x32\x1c.paddle_llm_recipes.v1.Usage\"\xd0\x01\n\x05\x43hunk\x12\r\n\x05index\x18\x01 \x01(\x05\x12\x0c\n\x04text\x18\x02 \x01(\t\x12-\n\x06\x66inish\x18\x03 \x01(\x0e\x32\x1d.paddle_llm_recipes.v1.Finish\x12+\n\x05usage\x18\x04 \x01(\x0b\x32\x1c.paddle_llm_recipes.v1.Usage\x12\x19\n\x11reasoning_content\x18\x05 \x01(\t\x12\x33\n\ntool_calls\x18\x06 \x03(\x0b\x32\x1f.paddle_llm_recipes.v1.ToolCall\"\x13\n\x11ListModelsRequest\" \n\x0fListModelsReply\x12\r\n\x05names\x18\x01 \x03(\t*[\n\x06\x46inish\x12\x16\n\x12\x46INISH_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x46INISH_STOP\x10\x01\x12\x11\n\rFINISH_LENGTH\x10\x02\x12\x15\n\x11\x46INISH_TOOL_CALLS\x10\x03\x32\xb4\x03\n\nGeneration\x12P\n\x08\x43omplete\x12&.paddle_llm_recipes.v1.CompleteRequest\x1a\x1c.paddle_llm_recipes.v1.Reply\x12X\n\x0e\x43ompleteStream\x12&.paddle_llm_recipes.v1.CompleteRequest\x1a\x1c.paddle_llm_recipes.v1.Chunk0\x01\x12H\n\x04\x43hat\x12\".paddle_llm_recipes.v1.ChatRequest\x1a\x1c.paddle_llm_recipes.v1.Reply\x12P\n\nChatStream\x12\".paddle_llm_recipes.v1.ChatRequest\x1a\x1c.paddle_llm_recipes.v1.Chunk0\x01\x12^\n\nListModels\x12(.paddle_llm_recipes.v1.ListModelsRequest\x1a&.paddle_llm_recipes.v1.ListModelsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'launch.serving.rpc.generation_pb2', _globals)
 if _descriptor._USE_C_DESCRIPTORS == False:
   DESCRIPTOR._options = None
-  _globals['_FINISH']._serialized_start=943
-  _globals['_FINISH']._serialized_end=1011
+  _globals['_FINISH']._serialized_start=1451
+  _globals['_FINISH']._serialized_end=1542
   _globals['_OPTIONS']._serialized_start=63
   _globals['_OPTIONS']._serialized_end=252
   _globals['_COMPLETEREQUEST']._serialized_start=254
   _globals['_COMPLETEREQUEST']._serialized_end=352
-  _globals['_MESSAGE']._serialized_start=354
-  _globals['_MESSAGE']._serialized_end=394
-  _globals['_CHATREQUEST']._serialized_start=396
-  _globals['_CHATREQUEST']._serialized_end=523
-  _globals['_USAGE']._serialized_start=525
-  _globals['_USAGE']._serialized_end=582
-  _globals['_ANSWER']._serialized_start=584
-  _globals['_ANSWER']._serialized_end=653
-  _globals['_REPLY']._serialized_start=655
-  _globals['_REPLY']._serialized_end=755
-  _globals['_CHUNK']._serialized_start=758
-  _globals['_CHUNK']._serialized_end=886
-  _globals['_LISTMODELSREQUEST']._serialized_start=888
-  _globals['_LISTMODELSREQUEST']._serialized_end=907
-  _globals['_LISTMODELSREPLY']._serialized_start=909
-  _globals['_LISTMODELSREPLY']._serialized_end=941
-  _globals['_GENERATION']._serialized_start=1014
-  _globals['_GENERATION']._serialized_end=1450
+  _globals['_MESSAGE']._serialized_start=355
+  _globals['_MESSAGE']._serialized_end=497
+  _globals['_TOOL']._serialized_start=499
+  _globals['_TOOL']._serialized_end=560
+  _globals['_TOOLCALL']._serialized_start=562
+  _globals['_TOOLCALL']._serialized_end=617
+  _globals['_CHATREQUEST']._serialized_start=620
+  _globals['_CHATREQUEST']._serialized_end=870
+  _globals['_USAGE']._serialized_start=872
+  _globals['_USAGE']._serialized_end=929
+  _globals['_ANSWER']._serialized_start=932
+  _globals['_ANSWER']._serialized_end=1081
+  _globals['_REPLY']._serialized_start=1083
+  _globals['_REPLY']._serialized_end=1183
+  _globals['_CHUNK']._serialized_start=1186
+  _globals['_CHUNK']._serialized_end=1394
+  _globals['_LISTMODELSREQUEST']._serialized_start=1396
+  _globals['_LISTMODELSREQUEST']._serialized_end=1415
+  _globals['_LISTMODELSREPLY']._serialized_start=1417
+  _globals['_LISTMODELSREPLY']._serialized_end=1449
+  _globals['_GENERATION']._serialized_start=1545
+  _globals['_GENERATION']._serialized_end=1981
 # @@protoc_insertion_point(module_scope)

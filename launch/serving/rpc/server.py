@@ -8,14 +8,19 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import grpc
+from fastapi.exceptions import RequestValidationError
 from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from pydantic import ValidationError
 
-from launch.serving.answer import Answer
-from launch.serving.chats import read_chat
+from data_tools.dialogues.messages import ToolCall
+from data_tools.formats.json_files import NotJson, parse_json, shown
+from launch.generation.answer_parts import AnswerReader, Said
+from launch.serving.answer import Answer, call_id, read_piece
+from launch.serving.chats import Chat
 from launch.serving.request import MOST_ITEMS, Finish, Options, Reason, Refusal
-from launch.serving.rest_requests import LARGEST_BODY, right_key
+from launch.serving.rest_requests import LARGEST_BODY, MOST_MARKS, ChatRequest, first_error, right_key
 from launch.serving.rpc import generation_pb2 as messages
 from launch.serving.rpc import generation_pb2_grpc as stubs
 from launch.serving.service import Service
@@ -82,9 +87,7 @@ class Servicer(stubs.GenerationServicer):
         return await self.service.complete(request.model, prompts, self._options(request, stream))
 
     async def _chat(self, request, stream: bool) -> Answer:
-        messages = _few("messages", request.messages)
-        turns = [{"role": message.role, "content": message.content} for message in messages]
-        return await self.service.chat(request.model, read_chat(turns), self._options(request, stream))
+        return await self.service.chat(request.model, _chat_of(request), self._options(request, stream))
 
     def _options(self, request, stream: bool) -> Options:
         options = request.options
@@ -100,27 +103,101 @@ OPTIONAL = ("max_tokens", "temperature", "top_p", "seed")  # of a message's opti
 
 def _few(name: str, items):
     """Return them. Raise Refusal for too many, before the first is taken out of its message."""
-    if len(items) > MOST_ITEMS:
-        raise Refusal(Reason.INVALID, f"{name}: found {len(items):,}, expected at most {MOST_ITEMS:,}", name)
+    _require_few(name, len(items), MOST_ITEMS)
     return items
 
 
+def _require_few(name: str, found: int, most: int) -> None:
+    if found > most:
+        raise Refusal(Reason.INVALID, f"{name}: found {found:,}, expected at most {most:,}", name)
+
+
+def _chat_of(request) -> Chat:
+    """Return the chat of a request, by the checks of REST. Raise Refusal."""
+    turns, tools = _few("messages", request.messages), _few("tools", request.tools)
+    _require_few("tool_calls", sum(len(turn.tool_calls) for turn in turns), MOST_ITEMS)
+    marks = sum(tool.parameters.count(mark) for tool in tools for mark in "[{:")
+    _require_few("tools: brackets and colons", marks, MOST_MARKS)
+    found = {"model": request.model, "messages": [*map(_turn, turns)], "tools": [*map(_tool, tools)]}
+    if request.tool_choice:
+        named = {"type": "function", "function": {"name": request.tool_choice}}
+        found["tool_choice"] = request.tool_choice if request.tool_choice in ("auto", "none", "required") else named
+    if request.HasField("parallel_tool_calls"):
+        found["parallel_tool_calls"] = request.parallel_tool_calls
+    try:
+        return ChatRequest.model_validate(found).chat()
+    except ValidationError as error:
+        body = [{**one, "loc": ("body", *one["loc"])} for one in error.errors()]
+        place, said = first_error(RequestValidationError(body))
+        raise Refusal(Reason.INVALID, said, place) from None
+
+
+def _turn(turn) -> dict:
+    found = {"role": turn.role, "content": turn.content}
+    if turn.tool_calls:
+        found["content"] = turn.content or None
+        functions = [{"name": call.name, "arguments": call.arguments} for call in turn.tool_calls]
+        found["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": function}
+            for call, function in zip(turn.tool_calls, functions, strict=True)
+        ]
+    more = {name: getattr(turn, name) for name in ("tool_call_id", "reasoning_content")}
+    return found | {name: text for name, text in more.items() if text}
+
+
+def _tool(tool) -> dict:
+    try:
+        schema = parse_json(tool.parameters.encode(), "parameters") if tool.parameters else None
+    except NotJson as error:
+        raise Refusal(Reason.INVALID, f"tools: parameters of {shown(tool.name)}: {error}", "tools") from None
+    found = {"name": tool.name, "description": tool.description or None, "parameters": schema}
+    return {"type": "function", "function": {name: value for name, value in found.items() if value is not None}}
+
+
 async def _reply(answer: Answer):
-    answers = [messages.Answer() for _ in answer.rows]
+    readers, parts = _readers(answer), [[] for _ in answer.rows]
+    finishes: list[Finish | None] = [None for _ in answer.rows]
     async for piece in answer.pieces():
-        answers[piece.number].text += piece.text
-        answers[piece.number].finish = FINISHES[piece.finish]
+        parts[piece.number] += read_piece(readers[piece.number], piece)
+        finishes[piece.number] = piece.finish
+    answers = [
+        messages.Answer(finish=_finish(finish, reader), **_fields(found))
+        for finish, reader, found in zip(finishes, readers, parts, strict=True)
+    ]
     return messages.Reply(answers=answers, usage=_usage(answer))
 
 
 async def _chunks(answer: Answer):
-    ended = 0
+    readers, ended = _readers(answer), 0
     async for piece in answer.pieces():
         ended += piece.finish is not None
-        chunk = messages.Chunk(index=piece.number, text=piece.text, finish=FINISHES[piece.finish])
+        fields = _fields(read_piece(readers[piece.number], piece))
+        chunk = messages.Chunk(index=piece.number, finish=_finish(piece.finish, readers[piece.number]), **fields)
         if ended == len(answer.rows):
             chunk.usage.CopyFrom(_usage(answer))
         yield chunk
+
+
+def _readers(answer: Answer) -> list[AnswerReader]:
+    return [AnswerReader(answer.reading) for _ in answer.rows]
+
+
+def _finish(finish: Finish | None, reader: AnswerReader) -> int:
+    return messages.FINISH_TOOL_CALLS if finish is Finish.STOP and reader.calls else FINISHES[finish]
+
+
+def _fields(parts: list[Said | ToolCall]) -> dict:
+    """Return the fields that an answer and a chunk have for what is said, thought and called."""
+    said, thought = (
+        "".join(part.text for part in parts if isinstance(part, Said) and part.reasoning is one)
+        for one in (False, True)
+    )
+    calls = [
+        messages.ToolCall(id=call_id(), name=part.name, arguments=part.arguments)
+        for part in parts
+        if isinstance(part, ToolCall)
+    ]
+    return {"text": said, "reasoning_content": thought, "tool_calls": calls}
 
 
 def _usage(answer: Answer):
