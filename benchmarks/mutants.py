@@ -46,7 +46,7 @@ PRODUCT = ("custom_ops", "data_tools", "launch")
 GENERATED = "launch/serving/rpc/generation_pb2"
 VITAL = {  # subject: the files that five mutants are drawn from
     "manifests and resume": r"launch/(checkpoint/(manifest|checkpoint_writer|output_directory|parts|random_state)"
-    r"|training/(resuming|checkpointer)|preflight/continuation)\.py",
+    r"|training/(resuming|checkpointer)|preflight/resume)\.py",
     "data order": r"(launch/training/(batches|data)|launch/checkpoint/data_ledger|data_tools/formats/blended"
     r"|data_tools/formats/tokens/(samples|resumable|blend))\.py",
     "loss and gradient scaling": r"launch/(training/(losses|chunked_loss|optimizer|preference_losses|kto_loss)"

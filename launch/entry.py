@@ -5,14 +5,15 @@ import sys
 
 from data_tools.language import localized
 from launch import preflight
+from launch.checkpoint.continuation import Continuation
 from launch.config.run_config import RunConfig
 from launch.cpu.settings import prepare
 from launch.devices.switches import set_card_flags, set_switches
 from launch.errors import UserError
 from launch.nodes.meeting import compare_flags, meet_ranks
-from launch.preflight.continuation import already_done
 from launch.preflight.flags import flag_help
 from launch.preflight.report import print_findings
+from launch.preflight.resume import already_done
 from launch.processes.orphans import die_with_parent
 from launch.reporting.quiet import import_paddle_quietly
 from launch.upstream import correct
@@ -71,7 +72,8 @@ def check(run: RunConfig) -> None:
     """
     shows = _variable("PADDLE_TRAINER_ID", 0) == 0
     # Several ranks look when they have met: one of them holds the directory by then.
-    findings = preflight.run(run, starts=run.processes == 1, shows=shows)
+    continuation = Continuation.of(run.flags)
+    findings = preflight.run(run, starts=run.processes == 1, shows=shows, continuation=continuation)
     faults = [finding for finding in findings if not finding.ok]
     if faults and _variable("PADDLE_LOCAL_RANK", 0) == 0:
         print_findings(findings, sys.stderr)
@@ -79,7 +81,7 @@ def check(run: RunConfig) -> None:
         raise UserError(f"{run.script} cannot start: see the faults above")
     if shows:
         print_findings(findings, sys.stdout)
-    if done := already_done(run):
+    if done := already_done(run, continuation):
         if shows:
             print(localized(done))
         sys.exit(0)

@@ -90,9 +90,10 @@ def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
 def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     """Check the run, start its ranks and watch them. Returns the exit code."""
     from launch import preflight
+    from launch.checkpoint.continuation import Continuation
     from launch.checkpoint.output_directory import lock_start, note_output
-    from launch.preflight.continuation import already_done, goes_on_from
     from launch.preflight.report import print_findings
+    from launch.preflight.resume import already_done
 
     stopped_exit_code = exit_code_of_stopped(os.environ)
     if run.nodes.count > 1:
@@ -100,7 +101,8 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
         await_master(run.nodes)
     notes = [*notes, *make_questions(run)]
-    findings = preflight.run(run, starts=run.nodes.rank == 0)
+    continuation = Continuation.of(run.flags)
+    findings = preflight.run(run, starts=run.nodes.rank == 0, continuation=continuation)
     faults = [finding for finding in findings if not finding.ok]
     _print_notes(notes)
     print_findings(findings, sys.stderr if faults else sys.stdout)
@@ -114,7 +116,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         for folder in missing_demo_paths(run).values():
             lines.append(f"{folder} comes from the demo, which takes 5 to 10 minutes: make demo")
         raise UserError("\n".join(lines))
-    if done := already_done(run):
+    if done := already_done(run, continuation):
         print(localized(done))
         return 0
     run.hand_over(os.environ)
@@ -140,7 +142,8 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     if exit_code == 0 and run.nodes.rank == 0:
         for line in next_step(run, started):
             print(line)
-    if exit_code in (HUNG, *BY_SIGNAL) and (checkpoint := goes_on_from(run)):
+    stopped = exit_code in (HUNG, *BY_SIGNAL) and not continuation.named
+    if stopped and (checkpoint := Continuation.of(run.flags).checkpoint):
         print(f"the same command goes on from {checkpoint}", file=sys.stderr)
     return exit_code
 

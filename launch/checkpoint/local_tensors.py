@@ -16,6 +16,7 @@ from paddle.base import core
 from paddle.distributed import fleet
 from paddlenlp.peft import LoRAModel, PrefixModelForCausalLM
 
+from launch.checkpoint.manifest import Manifest
 from launch.checkpoint.parts import MODEL, OPTIMIZER, Part, assemble, ranges_of, stored_tensors
 from launch.checkpoint.ranks import gather
 from launch.checkpoint.stored_tensor import bytes_of, numpy_dtype
@@ -221,7 +222,7 @@ class _OptimizerStates:
 # ---- filled from the files of a checkpoint, one tensor at a time
 
 
-def restore_tensors(checkpoint: Path, tensors: list[LocalTensor]) -> None:
+def restore_tensors(checkpoint: Path, manifest: Manifest, tensors: list[LocalTensor]) -> None:
     """Fill every tensor with its values in the checkpoint, which may be of another layout.
 
     Called by all ranks together.
@@ -229,7 +230,7 @@ def restore_tensors(checkpoint: Path, tensors: list[LocalTensor]) -> None:
     Raises:
         UserError: On all of them where the checkpoint lacks tensors, or has others of these kinds.
     """
-    stored = stored_tensors(checkpoint)
+    stored = stored_tensors(checkpoint, manifest)
     mine = {(tensor.kind, tensor.key, tensor.dtype) for tensor in tensors}
     known = set().union(*gather(mine))
     kinds = {kind for kind, *_ in known}

@@ -174,10 +174,22 @@ def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = 
         hashes: Compare every byte, not only the sizes.
         share: (rank, ranks); each rank checks other files.
     """
+    return examine(checkpoint, hashes, share)[1]
+
+
+def examine(
+    checkpoint: Path, hashes: bool = True, share: tuple[int, int] = (0, 1)
+) -> tuple[Manifest | None, str | None]:
+    """Return the manifest of a checkpoint and None, or None and its `first_fault`."""
     try:
         manifest = read_manifest(checkpoint)
     except UserError as error:
-        return str(error).rstrip(".")
+        return None, str(error).rstrip(".")
+    fault = _fault_of_files(checkpoint, manifest, hashes, share) or _wrong_step(checkpoint, manifest)
+    return (None, fault) if fault else (manifest, None)
+
+
+def _fault_of_files(checkpoint: Path, manifest: Manifest, hashes: bool, share: tuple[int, int]) -> str | None:
     rank, ranks = share
     largest_first = sorted(manifest.files.items(), key=lambda item: (-item[1]["bytes"], item[0]))
     for name, expected in largest_first[rank::ranks]:
@@ -189,7 +201,7 @@ def first_fault(checkpoint: Path, hashes: bool = True, share: tuple[int, int] = 
             return f"{path} has {found:,} bytes, the manifest says {expected['bytes']:,}"
         if hashes and sha256(path) != expected["sha256"]:
             return f"{path} is not what was written: its SHA-256 differs from the manifest's"
-    return _wrong_step(checkpoint, manifest)
+    return None
 
 
 def _wrong_step(checkpoint: Path, manifest: Manifest) -> str | None:
@@ -205,14 +217,13 @@ def _wrong_step(checkpoint: Path, manifest: Manifest) -> str | None:
     return None if written == step else f"{checkpoint / RUN} is of step {written}, the manifest says {step:,}"
 
 
-def stray_weights(checkpoint: Path) -> str | None:
+def stray_weights(checkpoint: Path, manifest: Manifest) -> str | None:
     """Return the first weights file that the run did not write, and that a reader of models would read.
 
     The ._ files that macOS adds on some disks are left out: nothing reads them.
     """
-    written = read_manifest(checkpoint).files
     for path in sorted(checkpoint.iterdir()):
-        if path.name.endswith(WEIGHT_SUFFIXES) and path.name not in written and not path.name.startswith("._"):
+        if path.name.endswith(WEIGHT_SUFFIXES) and path.name not in manifest.files and not path.name.startswith("._"):
             return f"{path} is not among the files of the checkpoint's manifest"
     return None
 

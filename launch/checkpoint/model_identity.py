@@ -7,8 +7,8 @@ train on without an error.
 import hashlib
 from pathlib import Path
 
-from launch.checkpoint.manifest import read_manifest
-from launch.checkpoint.output_directory import checkpoint_to_continue
+from launch.checkpoint.continuation import Continuation
+from launch.checkpoint.manifest import Manifest
 from launch.families import named_configs
 from launch.families.named_configs import load_config
 from launch.families.tokenizer_files import fresh_vocabulary
@@ -93,15 +93,13 @@ def run_config(values) -> dict:
         UserError: If there is no such model.
     """
     config = load_config(values.model_name_or_path or "")
-    size = fresh_vocabulary(config, values, vocabulary_so_far(checkpoint_to_continue(values), config))
+    size = fresh_vocabulary(config, values, lambda: vocabulary_so_far(Continuation.of(values).manifest, config))
     return config if size is None else config | {"vocab_size": size}
 
 
-def vocabulary_so_far(checkpoint: Path | None, config: dict) -> int | None:
+def vocabulary_so_far(manifest: Manifest | None, config: dict) -> int | None:
     """Return the vocab_size of the model in a checkpoint.
 
     Old checkpoints lack it: their models have the vocabulary of the configuration.
     """
-    if checkpoint is None:
-        return None
-    return read_manifest(checkpoint).model.get("config", {}).get("vocab_size", config["vocab_size"])
+    return manifest and manifest.model.get("config", {}).get("vocab_size", config["vocab_size"])

@@ -1,4 +1,4 @@
-"""A run's output directory: one run at a time, what a killed run left, which checkpoint to continue. No Paddle.
+"""A run's output directory: one run at a time, what a killed run left. No Paddle.
 
 Rank 0 locks OUTPUT/run.lock while it trains. The process that starts the ranks, a recipe or a rehearsal, locks the
 directory itself before it changes anything there, because the ranks take many seconds to reach their own lock.
@@ -24,8 +24,6 @@ from launch.checkpoint.manifest import (
     MODEL_FOUND_BY,
     PARTIAL,
     PARTIAL_MODEL,
-    checkpoints,
-    first_fault,
 )
 from launch.errors import UserError
 
@@ -188,30 +186,3 @@ def in_the_way(output: Path) -> list[Path]:
         return bool(is_ours) and path.is_file() and not path.is_symlink()
 
     return [path for path in sorted(Path(output).glob("*")) if blocks(path)]
-
-
-# ---- the checkpoint that a run continues, from its flags alone
-
-
-AUTO, NONE = "auto", "none"  # of --resume_from_checkpoint, beside a path
-
-
-def newest_whole(output: str | Path) -> Path | None:
-    """Return the newest checkpoint of an output directory whose files have the sizes of its manifest."""
-    return next((path for path in checkpoints(output) if first_fault(path, hashes=False) is None), None)
-
-
-def checkpoint_to_continue(flags) -> Path | None:
-    """Return the checkpoint that a run resumes from, None where it starts without one.
-
-    A named checkpoint that is not whole counts as none: preflight/continuation.py reports it.
-
-    Args:
-        flags: An object with their values.
-    """
-    requested = flags.resume_from_checkpoint or NONE
-    if not flags.do_train or requested == NONE or (requested == AUTO and flags.overwrite_output_dir):
-        return None
-    if requested == AUTO:
-        return newest_whole(flags.output_dir) if flags.output_dir else None
-    return Path(requested) if first_fault(Path(requested), hashes=False) is None else None

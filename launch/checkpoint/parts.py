@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from launch.checkpoint.manifest import is_count, read_manifest
+from launch.checkpoint.manifest import Manifest, is_count, read_manifest
 from launch.checkpoint.safetensors_file import AGAIN, read_header
 from launch.checkpoint.stored_tensor import bytes_of
 from launch.errors import UserError
@@ -243,14 +243,14 @@ class ShardedTensor:
         return found
 
 
-def stored_tensors(checkpoint: Path) -> dict[tuple[str, str, str], list[Piece]]:
+def stored_tensors(checkpoint: Path, manifest: Manifest | None = None) -> dict[tuple[str, str, str], list[Piece]]:
     """Return the tensors in the files of the manifest, from the headers alone: (kind, key, dtype) -> pieces.
 
     Raises:
         UserError: If a header lacks the parts of its tensors.
     """
     found: dict[tuple[str, str, str], list[Piece]] = {}
-    for name in sorted(read_manifest(checkpoint).files):
+    for name in sorted((manifest or read_manifest(checkpoint)).files):
         kind = name.split("-")[0]
         if kind not in (MODEL, OPTIMIZER) or not name.endswith(".safetensors"):
             continue
@@ -268,9 +268,9 @@ def stored_tensors(checkpoint: Path) -> dict[tuple[str, str, str], list[Piece]]:
     return found
 
 
-def sharded_weights(checkpoint: str | Path) -> dict[str, ShardedTensor]:
+def sharded_weights(checkpoint: str | Path, manifest: Manifest | None = None) -> dict[str, ShardedTensor]:
     """Return the model's tensors by name, from a checkpoint of any layout."""
-    stored = stored_tensors(Path(checkpoint))
+    stored = stored_tensors(Path(checkpoint), manifest)
     return {
         key: ShardedTensor(key, dtype, pieces[0].part.shape, pieces)
         for (kind, key, dtype), pieces in stored.items()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.checkpoint.manifest import MANIFEST, PARTIAL_MODEL, first_fault, read_manifest, stray_weights
+from launch.checkpoint.manifest import MANIFEST, PARTIAL_MODEL, Manifest, examine, stray_weights
 from launch.checkpoint.parts import ShardedTensor, sharded_weights
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_file import read_header
@@ -38,27 +38,31 @@ def find_weights(directory: str | Path) -> Mapping[str, Weight]:
             files are in Hugging Face's layout.
     """
     directory = Path(directory)
-    if (directory / MANIFEST).is_file():
-        _require_whole(directory)
+    manifest = _whole(directory) if (directory / MANIFEST).is_file() else None
     for index, single in zip(INDEX_FILES, WEIGHT_FILES, strict=True):
         if (directory / index).is_file():
             return read_indexed(directory / index, _read_file)
         if (directory / single).is_file():
             return _read_file(directory / single)
-    if (directory / MANIFEST).is_file() and not read_manifest(directory).trained_only:
-        return sharded_weights(directory)
+    if manifest and not manifest.trained_only:
+        return sharded_weights(directory, manifest)
     raise UserError(_why_none(directory))
 
 
-def _require_whole(checkpoint: Path) -> None:
-    """Raise UserError where a checkpoint's files differ from its manifest, by their names and sizes.
+def _whole(checkpoint: Path) -> Manifest:
+    """Return the manifest of a checkpoint whose files agree with it, by their names and sizes.
 
-    Only a run that continues it compares their contents.
+    Only a run that continues the checkpoint compares their contents.
+
+    Raises:
+        UserError: If they do not.
     """
-    if fault := first_fault(checkpoint, hashes=False):
+    manifest, fault = examine(checkpoint, hashes=False)
+    if manifest is None:
         raise UserError(f"{fault}.")
-    if stray := stray_weights(checkpoint):
+    if stray := stray_weights(checkpoint, manifest):
         raise UserError(f"{stray}: move it elsewhere.")
+    return manifest
 
 
 def read_indexed(index: Path, read_file: Callable[[Path], dict[str, StoredTensor]]) -> dict[str, StoredTensor]:

@@ -1,6 +1,7 @@
 """What a tokenizer directory says about its ids, from its files alone, and the vocabulary of a new model with it."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def _json_vocabulary(directory: Path) -> tuple[dict[str, int], dict[str, int]] |
 MULTIPLE = 8  # of ids: divides over the usual degrees of tensor parallel, and is what tensor cores like
 
 
-def fresh_vocabulary(config: dict, values, so_far: int | None = None) -> int | None:
+def fresh_vocabulary(config: dict, values, so_far: Callable[[], int | None] = lambda: None) -> int | None:
     """Return the vocab_size that replaces the configuration's; None: it stays.
 
     With random weights and a tokenizer in a directory it is the tokenizer's, rounded up to a multiple of 8 and of the
@@ -94,13 +95,13 @@ def fresh_vocabulary(config: dict, values, so_far: int | None = None) -> int | N
     Args:
         config: Of the model.
         values: The flags by their names, as attributes.
-        so_far: Of the checkpoint that the run continues, which keeps its own: it may be of another degree.
+        so_far: Returns that of the checkpoint that the run continues, which keeps its own: it may be of another degree.
     """
     directory = Path(values.tokenizer_name_or_path or "").expanduser()
     if values.continue_training is not False or not values.tokenizer_name_or_path or not directory.is_dir():
         return None
-    if so_far is not None:
-        return so_far
+    if (before := so_far()) is not None:
+        return before
     try:
         tokenizer = read_tokenizer(directory)
     except UserError:  # the check of the tokenizer reports it

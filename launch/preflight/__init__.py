@@ -10,6 +10,7 @@ nothing is installed, not even NumPy.
 import importlib.util
 import sys
 
+from launch.checkpoint.continuation import Continuation
 from launch.config.run_config import RunConfig
 from launch.preflight.report import Finding
 
@@ -51,22 +52,26 @@ def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
     return [*check_data(config.words), *check_data_fit(config), *check_made_with(config)]
 
 
-def run(config: RunConfig, starts: bool = True, shows: bool = True) -> list[Finding]:
+def run(
+    config: RunConfig, starts: bool = True, shows: bool = True, continuation: Continuation | None = None
+) -> list[Finding]:
     """All checks, in the order in which they are shown.
 
     starts: whether the run starts in its output directory now; False in its own ranks and on further nodes.
     shows: whether findings without a fault are shown. If not, facts that take time to find are left out.
+    continuation: of the run, where it is known already.
     """
     installed = check_installed()
     if not all(finding.ok for finding in installed):
         return installed  # the other checks need these packages, too
 
-    from launch.preflight.continuation import check_continuation
     from launch.preflight.gpus import check_cards, check_gates
     from launch.preflight.host import check_disk, check_meeting_point, check_output
     from launch.preflight.memory import check_memory
     from launch.preflight.model_files import check_model, check_tokenizer, check_weights
+    from launch.preflight.resume import check_continuation
 
+    continuation = continuation or Continuation.of(config.flags)
     on_flags = run_on_flags(config)
     return [
         *installed,
@@ -79,7 +84,7 @@ def run(config: RunConfig, starts: bool = True, shows: bool = True) -> list[Find
         *run_on_data(config, shows),
         *(check_memory(config) if all(finding.ok for finding in on_flags) else []),
         *check_output(config, starts),
-        *check_disk(config),
-        *check_continuation(config),
+        *check_disk(config, continuation),
+        *check_continuation(config, continuation),
         *check_meeting_point(config.nodes),
     ]

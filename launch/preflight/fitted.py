@@ -15,12 +15,11 @@ from math import inf
 from pathlib import Path
 from typing import NamedTuple
 
-from launch.checkpoint.output_directory import AUTO, NONE
+from launch.checkpoint.continuation import Continuation
 from launch.config.flag_values import Flags, flag_words
 from launch.config.run_config import HANDED_OVER, RunConfig
 from launch.errors import UserError
 from launch.plan.hardware import Card
-from launch.preflight.continuation import goes_on_from
 from launch.preflight.memory import available_bytes, card_here
 from launch.preflight.proposals import BATCH, GROUPS, fit, is_given
 
@@ -130,10 +129,7 @@ def _start(run: RunConfig) -> Path | None:
     flags = run.flags
     if flags.ignore_load_lr_and_optim or "batch" in flags.words("resume_changed"):
         return None
-    stated = flags.resume_from_checkpoint
-    if stated in (None, AUTO, NONE) or flags.overwrite_output_dir:
-        return goes_on_from(run)
-    return Path(stated)
+    return Continuation.of(flags).checkpoint
 
 
 def _of_the_run_so_far(recorded: Flags, run: RunConfig) -> Flags:

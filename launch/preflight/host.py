@@ -6,6 +6,7 @@ import socket
 import tempfile
 from pathlib import Path
 
+from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.manifest import checkpoint_step
 from launch.checkpoint.output_directory import active_run, left_by_a_kill
 from launch.config.flag_values import FlagValues
@@ -16,13 +17,13 @@ from launch.families.named_configs import load_config
 from launch.nodes.network import own_addresses, resolve, split_address
 from launch.plan.job import checkpoints_at_once, moment_item
 from launch.plan.states import MASTER
-from launch.preflight.continuation import checkpoints_so_far
 from launch.preflight.report import Finding
+from launch.preflight.resume import checkpoints_so_far
 
 GB = 1e9
 
 
-def check_disk(run: RunConfig) -> list[Finding]:
+def check_disk(run: RunConfig, continuation: Continuation) -> list[Finding]:
     """Compare the final model and all checkpoints that exist at once with the free space.
 
     A run that continues needs space for further checkpoints alone; what a killed save left counts as free. No finding
@@ -37,7 +38,7 @@ def check_disk(run: RunConfig) -> list[Finding]:
         return []
     half = values.fp16_opt_level == "O2" and (values.fp16 or values.bf16 or values.precision not in (None, "fp32"))
     model, checkpoint = parameters * (2 if half else 4), parameters * bytes_each(values, half)
-    kept, so_far = checkpoints_at_once(values), checkpoints_so_far(run)
+    kept, so_far = checkpoints_at_once(values), checkpoints_so_far(run, continuation)
     if so_far:
         kept = _to_come(values, kept, so_far)
     needed = model + kept * checkpoint

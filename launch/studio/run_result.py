@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.adapters import lora_files
+from launch.checkpoint.continuation import newest_whole
 from launch.checkpoint.manifest import CHECKPOINT
-from launch.checkpoint.output_directory import newest_whole
 from launch.config.recipe_file import ROOT
 from launch.config.typed import typed
 from launch.errors import UserError

@@ -5,7 +5,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,13 +14,14 @@ import paddle
 import psutil
 from paddlenlp.trainer import TrainerCallback
 
+from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.local_tensors import local_tensors, restore_tensors
-from launch.checkpoint.manifest import checkpoint_name, read_manifest
+from launch.checkpoint.manifest import checkpoint_name
 from launch.checkpoint.output_directory import SAVE_NOW
 from launch.checkpoint.ranks import rank, world_size
 from launch.processes.command import COMMAND, DECIDE_THE_START, STOPPED_FILE
 from launch.processes.orphans import recorded_signals
-from launch.training.resuming import Continuation, fault_for_all, put_later_aside, scaler_state
+from launch.training.resuming import Restorer, examine_together, put_later_aside, scaler_state
 from launch.training.saver import Saver
 
 
@@ -29,7 +30,8 @@ class Checkpointer:
 
     Attributes:
         best: Name of the checkpoint with the best metric so far, None without --metric_for_best_model.
-        continuation: The checkpoint that the run continues, None for a run from step 0.
+        continuation: The checkpoint that the run continues.
+        restorer: Of the checkpoint's state, None for a run from step 0.
     """
 
     def __init__(self, trainer, model_identity: dict):
@@ -38,9 +40,9 @@ class Checkpointer:
         self.saver = Saver(self, args.use_async_save or "async_save" in args.unified_checkpoint_config)
         self.requests = Requests(args.max_run_minutes, failed=lambda: self.saver.failed)
         trainer.add_callback(self.requests)
-        self.continuation: Continuation | None = None
+        self.continuation = Continuation()
+        self.restorer: Restorer | None = None
         self.best: str | None = None
-        self._damaged: Sequence[Path] = ()
         self._loaded_step: int | None = None  # of the best checkpoint, when it is loaded at the end
 
     @property
@@ -51,7 +53,7 @@ class Checkpointer:
     @property
     def all_steps_done(self) -> bool:
         """Whether the run has made all of its steps."""
-        return bool(self.continuation) and self.continuation.global_step >= self.trainer.args.max_steps
+        return bool(self.restorer) and self.restorer.global_step >= self.trainer.args.max_steps
 
     @property
     def weights_step(self) -> int:
@@ -60,17 +62,17 @@ class Checkpointer:
 
     # ---- from the beginning of a training to its end
 
-    def begin(self, checkpoint: Path | None, damaged: Sequence[Path]) -> None:
-        """Take the checkpoint to continue, None at step 0. damaged: newer ones, which are put aside."""
-        self._damaged = damaged
-        if checkpoint is None:
+    def begin(self, continuation: Continuation) -> None:
+        """Take the checkpoint to continue, and read the state of its run."""
+        self.continuation, checkpoint, manifest = continuation, continuation.checkpoint, continuation.manifest
+        if checkpoint is None or manifest is None:
             return
         self.saver.last = checkpoint
         weights_alone = self.trainer.args.ignore_load_lr_and_optim
-        self.continuation = Continuation(self.trainer, checkpoint, weights_alone)
-        if not weights_alone and self.continuation.measures_the_same:
-            self.best = self.continuation.run["best_checkpoint"]
-        self.trainer.add_callback(self.continuation)
+        self.restorer = Restorer(self.trainer, checkpoint, manifest, weights_alone)
+        if not weights_alone and self.restorer.measures_the_same:
+            self.best = self.restorer.run["best_checkpoint"]
+        self.trainer.add_callback(self.restorer)
 
     @contextmanager
     def signals_received(self) -> Iterator[None]:
@@ -80,9 +82,9 @@ class Checkpointer:
 
     def restore(self) -> None:
         """Load the checkpoint, if there is one. Nothing of an earlier run is moved until it has been loaded."""
-        if self.continuation is not None:
-            self.continuation.restore()
-        self.saver.last = put_later_aside(self.saver.last, self._damaged, self.trainer.args)
+        if self.restorer is not None:
+            self.restorer.restore()
+        self.saver.last = put_later_aside(self.continuation, self.trainer.args)
 
     def save(self, metrics: dict | None) -> None:
         """Save a checkpoint of the step just done.
@@ -103,10 +105,10 @@ class Checkpointer:
         if not args.load_best_model_at_end or not self.best or self.stopped_by:
             return
         checkpoint = Path(args.output_dir) / self.best
-        fault = fault_for_all(checkpoint)
-        if fault is None:
-            restore_tensors(checkpoint, local_tensors(trainer.model, None, args))
-            self._loaded_step = read_manifest(checkpoint).global_step
+        manifest, fault = examine_together(checkpoint)
+        if manifest:
+            restore_tensors(checkpoint, manifest, local_tensors(trainer.model, None, args))
+            self._loaded_step = manifest.global_step
         if rank() != 0:
             return
         if fault:

@@ -13,8 +13,8 @@ import paddle
 from data_tools.dialogues.datasets import Columns, Datasets, Survey, encode_survey, survey
 from data_tools.dialogues.samples import sample_lines
 from data_tools.formats.tokens.blend import find_corpora, open_splits
+from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.data_ledger import Ledger
-from launch.checkpoint.manifest import read_manifest
 from launch.checkpoint.ranks import first_on_rank_zero, rank
 from launch.errors import UserError
 from launch.families.encoding import check_vocabulary, encoding_of, template_lines
@@ -213,12 +213,12 @@ def require_tokenizer(tokenizer):
     return tokenizer
 
 
-def open_dialogues(data_args, training_args, tokenizer, config, checkpoint: Path | None = None) -> Datasets:
+def open_dialogues(data_args, training_args, tokenizer, config, continuation: Continuation | None = None) -> Datasets:
     """Read and encode all dialogues, on rank 0 first. The tokenizer, which is saved with what is trained, then says
     which chat template that was.
 
-    checkpoint: that the run continues. A run that began before chats took the tokenizer's own template, which the
-    identity of its data shows, keeps that of the model's family.
+    A continued run that began before chats took the tokenizer's own template, which the identity of its data shows,
+    keeps that of the model's family.
     Raises UserError when files are missing or broken beyond what is allowed, or a token is beyond the vocabulary.
     """
     names = [name for name, needed in (("train", training_args.do_train), ("dev", training_args.do_eval)) if needed]
@@ -226,7 +226,8 @@ def open_dialogues(data_args, training_args, tokenizer, config, checkpoint: Path
 
     make_encoding = partial(encoding_of, data_args, tokenizer, config.to_dict())
     packed = data_args.max_length if data_args.zero_padding else None
-    before = read_manifest(checkpoint).data if checkpoint and not training_args.ignore_load_lr_and_optim else None
+    manifest = continuation.manifest if continuation else None
+    before = manifest.data if manifest and not training_args.ignore_load_lr_and_optim else None
 
     def open_all() -> Datasets:
         paths = " ".join(data_args.dataset_name_or_path)

@@ -54,7 +54,7 @@ class Evaluator:
         """Keep the model of an evaluation that is the best so far."""
         trainer = self.trainer
         if self.best and trainer.args.do_train:
-            continued = trainer.checkpointer.continuation is not None
+            continued = trainer.checkpointer.restorer is not None
             self.best.consider(trainer.state.global_step, metrics["eval_loss"], continued)
 
     def _sums(self, dataset) -> list[float]:

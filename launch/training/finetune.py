@@ -1,7 +1,6 @@
 """Fine-tuning: dialogues of different lengths, whose answers alone count, each token the same."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from paddle import nn
 from paddle.distributed.fleet.meta_parallel import VocabParallelEmbedding
 from paddlenlp.peft import LoRAModel
 
+from launch.checkpoint.continuation import Continuation
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.methods.finetuning import FINETUNING
@@ -29,10 +29,10 @@ class Finetuning(Training):
 
     method = FINETUNING
 
-    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "DialogueData":
+    def open_data(self, tokenizer, config, continuation: Continuation, row_ends: bool) -> "DialogueData":
         args = self.training_args
-        sets = open_dialogues(self.data_args, args, tokenizer, config, checkpoint)
-        ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
+        sets = open_dialogues(self.data_args, args, tokenizer, config, continuation)
+        ledger = open_ledger(continuation, sets.train, args) if args.do_train else None
         steps, end, epochs = run_length(ledger, sets.train, args)
         samples: Any = sets.train or sets.dev
         collate = collator(config, tokenizer, self.data_args, args.sequence_parallel, row_ends)

@@ -11,6 +11,7 @@ from paddlenlp.transformers import AutoTokenizer
 
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import quantize_filled, random_model
+from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.model_identity import vocabulary_so_far
 from launch.checkpoint.model_loader import load_model
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, rank
@@ -37,15 +38,15 @@ COPIED_FLAGS = [
 
 
 def build_config(
-    model_args, sequence_length: int, training_args, decisions, checkpoint: Path | None = None, scores: bool = False
+    model_args, sequence_length: int, training_args, decisions, continuation: Continuation, scores: bool = False
 ):
     """The paddlenlp configuration of the model: its file, then the flags and decisions that change how it runs.
 
-    checkpoint: that the run continues. scores: whether it becomes a reward model.
+    scores: whether it becomes a reward model.
     """
     values = load_config(model_args.model_name_or_path)
     values = as_reward_model(values) if scores else values
-    if (size := _fresh_vocabulary(values, model_args, training_args, checkpoint)) is not None:
+    if (size := _fresh_vocabulary(values, model_args, training_args, continuation)) is not None:
         values |= {"vocab_size": size}
     if model_args.continue_training:
         _require_weights(model_args.model_name_or_path)
@@ -62,15 +63,15 @@ def build_config(
     return config
 
 
-def _fresh_vocabulary(values: dict, model_args, training_args, checkpoint: Path | None) -> int | None:
+def _fresh_vocabulary(values: dict, model_args, training_args, continuation: Continuation) -> int | None:
     """As rank 0 finds it: the tokenizer's files need not be visible to the others yet."""
     flags = SimpleNamespace(
         continue_training=bool(model_args.continue_training),
         tokenizer_name_or_path=model_args.tokenizer_name_or_path,
         tensor_parallel_degree=training_args.tensor_parallel_degree,
     )
-    so_far = vocabulary_so_far(checkpoint, values)
-    return broadcast(fresh_vocabulary(values, flags, so_far) if rank() == 0 else None)
+    so_far = vocabulary_so_far(continuation.manifest, values)
+    return broadcast(fresh_vocabulary(values, flags, lambda: so_far) if rank() == 0 else None)
 
 
 def vocabulary_lines(config, model_args) -> list[str]:

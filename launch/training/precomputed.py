@@ -89,7 +89,7 @@ class Precomputed:
         if rank() > 0 or not (store.changed or store.damaged):
             return store
         other = [part for part in store.changed if part in self.OF_MODEL]
-        if other and trainer.checkpointer.continuation and MODEL_CHANGED not in trainer.args.resume_changed:
+        if other and trainer.checkpointer.restorer and MODEL_CHANGED not in trainer.args.resume_changed:
             raise UserError(
                 f"--reference precomputed: {folder} is of another model ({', '.join(other)}) than --model_name_or_path "
                 "names now. Give the former one, or --resume_changed model to compute it anew."

@@ -2,7 +2,6 @@
 rejected one, or single responses, of which the desired ones shall become likelier."""
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ from paddle import nn
 from paddlenlp.peft import LoRAModel
 
 from launch.adapters.add import base_format
+from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.model_identity import model_identity
 from launch.checkpoint.ranks import first_on_rank_zero
 from launch.methods.preference_flags import ADAPTER_OFF, KTO, NONE, PRECOMPUTED, SECOND_COPY, reference_of
@@ -31,12 +31,12 @@ class PairTraining(Training):
 
     paired = True
 
-    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "DialogueData":
+    def open_data(self, tokenizer, config, continuation: Continuation, row_ends: bool) -> "DialogueData":
         args, whole = self.training_args, self.method.reward_model
         sets = first_on_rank_zero(
             lambda: load_preferences(self.data_args, args, tokenizer, config, self.paired, whole=whole)
         )
-        ledger = open_ledger(checkpoint, sets.train, args) if args.do_train else None
+        ledger = open_ledger(continuation, sets.train, args) if args.do_train else None
         steps, end, epochs = run_length(ledger, sets.train, args)
         samples: Any = sets.train if sets.train is not None else sets.dev
         if self.paired:

@@ -1,9 +1,8 @@
 """Pretraining: samples of equal length from corpora of token ids, and the model's own loss."""
 
-from pathlib import Path
-
 import numpy as np
 
+from launch.checkpoint.continuation import Continuation
 from launch.methods.pretraining import PRETRAINING
 from launch.training.data import TrainingData, open_data
 from launch.training.losses import IGNORED, Loss, summed_over_tokens
@@ -16,10 +15,10 @@ class Pretraining(Training):
 
     method = PRETRAINING
 
-    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> "PretrainingData":
+    def open_data(self, tokenizer, config, continuation: Continuation, row_ends: bool) -> "PretrainingData":
         args = self.training_args
         train, valid = open_data(self.data_args, args, config.vocab_size)
-        ledger = open_ledger(checkpoint, train, args) if args.do_train else None
+        ledger = open_ledger(continuation, train, args) if args.do_train else None
         return PretrainingData(
             train,
             valid,

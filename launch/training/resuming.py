@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +17,22 @@ from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import base_format
 from launch.adapters.lora_files import PISSA_NEW, PISSA_START
 from launch.checkpoint import random_state
+from launch.checkpoint.continuation import Continuation, Examined
 from launch.checkpoint.data_ledger import Ledger
 from launch.checkpoint.local_tensors import local_tensors, restore_tensors
 from launch.checkpoint.manifest import (
     DAMAGED,
     MANIFEST,
     RUN,
+    Manifest,
     checkpoint_step,
     checkpoints,
-    first_fault,
-    is_foreign,
+    examine,
     rank_file,
-    read_manifest,
     stray_weights,
 )
 from launch.checkpoint.model_identity import base_fingerprint, differences, model_changed, model_identity
-from launch.checkpoint.output_directory import (
-    AUTO,
-    LOCK,
-    NONE,
-    lock_output,
-    move_aside,
-    move_checkpoint,
-    remove_partial,
-)
+from launch.checkpoint.output_directory import LOCK, lock_output, move_aside, move_checkpoint, remove_partial
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
 from launch.config.resume_flags import REPORTED
 from launch.errors import UserError
@@ -50,74 +42,28 @@ from launch.reporting.records import cut_log, next_free_name, topology
 # ---- which checkpoint a run continues from: decided on rank 0, the same on all ranks
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The checkpoint to continue from.
-
-    Attributes:
-        checkpoint: None: at step 0.
-        damaged: Newer ones, at their place when it was chosen.
-    """
-
-    checkpoint: Path | None = None
-    damaged: tuple[Path, ...] = ()
-
-
-def choose_checkpoint(training_args) -> Choice:
-    """Return the checkpoint that --resume_from_checkpoint means. All ranks call it together. Nothing is moved yet.
-
-    auto: the newest checkpoint of the output directory that verifies; damaged ones are reported. none: no checkpoint. A
-    path: that one.
+def choose_checkpoint(training_args) -> Continuation:
+    """Return the checkpoint to continue, with every byte verified. All ranks call it together. Nothing is moved yet.
 
     Raises:
-        UserError: On all ranks where it is damaged, or has weights that the run did not write.
+        UserError: On all ranks where a named one is damaged, or the checkpoint has weights that the run did not write.
     """
-    requested = training_args.resume_from_checkpoint or NONE
-    if not training_args.do_train or requested == NONE or (requested == AUTO and training_args.overwrite_output_dir):
-        return Choice()
-    if requested == AUTO:
-        choice = _newest_whole(Path(training_args.output_dir))
-    else:
-        checkpoint = Path(requested)
-        choice = Choice(checkpoint)
-        fault = None if is_foreign(checkpoint) else fault_for_all(checkpoint)
+    continuation = Continuation.of(training_args, examine_together, lambda question: broadcast(question()))
+    for checkpoint, fault in continuation.passed_over:
         if fault:
-            raise UserError(f"--resume_from_checkpoint: {fault}.")
-    _require_no_stray(choice.checkpoint)
-    return choice
-
-
-def _require_no_stray(checkpoint: Path | None) -> None:
-    if checkpoint is None or broadcast(is_foreign(checkpoint)):
-        return
-    stray = broadcast(stray_weights(checkpoint))
-    if stray:
-        raise UserError(f"{stray}: move it elsewhere.")
-
-
-def _newest_whole(output: Path) -> Choice:
-    seen: set[Path] = set()
-    damaged: list[Path] = []
-    while True:
-        candidate = broadcast(
-            next((str(checkpoint) for checkpoint in checkpoints(output) if checkpoint not in seen), None)
-        )
-        if candidate is None:
-            return Choice(None, tuple(damaged))
-        checkpoint = Path(candidate)
-        seen.add(checkpoint)
-        if broadcast(is_foreign(checkpoint)):
+            _warn(f"{fault}; the checkpoint before it is looked at")
+        else:
             _warn(f"{checkpoint} was written by PaddleNLP, not by this program: to continue it, name it")
-            continue
-        fault = fault_for_all(checkpoint)
-        if fault is None:
-            return Choice(checkpoint, tuple(damaged))
-        damaged.append(checkpoint)
-        _warn(f"{fault}; the checkpoint before it is looked at")
+    if continuation.fault:
+        raise UserError(f"--resume_from_checkpoint: {continuation.fault}.")
+    checkpoint, manifest = continuation.checkpoint, continuation.manifest
+    if stray := broadcast(stray_weights(checkpoint, manifest) if checkpoint and manifest else None):
+        raise UserError(f"{stray}: move it elsewhere.")
+    return continuation
 
 
-def fault_for_all(checkpoint: Path) -> str | None:
-    """Return the first fault of a checkpoint, None where it is whole.
+def examine_together(checkpoint: Path) -> Examined:
+    """Return a checkpoint's manifest, or its first fault.
 
     All ranks call it, each with its share of the files.
 
@@ -130,8 +76,9 @@ def fault_for_all(checkpoint: Path) -> str | None:
             f"rank {visible.index(False)} does not see {checkpoint}, others do: --output_dir must be on a file system "
             "that all nodes share."
         )
-    faults = gather(first_fault(checkpoint, share=(rank(), world_size())))
-    return next((fault for fault in faults if fault), None)
+    manifest, fault = examine(checkpoint, share=(rank(), world_size()))
+    fault = next((fault for fault in gather(fault) if fault), None)
+    return (None, fault) if fault else (manifest, None)
 
 
 def _warn(line: str) -> None:
@@ -142,7 +89,7 @@ def _warn(line: str) -> None:
 # ---- the output directory: one run at a time, nothing of an earlier run is lost
 
 
-def open_output(training_args) -> Choice:
+def open_output(training_args) -> Continuation:
     """Make the output directory and lock it; the checkpoint to continue. Called by all ranks together.
 
     Nothing of an earlier run is moved or removed yet: the run may still be refused. That the directory can be
@@ -159,7 +106,7 @@ def open_output(training_args) -> Choice:
     return choose_checkpoint(training_args)
 
 
-def put_later_aside(checkpoint: Path | None, damaged: Sequence[Path], training_args) -> Path | None:
+def put_later_aside(continuation: Continuation, training_args) -> Path | None:
     """Move logs and checkpoints of later steps to other names, and return the new path of the checkpoint to continue.
 
     Later steps are all steps of an earlier run, or the steps after an older checkpoint of this run. Damaged checkpoints
@@ -167,11 +114,10 @@ def put_later_aside(checkpoint: Path | None, damaged: Sequence[Path], training_a
 
     All ranks call it together, when nothing can refuse the run any more.
     """
-    output = Path(training_args.output_dir)
-    first_on_rank_zero(lambda: _put_damaged_aside(output, damaged) if rank() == 0 else None)
-    step = 0
-    if checkpoint and checkpoint.resolve().parent == output.resolve() and not training_args.ignore_load_lr_and_optim:
-        step = read_manifest(checkpoint).global_step
+    output, checkpoint, manifest = Path(training_args.output_dir), continuation.checkpoint, continuation.manifest
+    first_on_rank_zero(lambda: _put_damaged_aside(output, continuation.damaged) if rank() == 0 else None)
+    within = checkpoint and checkpoint.resolve().parent == output.resolve()
+    step = manifest.global_step if manifest and within and not training_args.ignore_load_lr_and_optim else 0
     moved = broadcast(first_on_rank_zero(lambda: _keep_later(output, step) if rank() == 0 else {}))
     first_on_rank_zero(lambda: _put_pissa_in_place(output) if rank() == 0 else None)
     return moved.get(checkpoint.resolve(), checkpoint) if checkpoint else None
@@ -226,12 +172,12 @@ def _put_pissa_in_place(output: Path) -> None:
 MODEL_CHANGED = "model"  # of --resume_changed
 
 
-def open_ledger(checkpoint: Path | None, dataset, training_args) -> Ledger:
-    """Return the ledger of the run that a checkpoint continues, a new one without.
+def open_ledger(continuation: Continuation, dataset, training_args) -> Ledger:
+    """Return the ledger of the run that is continued, a new one without.
 
     Args:
+        continuation: Of the run.
         dataset: To train on.
-        checkpoint: To continue.
         training_args: The flags.
 
     Raises:
@@ -240,9 +186,9 @@ def open_ledger(checkpoint: Path | None, dataset, training_args) -> Ledger:
     """
     data = dataset.identity() | {"order_seed": training_args.seed}
     batch = (training_args.global_batch, training_args.dataset_world_size)
-    if checkpoint is None or training_args.ignore_load_lr_and_optim:
+    if continuation.checkpoint is None or training_args.ignore_load_lr_and_optim:
         return Ledger.begin(data, *batch)
-    run = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))
+    run = json.loads((continuation.checkpoint / RUN).read_text(encoding="utf-8"))
     return Ledger.from_json(run["ledger"]).resumed(data, *batch, tuple(training_args.resume_changed))
 
 
@@ -281,12 +227,12 @@ def weights_identity(model, model_args, seed: int) -> str:
     return broadcast(first_on_rank_zero(lambda: base_fingerprint(model.directory) if rank() == 0 else None))
 
 
-def require_same_model(checkpoint: Path | None, identity: dict, training_args) -> None:
+def require_same_model(continuation: Continuation, identity: dict, training_args) -> None:
     """Raise UserError where a checkpoint is of another model and --resume_changed does not name it.
 
     A run that takes the weights alone prints the differences.
     """
-    found = differences(read_manifest(checkpoint).model, identity) if checkpoint else []
+    found = differences(continuation.manifest.model, identity) if continuation.manifest else []
     if not found:
         return
     if not training_args.ignore_load_lr_and_optim and MODEL_CHANGED not in training_args.resume_changed:
@@ -309,8 +255,8 @@ def changed_arguments(before: dict, now: dict) -> list[str]:
     return [f"--{key} is {now[key]}, was {before[key]}" for key in both if before[key] != now[key]]
 
 
-class Continuation(TrainerCallback):
-    """A checkpoint that a trainer continues from.
+class Restorer(TrainerCallback):
+    """Puts the state of a checkpoint into a trainer.
 
     Upstream's own resume is not used: it reads consumed data again, and takes the random numbers when there are batches
     to skip, or at every epoch.
@@ -319,22 +265,22 @@ class Continuation(TrainerCallback):
         weights_alone: The run starts at step 0 with its weights.
     """
 
-    def __init__(self, trainer, checkpoint: Path, weights_alone: bool = False):
+    def __init__(self, trainer, checkpoint: Path, manifest: Manifest, weights_alone: bool = False):
         self.trainer = trainer
-        self.checkpoint = checkpoint
+        self.checkpoint, self.manifest = checkpoint, manifest
         self.weights_alone = weights_alone
         self.run = json.loads((checkpoint / RUN).read_text(encoding="utf-8"))
         # Metrics of other evaluation data, or of another loss, say nothing of which model is the best.
         self.measures_the_same = self.run.get("measured", trainer.measured) == trainer.measured
         self._random_state = None
         if not weights_alone:
-            if read_manifest(checkpoint).topology == layout_of(trainer.args):
+            if manifest.topology == layout_of(trainer.args):
                 own = checkpoint / rank_file(rank())
                 self._random_state = json.loads(own.read_text(encoding="utf-8"))["random_state"]
             elif rank() == 0:
                 print(f"resume: {checkpoint.name} is of another layout: {RANDOM_NUMBERS}", flush=True)
             if rank() == 0:
-                for line in changed_arguments(read_manifest(checkpoint).arguments, trainer.flags):
+                for line in changed_arguments(manifest.arguments, trainer.flags):
                     print(f"resume: {line}", flush=True)
                 if not self.measures_the_same:
                     print("resume: other evaluation data or another loss: the best model is found anew", flush=True)
@@ -348,7 +294,7 @@ class Continuation(TrainerCallback):
         """Restore weights, optimizer, schedule and loss scale, once the trainer has wrapped them for its layout."""
         trainer = self.trainer
         optimizer = None if self.weights_alone else trainer.optimizer
-        restore_tensors(self.checkpoint, local_tensors(trainer.model, optimizer, trainer.args))
+        restore_tensors(self.checkpoint, self.manifest, local_tensors(trainer.model, optimizer, trainer.args))
         if self.weights_alone:
             return
         trainer.lr_scheduler.set_state_dict(self.run["scheduler"])

@@ -4,7 +4,6 @@ Methods differ in a Training: which data they open, and which loss they have.
 """
 
 import copy
-from pathlib import Path
 from typing import Any
 
 from paddlenlp.peft import LoRAModel
@@ -12,6 +11,7 @@ from paddlenlp.peft import LoRAModel
 from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import add_adapter, base_format
 from launch.adapters.pissa import begin_pissa
+from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
 from launch.families.arithmetic import ModelShape
@@ -37,7 +37,7 @@ from launch.training.model import (
     widen,
 )
 from launch.training.reporter import PlannedMemory, finish
-from launch.training.resuming import Choice, identify_evaluation, identify_model, open_output, require_same_model
+from launch.training.resuming import identify_evaluation, identify_model, open_output, require_same_model
 from launch.training.trainer import Trainer
 from launch.watch import BUILDING, HangTimer, RunPhase, out_of_memory_explained
 
@@ -70,8 +70,8 @@ class Training:
         """Rows of a sample in a batch."""
         return self.method.rows_per_sample(self.arguments[-2])
 
-    def open_data(self, tokenizer, config, checkpoint: Path | None, row_ends: bool) -> TrainingData:
-        """checkpoint: that the run continues. row_ends: whether packed rows are masked by FlashMask."""
+    def open_data(self, tokenizer, config, continuation: Continuation, row_ends: bool) -> TrainingData:
+        """continuation: the run's. row_ends: whether packed rows are masked by FlashMask."""
         raise NotImplementedError
 
     def prepare(self, model) -> list[str]:
@@ -96,7 +96,7 @@ class Run:
     def __init__(self, config: RunConfig, started: float):
         self.training = config.method.load_training()(*make_arguments(config))
         self.config, self.started = config, started
-        self.choice = Choice()  # build() chooses the checkpoint to continue from
+        self.continuation = Continuation()  # build() finds it
 
     def build(self, lines: list[str]) -> Trainer:
         """The Trainer, and what it will do in lines on rank 0. lines: that come before these."""
@@ -107,16 +107,15 @@ class Run:
         lines = lines + measure_network()
         if training.method.reads_rows:  # before anything is written
             tokenizer = require_tokenizer(load_tokenizer(model_args))
-        self.choice = open_output(args)
-        checkpoint = self.choice.checkpoint
+        continuation = self.continuation = open_output(args)
         with HangTimer(args.hang_factor, args.hang_seconds).beside_steps():  # trials may wait for other ranks
             decisions = decide(model_args, adapter_args, training.data_args, args)
         config = build_config(
-            model_args, training.sequence_length, args, decisions, checkpoint, training.method.reward_model
+            model_args, training.sequence_length, args, decisions, continuation, training.method.reward_model
         )
         if not training.method.reads_rows:
             tokenizer = load_tokenizer(model_args)
-        data = training.open_data(tokenizer, config, checkpoint, decisions.flash_mask.enabled)
+        data = training.open_data(tokenizer, config, continuation, decisions.flash_mask.enabled)
         with out_of_memory_explained(RunPhase(BUILDING), args):
             model, model_lines = build_base(training, config)
             if training.needs_second_copy:
@@ -125,9 +124,9 @@ class Run:
         lines += [*keep_activations(model, args), *training.prepare(model)]
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
         identity = identify_model(model, model_args, adapter_args, args.seed, training.reference_weights)
-        require_same_model(checkpoint, identity, args)
+        require_same_model(continuation, identity, args)
         if adapter_args.pissa and args.do_train and isinstance(model, LoRAModel):
-            adapter_lines.append(begin_pissa(model, checkpoint, args))
+            adapter_lines.append(begin_pissa(model, continuation.checkpoint, args))
         trainer = build_trainer(training, model, tokenizer, data, identity)
         trainer.add_callback(PlannedMemory(self.config))
         announce([*lines, *adapter_lines, *data.lines], decisions, trainer)
@@ -135,7 +134,7 @@ class Run:
 
     def train(self, trainer: Trainer) -> bool:
         """Whether training has come to its end, and the model or adapter is written."""
-        trainer.train(self.choice.checkpoint, self.choice.damaged)
+        trainer.train(self.continuation)
         if trainer.checkpointer.stopped_by:
             trainer.checkpointer.print_how_to_continue()
             return False

@@ -11,9 +11,7 @@
 Upstream's methods that are replaced stand at the end, each with the reason.
 """
 
-from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
 import paddlenlp.trainer
@@ -22,6 +20,7 @@ from paddlenlp.trainer.trainer_utils import SchedulerType
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
 from launch import watch
+from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.local_tensors import innermost
 from launch.checkpoint.ranks import rank
 from launch.offload.group_sharded import ShardedOffload
@@ -100,10 +99,10 @@ class Trainer(paddlenlp.trainer.Trainer):
 
     # ---- train
 
-    def train(self, checkpoint: Path | None = None, damaged: Sequence[Path] = ()) -> None:
-        """Train from step 0, or from where a checkpoint of ours ended. damaged: newer ones, which are put aside."""
+    def train(self, continuation: Continuation | None = None) -> None:
+        """Train from step 0, or from where a checkpoint of ours ended."""
         self.reporter.clock.lap()
-        self.checkpointer.begin(checkpoint, damaged)
+        self.checkpointer.begin(continuation or Continuation())
         with watch.out_of_memory_explained(self.watches.phase, self.args):
             try:
                 with suppress(StoppedBefore):
@@ -121,8 +120,8 @@ class Trainer(paddlenlp.trainer.Trainer):
         """Restore the model of a run that has made all of its steps; upstream's loop fails without one."""
         self.create_optimizer_and_scheduler(self.args.max_steps)
         self.model_wrapped = self._wrap_model(self.model_wrapped)
-        assert self.checkpointer.continuation is not None, "what has made all steps continues a checkpoint"
-        self.state.global_step = self.checkpointer.continuation.global_step
+        assert self.checkpointer.restorer is not None, "what has made all steps continues a checkpoint"
+        self.state.global_step = self.checkpointer.restorer.global_step
         self._restore()
         if rank() == 0:
             print(f"all {self.args.max_steps:,} steps are done: nothing is left to train", flush=True)

@@ -5,7 +5,7 @@ import hashlib
 from launch import preflight
 from launch.checkpoint.local_tensors import local_tensors, parts_of_ranks, whole_values
 from launch.training import arguments
-from launch.training.resuming import Continuation, scaler_state
+from launch.training.resuming import Restorer, scaler_state
 from launch.training.saver import Saver
 from tests.checkpoint import half_arithmetic
 
@@ -14,17 +14,17 @@ def observe():
     """Train as if the CPU had half precision; return what gives {"restored": digests of what this rank held when it had
     read a checkpoint, "saved STEP": and when it had written one}."""
     seen = {}
-    restore, save = Continuation.restore, Saver.save
+    restore, save = Restorer.restore, Saver.save
 
-    def restored(continuation):
-        restore(continuation)
-        seen["restored"] = digests(continuation.trainer)
+    def restored(restorer):
+        restore(restorer)
+        seen["restored"] = digests(restorer.trainer)
 
     def saved(saver):
         save(saver)
         seen[f"saved {saver.trainer.state.global_step}"] = digests(saver.trainer)
 
-    Continuation.restore, Saver.save = restored, saved
+    Restorer.restore, Saver.save = restored, saved
     install()
     return lambda: seen
 

@@ -81,7 +81,7 @@ def test_a_renamed_checkpoint_is_not_of_the_step_in_its_name(checkpoint):
 def test_weights_that_the_run_did_not_write_are_refused_by_name(checkpoint, name):
     save_file({"a": VALUES + 1}, checkpoint / name)
     fault = f"{checkpoint / name} is not among the files of the checkpoint's manifest"
-    assert stray_weights(checkpoint) == fault and first_fault(checkpoint) is None
+    assert stray_weights(checkpoint, read_manifest(checkpoint)) == fault and first_fault(checkpoint) is None
     with pytest.raises(UserError) as refused:
         find_weights(checkpoint)
     assert str(refused.value) == f"{fault}: move it elsewhere."
@@ -92,7 +92,7 @@ def test_notes_beside_a_checkpoint_do_no_harm(checkpoint):
     (checkpoint / "notes.txt").write_text("the good one")
     (checkpoint / "tokenizer_config.json").write_text("{}")
     (checkpoint / "._model-00001-of-00001.safetensors").write_bytes(b"\0\5\x16\7")  # what macOS adds on some disks
-    assert first_fault(checkpoint) is None and stray_weights(checkpoint) is None
+    assert first_fault(checkpoint) is None and stray_weights(checkpoint, read_manifest(checkpoint)) is None
     assert np.array_equal(find_weights(checkpoint)["a"].open(), VALUES)
 
 

@@ -7,10 +7,12 @@ observation.facts                # JSON
 
 import re
 from collections import Counter
+from pathlib import Path
 
 from paddlenlp.transformers.llama import modeling
 
 from launch.checkpoint.local_tensors import innermost
+from launch.checkpoint.manifest import MANIFEST
 from launch.training.trainer import Trainer
 
 
@@ -25,6 +27,7 @@ class Observation:
         overlapping        linear layers whose gradients are summed over tensor parallel ranks beside a product
         elements           of parameters that this rank keeps between two steps
         state_elements     of first moments that this rank keeps
+        manifests          how often each manifest was read: {"checkpoint-2": 2}
     """
 
     def __init__(self):
@@ -35,7 +38,14 @@ class Observation:
             (modeling, "scaled_dot_product_attention"),
         ):
             self._count(owner, name)
-        upstream = Trainer.save_model
+        upstream, read_text, self._manifests = Trainer.save_model, Path.read_text, Counter()
+
+        def counted(path, *args, **kwargs):
+            if path.name == MANIFEST:
+                self._manifests[path.parent.name] += 1
+            return read_text(path, *args, **kwargs)
+
+        Path.read_text = counted
 
         def save_model(trainer, *args, **kwargs):
             self._model = self._model or describe(trainer)
@@ -45,7 +55,9 @@ class Observation:
 
     @property
     def facts(self) -> dict:
-        return {"calls": dict(self._calls), "block_inputs": sorted(self._block_inputs), **self._model}
+        return {"calls": dict(self._calls), "block_inputs": sorted(self._block_inputs), **self._model} | {
+            "manifests": dict(self._manifests)
+        }
 
     def _count(self, owner, name: str) -> None:
         upstream = getattr(owner, name)

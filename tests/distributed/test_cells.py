@@ -3,7 +3,7 @@
 import pytest
 
 from launch.commands.ledger import main as ledger
-from tests.distributed.cells import CELLS, ESSENTIAL, Cell
+from tests.distributed.cells import CELLS, ESSENTIAL, PRETRAINING, Cell
 from tests.distributed.parity import beyond_tolerance, continued_apart
 
 
@@ -24,3 +24,5 @@ def test_a_run_goes_on_to_the_bit(runs, cell, capsys):
     assert ledger([str(run.output)]) == 0
     step, samples = (run.column(key)[-1] for key in ("global_step", "consumed_samples"))
     assert f"step {step}, {samples} samples, " in capsys.readouterr().out
+    if cell.method == PRETRAINING:  # once by the checks, which no recipe has made here, and once by the training
+        assert [list(facts["manifests"].values()) for facts in run.facts] == [[2]] * len(run.facts)

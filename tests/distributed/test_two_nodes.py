@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from launch.checkpoint.continuation import newest_whole
 from launch.checkpoint.manifest import checkpoints, read_manifest
-from launch.checkpoint.output_directory import newest_whole
 from launch.commands import ledger
 from launch.config.flag_values import flag_words
 from launch.reporting.records import read_train_log

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from data_tools.formats.tokens.blend import training_identities
+from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.manifest import MANIFEST, Manifest
 from launch.checkpoint.model_identity import model_identity
 from launch.checkpoint.output_directory import remove_partial
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
-from launch.preflight.continuation import already_done, check_continuation, goes_on_from
+from launch.preflight import resume
 from tests.corpora import write_corpus
 
 
@@ -50,6 +51,18 @@ def output(tmp_path) -> Path:
 def situation(output: Path, flags: str = "", processes: int = 2) -> RunConfig:
     words = f"--do_train 1 --per_device_train_batch_size 8 --output_dir {output} {flags}".split()
     return RunConfig("run_pretrain", parse_flags(words), processes=processes)
+
+
+def check_continuation(run: RunConfig):
+    return resume.check_continuation(run, Continuation.of(run.flags))
+
+
+def already_done(run: RunConfig) -> str:
+    return resume.already_done(run, Continuation.of(run.flags))
+
+
+def goes_on_from(run: RunConfig) -> Path | None:
+    return Continuation.of(run.flags).checkpoint
 
 
 def findings(output: Path, flags: str = "", processes: int = 2):

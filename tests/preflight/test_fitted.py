@@ -9,10 +9,9 @@ import pytest
 from launch.config.run_config import HANDED_OVER
 from launch.errors import UserError
 from launch.plan.hardware import CARDS
-from launch.preflight.continuation import check_continuation
 from launch.preflight.fitted import PROPOSED, RECORD, copy_record, fitted, propose_record, take_record
 from tests.plan.test_fitting import recipe_run
-from tests.preflight.test_continuation import make_checkpoint
+from tests.preflight.test_continuation import check_continuation, make_checkpoint
 from tests.recipes.machine import Machine
 
 BATCH_4 = {"per_device_train_batch_size": ["4"], "gradient_accumulation_steps": ["4"]}

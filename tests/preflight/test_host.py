@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from launch.checkpoint.continuation import Continuation
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.families.arithmetic import ModelShape
@@ -32,7 +33,8 @@ def told(monkeypatch):
     def check(free_gb: float, **changes) -> list[tuple[bool, str, str]]:
         monkeypatch.setattr(host, "free_bytes", lambda directory: int(free_gb * 1e9))
         stated = {name: [str(value)] for name, value in (FLAGS | changes).items()}
-        findings = check_disk(RunConfig("launch/run_pretrain.py", stated))
+        run = RunConfig("launch/run_pretrain.py", stated)
+        findings = check_disk(run, Continuation.of(run.flags))
         return [(one.ok, one.found, one.fix) for one in findings]
 
     return check

@@ -52,6 +52,8 @@ def fresh_vocabulary(tokenizer: str, checkpoint: str | None = None) -> dict:
     from pathlib import Path
     from types import SimpleNamespace
 
+    from launch.checkpoint.continuation import Continuation
+    from launch.checkpoint.manifest import read_manifest
     from launch.training.model import COPIED_FLAGS, build_config, vocabulary_lines
 
     off = SimpleNamespace(enabled=False)
@@ -63,5 +65,6 @@ def fresh_vocabulary(tokenizer: str, checkpoint: str | None = None) -> dict:
     )
     training_args = SimpleNamespace(**dict.fromkeys(COPIED_FLAGS, 1))
     decisions = SimpleNamespace(flash_attention=off, fused_rms_norm=off, uses=lambda flag: False)
-    config = build_config(model_args, 32, training_args, decisions, checkpoint and Path(checkpoint))
+    manifest = read_manifest(Path(checkpoint)) if checkpoint else None
+    config = build_config(model_args, 32, training_args, decisions, Continuation(manifest=manifest))
     return {"vocab_size": config.vocab_size, "lines": vocabulary_lines(config, model_args)}

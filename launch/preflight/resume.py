@@ -1,11 +1,7 @@
 """The checkpoint from which a run continues: is it whole, and do model, data and samples a step agree with the run?
 
-    --resume_from_checkpoint auto    the newest whole one in --output_dir, if there is one
-                             none    the run starts at step 0
-                             PATH    this checkpoint
-    --overwrite_output_dir 1         the run starts at step 0; files of an earlier run are kept under other names
-
---overwrite_output_dir excludes auto and PATH. Contents are verified when the run starts.
+--overwrite_output_dir keeps files of an earlier run under other names; it excludes the auto and PATH of
+--resume_from_checkpoint. Contents are verified when the run starts.
 """
 
 from pathlib import Path
@@ -13,17 +9,10 @@ from shlex import quote
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
-from launch.checkpoint.manifest import (
-    Manifest,
-    checkpoint_step,
-    checkpoints,
-    first_fault,
-    is_foreign,
-    read_manifest,
-    stray_weights,
-)
+from launch.checkpoint.continuation import AUTO, NONE, Continuation
+from launch.checkpoint.manifest import Manifest, checkpoint_step, checkpoints, is_foreign, stray_weights
 from launch.checkpoint.model_identity import differences, model_identity, run_config
-from launch.checkpoint.output_directory import AUTO, NONE, in_the_way, newest_whole
+from launch.checkpoint.output_directory import in_the_way
 from launch.config.flag_values import FlagValues
 from launch.config.layout import LayoutError
 from launch.config.run_config import RunConfig
@@ -32,7 +21,7 @@ from launch.preflight.report import Finding
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, read_summary, read_train_log
 
 
-def check_continuation(run: RunConfig) -> list[Finding]:
+def check_continuation(run: RunConfig, continuation: Continuation) -> list[Finding]:
     """Check where a run starts or goes on.
 
     [] where it does not train, or starts in a directory without an earlier run.
@@ -51,28 +40,20 @@ def check_continuation(run: RunConfig) -> list[Finding]:
     if flags.overwrite_output_dir:
         return _starts_anew(run, output, requested)
     if requested == AUTO:
-        return _newest(run, flags, output)
+        return _newest(run, continuation, output)
     if requested == NONE:
         fix = "OUTPUT=FOLDER names another; --resume_from_checkpoint auto continues it; --overwrite_output_dir 1"
         return [_earlier_run(output, f"{fix} starts anew and keeps it under another name")] if _used(output) else []
-    return _named(run, flags, Path(requested), output)
+    return _named(run, continuation, output)
 
 
-def goes_on_from(run: RunConfig) -> Path | None:
-    """Return the checkpoint from which the same command would continue; None where it would start from step 0."""
-    flags = run.flags
-    if not flags.do_train or flags.overwrite_output_dir or flags.resume_from_checkpoint != AUTO:
-        return None
-    return newest_whole(flags.output_dir)
-
-
-def already_done(run: RunConfig) -> str:
+def already_done(run: RunConfig, continuation: Continuation) -> str:
     """Return a line where the output directory holds the finished run, which the command would go back from.
 
     It would go back to an older checkpoint. Return "" where it has steps to make, its result is not there, or the
     newest checkpoint is of the last step.
     """
-    flags, start = run.flags, goes_on_from(run)
+    flags, start = run.flags, None if continuation.named else continuation.checkpoint
     try:
         summary = read_summary(flags.output_dir or ".") if start else {}
         arguments = {name: value for part in summary["arguments"].values() for name, value in part.items()}
@@ -94,12 +75,9 @@ def already_done(run: RunConfig) -> str:
     )
 
 
-def checkpoints_so_far(run: RunConfig) -> list[Path]:
+def checkpoints_so_far(run: RunConfig, continuation: Continuation) -> list[Path]:
     """Return the checkpoints of the run that this command continues, newest first; [] for a new run."""
-    flags = run.flags
-    start = goes_on_from(run)
-    if flags.resume_from_checkpoint not in (None, AUTO, NONE) and not flags.overwrite_output_dir:
-        start = Path(flags.resume_from_checkpoint)
+    flags, start = run.flags, continuation.checkpoint
     found = checkpoints(flags.output_dir)
     if flags.ignore_load_lr_and_optim or start is None or start.resolve() not in [path.resolve() for path in found]:
         return []  # a run that starts at step 0 moves them into another folder
@@ -116,26 +94,24 @@ def _starts_anew(run: RunConfig, output: Path, requested: str) -> list[Finding]:
     return [Finding(True, "resume", f"starts at step 0; {len(there)} checkpoints are moved to {output / 'earlier'}")]
 
 
-def _newest(run: RunConfig, flags: FlagValues, output: Path) -> list[Finding]:
+def _newest(run: RunConfig, continuation: Continuation, output: Path) -> list[Finding]:
     findings = []
-    for checkpoint in checkpoints(output):
-        if is_foreign(checkpoint):
-            found = f"{checkpoint} is PaddleNLP's own and is not continued"
-            findings.append(Finding(True, "resume", found, warns=True))
-            continue
-        fault = first_fault(checkpoint, hashes=False)
-        if fault is None:
-            return [*findings, *_fits(run, flags, checkpoint)]
-        found = f"{fault}: it is kept as damaged, the checkpoint before it is taken"
+    for checkpoint, fault in continuation.passed_over:
+        found = f"{checkpoint} is PaddleNLP's own and is not continued"
+        if fault:
+            found = f"{fault}: it is kept as damaged, the checkpoint before it is taken"
         findings.append(Finding(True, "resume", found, warns=True))
+    if continuation.checkpoint:
+        return [*findings, *_fits(run, continuation)]
     if (output / RUN_SUMMARY).exists() and (output / TRAIN_LOG).exists():
         fix = "OUTPUT=FOLDER names another; --overwrite_output_dir 1 starts anew and keeps its log under another name"
         findings.append(_earlier_run(output, fix))
     return findings
 
 
-def _named(run: RunConfig, flags: FlagValues, checkpoint: Path, output: Path) -> list[Finding]:
-    there = checkpoints(output)
+def _named(run: RunConfig, continuation: Continuation, output: Path) -> list[Finding]:
+    checkpoint, there = continuation.checkpoint, checkpoints(output)
+    assert checkpoint
     fix = f"leave it out: {output} has no checkpoint"
     if there:
         fix = f"--resume_from_checkpoint {quote(str(there[0]))}, or auto"
@@ -143,16 +119,16 @@ def _named(run: RunConfig, flags: FlagValues, checkpoint: Path, output: Path) ->
         found = f"{checkpoint} is PaddleNLP's own: its optimizer and position are not continued"
         fix = f"start from its weights: --model_name_or_path {quote(str(checkpoint))}"
         return [Finding(False, "resume", found, fix)]
-    fault = first_fault(checkpoint, hashes=False)
-    if fault:
+    if fault := continuation.fault:
         return [Finding(False, "resume", f"{checkpoint} is no checkpoint to continue from: {fault}", fix)]
-    return _fits(run, flags, checkpoint)
+    return _fits(run, continuation)
 
 
-def _fits(run: RunConfig, flags: FlagValues, checkpoint: Path) -> list[Finding]:
-    if stray := stray_weights(checkpoint):
+def _fits(run: RunConfig, continuation: Continuation) -> list[Finding]:
+    flags, checkpoint, manifest = run.flags, continuation.checkpoint, continuation.manifest
+    assert checkpoint and manifest
+    if stray := stray_weights(checkpoint, manifest):
         return [Finding(False, "resume", stray, "move it elsewhere")]
-    manifest = read_manifest(checkpoint)
     return [
         *_check_batch(run, flags, manifest, checkpoint),
         *_check_model(flags, manifest),
