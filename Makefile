@@ -13,7 +13,7 @@ $(if $(wildcard launch/recipe.sh),,$(error make -f works in the Makefile's own f
 ifeq ($(origin CONFIG),environment)
 unexport CONFIG
 endif
-.PHONY: help setup setup-gpu lock doctor lint regenerate test test-long test-nightly demo demo-finetune demo-align dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint regenerate release-check test test-long test-nightly demo demo-finetune demo-align dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -154,6 +154,9 @@ test-nightly: setup ## [SLICE=3]: the rest, hours, or one slice in 8 minutes
 	@$(RUN) -m pip download --quiet --disable-pip-version-check --no-deps --dest .venv/templates trl==1.16.0
 	@files=$$($(if $(SLICE),.venv/bin/python -m tests.tiers "$$SLICE",echo tests)) && \
 	    $(RUN) -m pytest -m nightly $(TWO_FILES_AT_A_TIME) $$files :ARGS...
+
+release-check: ## what must pass before a version is tagged (hours; needs git)
+	@$(EXEC) bash .ci/release-check
 
 lock: setup ## requirements/*.in -> *.lock, with uv (ARGS=--upgrade: newer)
 	cd requirements && uv pip compile --quiet --universal --python-version 3.10 --generate-hashes \
