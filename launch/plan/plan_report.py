@@ -404,6 +404,8 @@ def this_run(argv: list[str] = sys.argv, environment: Mapping[str, str] = os.env
     One error is enough.
     """
     script, *words = argv
+    if words and script.endswith("launch/train.py"):
+        script, *words = words
     if find_method(script) is None:
         return None
     try:

@@ -52,6 +52,15 @@ def test_a_recipe_is_read(path):
     assert (recipe.script, recipe.flags) == ("launch/run_pretrain.py", flags)
 
 
+def test_a_recipe_may_name_a_method(path):
+    text = FORM.replace("run launch/run_pretrain.py", "run launch/train.py rewards")
+    recipe = load(path, text)
+    assert recipe.script == "rewards" and "fp16" in recipe.flags
+    path.write_text(text.replace("rewards", "reward"))
+    with pytest.raises(UserError, match="found run launch/train.py reward. Allowed in a recipe: run "):
+        Recipe.load(path)
+
+
 @pytest.mark.parametrize("between", [" ", "\t", "      "])
 def test_names_may_stand_anywhere_in_the_header(path, between):
     recipe = load(path, FORM.replace("# LLaMA-7B", f"# Target{between}mine\n#Alias{between}yours\n# LLaMA-7B", 1))

@@ -24,6 +24,7 @@ ON_A_CARD += ["--max_length", "512", "--per_device_train_batch_size", "2"]
 def test_the_plan_of_the_run_that_died_is_in_the_message(monkeypatch):
     lines = this_run(ARGV, {"PADDLE_TRAINERS_NUM": "2"}).lines
     assert any(line.startswith("2 processes: sharding stage2 2") for line in lines)
+    assert this_run(["launch/train.py", "pretraining", *ARGV[1:]], {"PADDLE_TRAINERS_NUM": "2"}).lines == lines
     assert any(line.startswith("parameters") for line in lines)
     assert this_run(["pytest"], {}) is None, "nothing to plan"
     assert this_run(["launch/run_pretrain.py", "--model_name_or_path", "llama-70b"], {}) is None

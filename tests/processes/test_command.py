@@ -1,13 +1,17 @@
 """The launcher's command on one node and on several."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from launch.config.run_config import Nodes
+from launch.config.run_config import Nodes, RunConfig
+from launch.methods import registry
+from launch.methods.rewards import REWARDS
 from launch.processes import command
 from launch.processes.command import CARDS, OVERRIDING, PROXIES, WITHOUT_PROXY, LaunchCommand, _without_current_folder
+from tests.store import ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -86,6 +90,13 @@ def test_the_master_is_reached_without_a_proxy(monkeypatch):
 def test_ranks_of_all_nodes():
     launch = LaunchCommand(Path("train.py"), {}, "log", ("0", "1"), 2, Nodes(3, 1, "10.0.0.1:8090"))
     assert launch.world_size == 6
+
+
+def test_a_method_without_a_script_is_started_by_its_name(monkeypatch):
+    monkeypatch.setitem(registry._NAMED, "toy", replace(REWARDS, name="toy", script=""))
+    launch = LaunchCommand.of_run(RunConfig("toy", {"seed": ["7"]}, processes=2))
+    assert launch.script_text() == "launch/train.py toy \\\n    --seed 7"
+    assert launch.words()[-4:] == [str(ROOT / "launch" / "train.py"), "toy", "--seed", "7"]
 
 
 def test_the_text_has_the_command_of_every_node():
