@@ -70,16 +70,16 @@ class Parser(argparse.ArgumentParser):
 
     def parse_args(self, args=None, namespace=None) -> argparse.Namespace:
         """Parse the arguments. An unknown flag is reported first, with the nearest known one."""
-        words = sys.argv[1:] if args is None else args
-        self._refuse(self._unknown_flags(words))  # first, or a misspelt required flag is reported as missing
-        parsed, unknown = self.parse_known_args(words, namespace)
+        arguments = sys.argv[1:] if args is None else args
+        self._refuse(self._unknown_flags(arguments))  # first, or a misspelt required flag is reported as missing
+        parsed, unknown = self.parse_known_args(arguments, namespace)
         self._refuse(unknown)
         return parsed
 
-    def _unknown_flags(self, words: list[str]) -> list[str]:
+    def _unknown_flags(self, arguments: list[str]) -> list[str]:
         if any(action.nargs == argparse.REMAINDER for action in self._actions):
             return []  # the rest is for another command
-        names = [word.split("=")[0] for word in itertools.takewhile(lambda word: word != "--", words)]
+        names = [word.split("=")[0] for word in itertools.takewhile(lambda word: word != "--", arguments)]
         flags = [name for name in names if name.startswith("--") and " " not in name]  # with a space: a text
         return [flag for flag in flags if flag not in self._option_string_actions]
 

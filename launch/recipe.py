@@ -28,7 +28,7 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser
 from data_tools.language import localized
-from launch.config.flag_values import Flags, flag_words, parse_flags
+from launch.config.flag_values import Flags, flag_arguments, parse_flags
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.typed import typed
@@ -84,7 +84,7 @@ def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of its method")
     given = parser.parse_args(argv)
     recipe, own = Recipe.load(given.recipe.resolve()), parse_flags(given.flags)
-    return replace(recipe, flags=parse_flags(flag_words(recipe.flags) + given.flags)), own
+    return replace(recipe, flags=parse_flags(flag_arguments(recipe.flags) + given.flags)), own
 
 
 def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
@@ -136,7 +136,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         propose_record(run, card_of_plan(run))
     os.environ[STOPPED_FILE] = os.path.abspath(os.path.join(command.own_log_dir, "stopped"))
     link = meet(command)  # first: in Kubernetes the address of node 0 may change until it is here
-    exit_code = supervise(command.words(), command.own_log_dir, command.processes, link)
+    exit_code = supervise(command.arguments(), command.own_log_dir, command.processes, link)
     if exit_code == 0 and os.path.exists(os.environ[STOPPED_FILE]):
         return stopped_exit_code
     if exit_code == 0 and run.nodes.rank == 0:
@@ -161,9 +161,9 @@ def _rehearsable(run: RunConfig, variables: Mapping[str, str]) -> Mapping[str, s
 def to_continue(recipe: Recipe, run: RunConfig, command: LaunchCommand) -> str:
     """The command that continues the run after it is stopped: the target of make if make has started it."""
     if make_above() is None:
-        return shlex.join(command.words())
+        return shlex.join(command.arguments())
     own = {name: words for name, words in run.own.items() if f"--{name}" not in DECIDE_THE_START}
-    return f"make {recipe.target}{given_variables(os.environ | {'ARGS': shlex.join(flag_words(own))})}"
+    return f"make {recipe.target}{given_variables(os.environ | {'ARGS': shlex.join(flag_arguments(own))})}"
 
 
 def meet(command: LaunchCommand) -> Link | None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from launch.certify.results import FAIL, OPEN, PASS, CheckRow, write_json
-from launch.config.flag_values import Flags, flag_words
+from launch.config.flag_values import Flags, flag_arguments
 from launch.devices.cards import visible_devices
 from launch.errors import UserError
 from launch.plan.hardware import Card, card_named
@@ -132,7 +132,7 @@ class Bench:
         from launch.processes.fork import run_ranks
         from launch.rehearsal.rehearse import train_rank
 
-        train = partial(train_rank, script, flag_words(flags), processes)
+        train = partial(train_rank, script, flag_arguments(flags), processes)
         return run_ranks(processes, train, self.directory / name / "log").exit_code
 
     def _train_on_cards(self, flags: Flags, processes: int, script: str) -> int:
@@ -141,13 +141,13 @@ class Bench:
         devices = visible_devices()[:processes]
         log_dir = os.path.join(flags["output_dir"][0], "log")
         command = LaunchCommand(PRETRAIN.with_stem(script), flags, log_dir, tuple(devices), processes)
-        return supervise(command.words(), log_dir, processes)
+        return supervise(command.arguments(), log_dir, processes)
 
     def _train_on_cpu(self, name: str, flags: Flags, script: str) -> int:
         """Train in one process that sees no card, so that Paddle's GPU build runs on the CPU."""
         log = log_path(self.directory / name / "log", 0)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, str(PRETRAIN.with_stem(script)), *flag_words(flags)]
+        command = [sys.executable, str(PRETRAIN.with_stem(script)), *flag_arguments(flags)]
         print(shlex.join(command), flush=True)
         with open(log, "wb") as file:
             environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}

@@ -21,7 +21,7 @@ from data_tools.language import localized
 from data_tools.terminal import wrapped
 from launch import preflight
 from launch.config.argument_files import OURS, kind_of, read_arguments
-from launch.config.flag_values import Flags, FlagValues, flag_words
+from launch.config.flag_values import Flags, FlagValues, flag_arguments
 from launch.config.key_files import read_source
 from launch.config.layout import degree, sharding_stage
 from launch.config.recipe_file import Recipe, load_recipes
@@ -142,7 +142,7 @@ def added_flags(recipe: Recipe, file: str, run: RunConfig) -> str | None:
         for name, words in by_recipe.words.items()
         if name != "model_name_or_path" and getattr(by_recipe.flags, name) != getattr(run.flags, name)
     }
-    return shlex.join(flag_words(different)) or "none"
+    return shlex.join(flag_arguments(different)) or "none"
 
 
 def make_command(recipe: Recipe, file: str, gpus: int) -> str:

@@ -125,7 +125,7 @@ class Demo:
             "device": "cpu",
             "report_to": "none",
         }
-        run([sys.executable, ROOT / "launch/run_pretrain.py", *words_of(flags)])
+        run([sys.executable, ROOT / "launch/run_pretrain.py", *arguments_of(flags)])
 
     def generate(self) -> None:
         """Print what the model generates."""
@@ -184,7 +184,7 @@ def heading(text: str) -> None:
     print(f"\n== {text}", flush=True)
 
 
-def words_of(flags: dict) -> list[str]:
+def arguments_of(flags: dict) -> list[str]:
     """Return each flag and the words of its value. A path is one word: it may contain spaces."""
     values = {name: [str(value)] if isinstance(value, Path) else str(value).split() for name, value in flags.items()}
     return [word for name, words in values.items() for word in (f"--{name}", *words)]

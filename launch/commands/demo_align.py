@@ -23,7 +23,7 @@ from rich.table import Table
 from data_tools.cli import BEGINS_ANEW, Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import write_preferences
-from launch.commands.demo import heading, run, words_of
+from launch.commands.demo import arguments_of, heading, run
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
@@ -143,7 +143,7 @@ class AlignDemo:
         """Merge the adapter."""
         places = {"model_name_or_path": base, "adapter_path": self.adapter, "output_dir": self.merged}
         shutil.rmtree(self.merged, ignore_errors=True)  # of an earlier demo: merge replaces nothing
-        run([sys.executable, ROOT / "launch" / "commands" / "merge.py", *words_of(places)])
+        run([sys.executable, ROOT / "launch" / "commands" / "merge.py", *arguments_of(places)])
 
     def prompts(self) -> list[str]:
         """Return CONTINUED prompts of dev.json, spread over all modules."""
@@ -152,8 +152,8 @@ class AlignDemo:
 
     def _run(self, model: Path, output: Path, flags: dict) -> None:
         places = {"model_name_or_path": model, "dataset_name_or_path": self.data, "output_dir": output}
-        words = words_of(places | COMMON | flags)
-        run([sys.executable, ROOT / "launch" / "run_dpo.py", *words, *self.flags])
+        arguments = arguments_of(places | COMMON | flags)
+        run([sys.executable, ROOT / "launch" / "run_dpo.py", *arguments, *self.flags])
 
 
 def continued(models: list[Path], prompts: list[str]) -> list[list[str]]:

@@ -24,7 +24,7 @@ from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import write_questions
 from launch.checkpoint.safetensors_file import read_header
-from launch.commands.demo import heading, run, words_of
+from launch.commands.demo import arguments_of, heading, run
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.reporting.records import read_summary
@@ -162,8 +162,8 @@ class FinetuneDemo:
     def _run(self, output: Path, flags: dict) -> dict:
         """Run a training and return its summary."""
         places = {"model_name_or_path": self.model, "dataset_name_or_path": self.data, "output_dir": output}
-        words = words_of(places | COMMON | flags)
-        run([sys.executable, ROOT / "launch" / "finetune_generation.py", *words, *self.flags])
+        arguments = arguments_of(places | COMMON | flags)
+        run([sys.executable, ROOT / "launch" / "finetune_generation.py", *arguments, *self.flags])
         return read_summary(output)
 
 

@@ -77,7 +77,7 @@ def flag_lines(flags: Flags) -> list[list[str]]:
     return [[f"--{name}="] if words == [""] else [f"--{name}", *words] for name, words in flags.items()]
 
 
-def flag_words(flags: Flags) -> list[str]:
+def flag_arguments(flags: Flags) -> list[str]:
     """Return ["--name", "value", ...], the arguments of a program."""
     return [word for line in flag_lines(flags) for word in line]
 

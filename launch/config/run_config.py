@@ -8,7 +8,7 @@ from functools import cached_property
 
 from launch.config.aliases import todays_flags
 from launch.config.argument_files import is_argument_file, read_arguments
-from launch.config.flag_values import Flags, FlagValues, flag_words, overridden, parse_flags
+from launch.config.flag_values import Flags, FlagValues, flag_arguments, overridden, parse_flags
 from launch.config.layout import Layout
 from launch.methods.method import Method
 from launch.methods.registry import find_method, method_of
@@ -110,7 +110,7 @@ class RunConfig:
         processes = int(environment.get("PADDLE_TRAINERS_NUM", "1"))
         run = cls.from_json(environment.get(HANDED_OVER, ""))
         mine = find_method(script), processes, argv
-        if run and (run.method, run.processes, flag_words(run.words)) == mine:
+        if run and (run.method, run.processes, flag_arguments(run.words)) == mine:
             return run, [], True
         run, lines = cls.from_words(script, argv, processes)
         return run, lines, False

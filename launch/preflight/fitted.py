@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from launch.checkpoint.continuation import Continuation
-from launch.config.flag_values import Flags, flag_words
+from launch.config.flag_values import Flags, flag_arguments
 from launch.config.run_config import HANDED_OVER, RunConfig
 from launch.errors import UserError
 from launch.plan.hardware import Card
@@ -154,4 +154,4 @@ def _changed(run: RunConfig, words: Flags) -> RunConfig:
 
 
 def _of_earlier(words: Flags, start: Path) -> list[str]:
-    return [f"FIT as for the run so far, {start}: {' '.join(flag_words(words))}"] if words else []
+    return [f"FIT as for the run so far, {start}: {' '.join(flag_arguments(words))}"] if words else []

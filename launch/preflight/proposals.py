@@ -13,7 +13,7 @@ from itertools import combinations
 from math import inf
 
 from launch import preflight
-from launch.config.flag_values import flag_words
+from launch.config.flag_values import flag_arguments
 from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.typed import within_quotes
@@ -205,7 +205,7 @@ def arguments_of(run: RunConfig, candidate: Candidate, pinned: tuple[str, ...] =
     changed = {
         name: words for name, words in flags.items() if name in pinned or words != before.get(name, DEFAULTS.get(name))
     }
-    return shlex.join(flag_words(run.own | fitted | changed))
+    return shlex.join(flag_arguments(run.own | fitted | changed))
 
 
 def _proposals(

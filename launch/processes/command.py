@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.config.flag_values import Flags, flag_lines, flag_words
+from launch.config.flag_values import Flags, flag_arguments, flag_lines
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.nodes.network import address_towards, resolve, split_address
 
@@ -42,8 +42,8 @@ WITHOUT_PROXY = ("no_proxy", "NO_PROXY")
 CARDS = "CUDA_VISIBLE_DEVICES"
 
 
-def environment_words(variables: Mapping[str, str], master_host: str | None, devices: tuple[str, ...]) -> list[str]:
-    """Return the words before the launcher's command, such as ["env", "-u", "POD_IP", ...].
+def environment_command(variables: Mapping[str, str], master_host: str | None, devices: tuple[str, ...]) -> list[str]:
+    """Return the arguments before the launcher's command, such as ["env", "-u", "POD_IP", ...].
 
     [] where they are not needed.
 
@@ -55,13 +55,13 @@ def environment_words(variables: Mapping[str, str], master_host: str | None, dev
     forgotten = [name for name in OVERRIDING if name in variables]
     if not devices and CARDS in variables:
         forgotten.append(CARDS)
-    words = [word for name in forgotten for word in ("-u", name)]
+    arguments = [word for name in forgotten for word in ("-u", name)]
     if master_host and any(variables.get(name) for name in PROXIES):
         exceptions = [variables[name] for name in WITHOUT_PROXY if variables.get(name)][:1]
-        words.append(f"no_proxy={','.join([*exceptions, master_host])}")
+        arguments.append(f"no_proxy={','.join([*exceptions, master_host])}")
     if not _found(devices, variables.get(CARDS)):
-        words.append(f"{CARDS}={','.join(devices)}")
-    return ["env", *words] if words else []
+        arguments.append(f"{CARDS}={','.join(devices)}")
+    return ["env", *arguments] if arguments else []
 
 
 def _found(devices: tuple[str, ...], visible: str | None) -> bool:
@@ -125,10 +125,10 @@ class LaunchCommand:
         """This node's: on a common file system the nodes' files have the same names."""
         return self._log_dir(self.nodes.rank)
 
-    def words(self) -> list[str]:
+    def arguments(self) -> list[str]:
         """Return the command to execute on this node."""
         head = self._head(self.nodes.rank, _without_current_folder())
-        return [*head, str(self.script), *self.method, *flag_words(self.flags)]
+        return [*head, str(self.script), *self.method, *flag_arguments(self.flags)]
 
     def text(self) -> str:
         """Return the command to read and to paste into a shell, one flag a line.
@@ -157,13 +157,13 @@ class LaunchCommand:
         if self.devices:
             where = ["--gpus", ",".join(self.devices)]
         return [
-            *environment_words(os.environ, point[0] if point else None, self.devices),
+            *environment_command(os.environ, point[0] if point else None, self.devices),
             *[_python(), *launcher, *where],
-            *self._node_words(rank),
+            *self._node_arguments(rank),
             *["--log_dir", self._log_dir(rank)],
         ]
 
-    def _node_words(self, rank: int) -> list[str]:
+    def _node_arguments(self, rank: int) -> list[str]:
         """Return --host for a node.
 
         By itself the launcher takes the address of this machine's name, often 127.0.1.1; and node 0 opens the meeting
@@ -173,10 +173,10 @@ class LaunchCommand:
         if point is None:
             return []
         host, port = point
-        words = ["--nnodes", str(self.nodes.count), "--rank", str(rank), "--master", f"{host}:{port}"]
+        arguments = ["--nnodes", str(self.nodes.count), "--rank", str(rank), "--master", f"{host}:{port}"]
         if rank == 0:
-            return [*words, "--host", host]
-        return [*words, "--host", address_towards(host)] if rank == self.nodes.rank else words
+            return [*arguments, "--host", host]
+        return [*arguments, "--host", address_towards(host)] if rank == self.nodes.rank else arguments
 
     def _meeting_point(self) -> tuple[str, int] | None:
         """Return the address, as numbers, and the port where several nodes meet; None on one node."""

@@ -80,9 +80,9 @@ def run_ranks(script: Path, argv: list[str], degree: int, on_cpu: bool) -> int:
         os.environ.setdefault("OMP_NUM_THREADS", threads_per_rank(degree))
     folder = tempfile.mkdtemp(prefix=f"{script.stem}-")
     logs = Path(folder, "log")
-    words = LaunchCommand(script, {}, str(logs), devices, degree).words()
+    arguments = LaunchCommand(script, {}, str(logs), devices, degree).arguments()
     try:
-        exit_code = supervise([*words, *argv], logs, degree, grace=SECONDS_TO_END)
+        exit_code = supervise([*arguments, *argv], logs, degree, grace=SECONDS_TO_END)
     finally:
         for pattern in WITH_ENVIRONMENT:  # a key may be in it, and logs are sent to others
             for file in logs.glob(pattern):

@@ -18,7 +18,7 @@ from pathlib import Path
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.plural import plural
 from launch.checkpoint.output_directory import lock_start
-from launch.config.flag_values import Flags, flag_words
+from launch.config.flag_values import Flags, flag_arguments
 from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH
 from launch.cpu.settings import prepare
 from launch.families.named_configs import find_config, load_config
@@ -190,7 +190,7 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
     from launch.rehearsal.materials import make_materials  # imports NumPy: not before the settings are made
 
     make_materials(materials_directory, configuration)
-    train = partial(train_rank, method.name, flag_words(flags), command.processes)
+    train = partial(train_rank, method.name, flag_arguments(flags), command.processes)
     log_dir = directory / "log"
     outcome = run_ranks(command.processes, train, log_dir, tee=True)
     if outcome.failed_rank is not None:

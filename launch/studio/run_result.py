@@ -35,12 +35,12 @@ class ResultConversion:
 
     Attributes:
         command: Of make.
-        words: The process that it starts.
+        arguments: The process that it starts.
         output: The new folder.
     """
 
     command: str
-    words: list[str]
+    arguments: list[str]
     output: Path
 
 
@@ -106,9 +106,9 @@ class RunResult:
             raise UserError(f"output: found {output!r}, which is no name of a folder.")
         target = os.path.expanduser(output) if output else f"exported/{self._name()}"
         other_base = ["--base", self.base] if self.kind == LORA and self.base != _named_base(Path(self.folder)) else []
-        words = ["export.py", self.folder, target, *other_base]
+        arguments = ["export.py", self.folder, target, *other_base]
         given = {"MODEL": self.folder, "OUTPUT": target, "ARGS": shlex.join(other_base)}
-        found = {"export": _conversion("export", given, words)}
+        found = {"export": _conversion("export", given, arguments)}
         if self.kind == LORA:
             target = target if output else f"models/{self._name()}-merged"
             given = {"ADAPTER": self.folder, "MODEL": self.base, "OUTPUT": target}
@@ -123,10 +123,12 @@ class RunResult:
         return (run.parent.name if run.name == "output" else run.name) + step
 
 
-def _conversion(target: str, given: Mapping[str, str], words: list[str]) -> ResultConversion:
-    """Return a conversion. words: of the command, as the Makefile has them."""
+def _conversion(target: str, given: Mapping[str, str], arguments: list[str]) -> ResultConversion:
+    """Return a conversion. arguments: of the command, as the Makefile has them."""
     command = f"make {target}" + "".join(f" {name}={typed(value)}" for name, value in given.items() if value)
-    return ResultConversion(command, [sys.executable, str(COMMANDS / words[0]), *words[1:]], Path(given["OUTPUT"]))
+    return ResultConversion(
+        command, [sys.executable, str(COMMANDS / arguments[0]), *arguments[1:]], Path(given["OUTPUT"])
+    )
 
 
 def _named_base(adapter: Path) -> str:

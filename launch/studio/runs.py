@@ -113,12 +113,12 @@ class Runs:
         if action not in ACTIONS:
             raise UserError(f"action: found {action!r}, allowed: {', '.join(ACTIONS)}.")
         output, log_dir = _folders(choice, action)
-        words, variables = ["bash", str(choice.recipe.path)], choice.variables | {"ACTION": action}
+        arguments, variables = ["bash", str(choice.recipe.path)], choice.variables | {"ACTION": action}
         with self.starting:
             earlier = self._latest().get(str(output))
             if earlier and earlier.process or active_run(log_dir.parent) is not None:  # which a command locks
                 raise UserError(f"OUTPUT: a run goes on in {output}. Stop it first, or choose another OUTPUT.")
-            return self._start(action, f"{ACTIONS[action]}{choice.command}", words, variables, output, log_dir)
+            return self._start(action, f"{ACTIONS[action]}{choice.command}", arguments, variables, output, log_dir)
 
     def convert(self, target: str, conversion: ResultConversion) -> str:
         """Start a target of make that writes a new folder; that folder.
@@ -131,10 +131,10 @@ class Runs:
             earlier = self._latest().get(str(output))
             if earlier and earlier.process or output.exists():
                 raise UserError(f"OUTPUT: {output} is there already, or is being written. Name another folder.")
-            return self._start(target, conversion.command, conversion.words, {}, output, output / "log")
+            return self._start(target, conversion.command, conversion.arguments, {}, output, output / "log")
 
     def _start(
-        self, action: str, command: str, words: list[str], variables: dict[str, str], output: Path, log_dir: Path
+        self, action: str, command: str, arguments: list[str], variables: dict[str, str], output: Path, log_dir: Path
     ) -> str:
         STARTED.mkdir(parents=True, exist_ok=True)
         STARTED.chmod(0o700)  # commands and logs are nobody else's
@@ -142,7 +142,7 @@ class Runs:
         environment = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
         with log:
             child = subprocess.Popen(
-                words,
+                arguments,
                 env=environment | variables,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

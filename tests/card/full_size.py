@@ -21,7 +21,7 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch.certify.bench import ROOT, Bench, CheckFailed, as_flags, make_materials, tiny_pretraining
-from launch.config.flag_values import Flags, flag_words
+from launch.config.flag_values import Flags, flag_arguments
 from launch.config.recipe_file import Recipe, load_recipes
 from launch.devices.cards import list_cards, visible_devices
 from launch.errors import UserError
@@ -233,7 +233,7 @@ def prepare(directory: Path, recipe: Recipe, changes: dict[str, str], card: Card
         "MODEL": str(model),
         "DATA": str(write_data(directory / "data", replace(recipe, flags=recipe.flags | as_flags(changes)))),
         "OUTPUT": str(directory / "run"),
-        "ARGS": shlex.join(flag_words(arguments)),
+        "ARGS": shlex.join(flag_arguments(arguments)),
         **({"CARD": card.name} if card else {"GPU_MEMORY_GB": str(int(memory / GIB))}),
     }
 
@@ -282,7 +282,7 @@ def decisions(output: Path) -> str:
 
 def published_line(recipe: Recipe, card: Card, tokens_per_second: float) -> str:
     """A row of benchmarks/published.py: the job, and tokens a second on each card."""
-    words = shlex.join(flag_words({name: value for name, value in recipe.flags.items() if name not in NOT_PLANNED}))
+    words = shlex.join(flag_arguments({name: value for name, value in recipe.flags.items() if name not in NOT_PLANNED}))
     what = f'"{recipe.target}", "{card.name}", {tokens_per_second:.1f}, "{Path(recipe.script).stem}", {recipe.gpus}'
     return f"    _d({what}, {words!r}),"
 

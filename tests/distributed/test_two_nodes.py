@@ -13,7 +13,7 @@ import pytest
 from launch.checkpoint.continuation import newest_whole
 from launch.checkpoint.manifest import checkpoints, read_manifest
 from launch.commands import ledger
-from launch.config.flag_values import flag_words
+from launch.config.flag_values import flag_arguments
 from launch.reporting.records import read_train_log
 from tests.nodes.test_recipe import end
 from tests.nodes.two_nodes import FIRST, free_port, start_node
@@ -66,7 +66,7 @@ def words_on_one_node(argv: list[str]) -> list[str]:
         text=True,
         check=True,
     )
-    return flag_words(printed_flags(printed.stdout.replace("\\\n", " ").split()))
+    return flag_arguments(printed_flags(printed.stdout.replace("\\\n", " ").split()))
 
 
 def losses_on_one_node(ranks, material: Path, tmp_path: Path) -> list[float]:

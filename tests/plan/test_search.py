@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from launch import preflight
-from launch.config.flag_values import flag_words, parse_flags
+from launch.config.flag_values import flag_arguments, parse_flags
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.plan import search
@@ -232,7 +232,7 @@ def test_layouts_are_legal_different_fit_and_sorted_or_the_smallest_is_named(mon
     seconds = [candidate.time.step_seconds for candidate in found]
     assert seconds == sorted(seconds)
     for candidate in found:
-        assert preflight.is_legal(run_of(PRETRAIN, 4).with_words(candidate.flags)), flag_words(candidate.flags)
+        assert preflight.is_legal(run_of(PRETRAIN, 4).with_words(candidate.flags)), flag_arguments(candidate.flags)
         assert candidate.job == Job.from_flags("launch/run_pretrain.py", candidate.flags, 4, CARD)
         assert candidate.job.global_batch == 64
     stub_memory(monkeypatch, lambda job: 100 + job.micro_batch + (0 if job.recompute else 10))

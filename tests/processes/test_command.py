@@ -25,7 +25,7 @@ def clean(monkeypatch):
 def words(nodes: Nodes, devices: tuple[str, ...] = ("0", "1")) -> list[str]:
     """Up to the script."""
     launch = LaunchCommand(Path("/r/train.py"), {"bf16": ["1"]}, "out/log", devices, 2, nodes)
-    found = launch.words()
+    found = launch.arguments()
     return found[: found.index("/r/train.py")]
 
 

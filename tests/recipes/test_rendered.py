@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.config.flag_values import flag_words, parse_flags
+from launch.config.flag_values import flag_arguments, parse_flags
 from launch.config.recipe_file import Recipe, recipe_paths
 from launch.preflight.flags import check_flags
 from launch.preflight.requested import requested_run
@@ -55,7 +55,7 @@ def printed_flags(words: list[str]) -> dict[str, list[str]]:
 def test_command_has_each_line_of_the_recipe_and_nothing_else():
     for recipe in RECIPES:
         run, _ = requested_run(Recipe.load(recipe), {"FIT": "off"})
-        assert printed_flags(LaunchCommand.of_run(run).words()) == stated_flags(recipe), name(recipe)
+        assert printed_flags(LaunchCommand.of_run(run).arguments()) == stated_flags(recipe), name(recipe)
         assert [one for one in check_flags(script(recipe), stated_flags(recipe)) if not one.ok] == [], name(recipe)
 
 
@@ -72,4 +72,4 @@ def test_a_shell_reads_the_recipe_as_its_reader_does(recipe, tmp_path):
     needs = [str(number) for number in (read.gpus, read.gpu_memory_gb, read.processes)]
     assert said[:4] == [*needs, read.script]
     assert parse_flags(said[4:]) == read.flags | {"seed": ["two words"]}
-    assert read.method or said[4:] == [*flag_words(read.flags), "--seed", "two words"]
+    assert read.method or said[4:] == [*flag_arguments(read.flags), "--seed", "two words"]

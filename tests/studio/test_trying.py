@@ -95,7 +95,7 @@ def test_commands_are_those_of_make(here):
         words = shlex.split(said.replace("\\\n", ""))
         variables = dict(word.split("=", 1) for word in typed[1:])
         started = list(filled_in(words[words.index(f"launch/commands/{name}.py") :], variables))
-        assert started == [f"launch/commands/{name}.py", *conversion.words[2:]]
+        assert started == [f"launch/commands/{name}.py", *conversion.arguments[2:]]
     result_of(here / "run/checkpoint-7", "config.json")
     assert RunResult.read("run/checkpoint-7").conversions("")["export"].output == Path("exported/run-checkpoint-7")
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from launch.config.flag_values import flag_words
+from launch.config.flag_values import flag_arguments
 from launch.config.recipe_file import load_recipes
 from launch.methods.registry import METHODS, method_of
 from tests.store import ROOT
@@ -31,7 +31,7 @@ def test_flags_json_is_current(ranks):
 def test_argument_objects_are_those_of_paddlenlps_parser(ranks):
     recipes = load_recipes(ROOT)
     assert len(recipes) >= 14
-    runs = [(Path(recipe.script).stem, flag_words(recipe.flags)) for recipe in recipes]
+    runs = [(Path(recipe.script).stem, flag_arguments(recipe.flags)) for recipe in recipes]
     runs = [(script, _with_data(script, words)) for script, words in runs]
     runs += [("run_pretrain", [*NEEDED, *form.split()]) for form in FORMS]
     assert ranks(1, f"{RANKS}:arguments_of_both", runs) == [[]]
