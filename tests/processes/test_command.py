@@ -96,7 +96,7 @@ def test_a_method_without_a_script_is_started_by_its_name(monkeypatch):
     monkeypatch.setitem(registry._NAMED, "toy", replace(REWARDS, name="toy", script=""))
     launch = LaunchCommand.of_run(RunConfig("toy", {"seed": ["7"]}, processes=2))
     assert launch.script_text() == "launch/train.py toy \\\n    --seed 7"
-    assert launch.words()[-4:] == [str(ROOT / "launch" / "train.py"), "toy", "--seed", "7"]
+    assert launch.arguments()[-4:] == [str(ROOT / "launch" / "train.py"), "toy", "--seed", "7"]
 
 
 def test_the_text_has_the_command_of_every_node():
