@@ -55,6 +55,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def main(argv: list[str]) -> int:
+    """Run the command."""
     end_with_make()
     recipe, own = parse_recipe(argv)
     if "help" in own:
@@ -78,7 +79,7 @@ def main(argv: list[str]) -> int:
 
 
 def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
-    """The recipe, with the flags of the command line added to its own, and the former alone."""
+    """Return the recipe, with the command line's flags added to its own, and the command line's alone."""
     parser = Parser("python launch/recipe.py", __doc__)
     parser.add_argument("recipe", type=Path, help="the recipe file")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of its method")
@@ -149,8 +150,10 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
 
 def _rehearsable(run: RunConfig, variables: Mapping[str, str]) -> Mapping[str, str]:
-    """The variables, without a MODEL that a rehearsal would refuse like the run: the recipe's own then takes its
-    place."""
+    """Return the variables, without a MODEL that a rehearsal would refuse like the run.
+
+    The recipe's own then takes its place.
+    """
     try:
         load_config(known_model(run).flags.model_name_or_path or "")
     except UserError:
@@ -159,7 +162,7 @@ def _rehearsable(run: RunConfig, variables: Mapping[str, str]) -> Mapping[str, s
 
 
 def to_continue(recipe: Recipe, run: RunConfig, command: LaunchCommand) -> str:
-    """The command that continues the run after it is stopped: the target of make if make has started it."""
+    """Return the command that continues the run after it is stopped: the target of make if make has started it."""
     if make_above() is None:
         return shlex.join(command.arguments())
     own = {name: words for name, words in run.own.items() if f"--{name}" not in DECIDE_THE_START}
@@ -236,8 +239,10 @@ def plan(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
 
 def _steps_of_data(run: RunConfig) -> tuple[int, list[str]]:
-    """Return the steps of fine-tuning that --num_train_epochs makes of the user's data, and lines about them; (0, [])
-    where --max_steps says it, or there are no such data here."""
+    """Return the steps of fine-tuning that --num_train_epochs makes of the user's data, and lines about them.
+
+    (0, []) where --max_steps says it, or there are no such data here.
+    """
     flags = run.flags
     if flags.max_steps > 0 or not run.method.reads_rows:
         return 0, []
@@ -256,8 +261,14 @@ def _steps_of_data(run: RunConfig) -> tuple[int, list[str]]:
 
 
 def planned(run: RunConfig, form: str, mtbf_hours: int | None = None, steps: int = 0) -> str:
-    """The plan of a run. form: one of launch.plan.plan_report.FORMATS. mtbf_hours: of a card; None: as published.
-    steps: of a run that does not state them."""
+    """Return the plan of a run.
+
+    Args:
+        run: Its configuration.
+        form: One of launch.plan.plan_report.FORMATS.
+        mtbf_hours: Of a card; None: as published.
+        steps: Of a run without them.
+    """
     from launch.plan.calibration import calibrated
     from launch.plan.goodput import MTBF_HOURS
     from launch.plan.job import Job
@@ -276,7 +287,7 @@ def _print_notes(notes: list[str], file: TextIO | None = None) -> None:
 
 
 def _require_legal_flags(run: RunConfig, message: str) -> None:
-    """Raises UserError with this message, after the findings, where the flags do not go together."""
+    """Raise UserError with this message, after the findings, where the flags conflict."""
     from launch import preflight
     from launch.preflight.report import print_findings
 

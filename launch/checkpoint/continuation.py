@@ -31,7 +31,8 @@ class Continuation:
         manifest: The checkpoint's, read once; None where it has a fault.
         fault: The fault of a named checkpoint.
         named: The user has named the checkpoint.
-        passed_over: Newer checkpoints than the one that `auto` takes, each with its fault, or None for PaddleNLP's own.
+        passed_over: Newer checkpoints than the one that `auto` takes, each with its fault, or None for PaddleNLP's
+            own.
     """
 
     checkpoint: Path | None = None

@@ -19,7 +19,7 @@ PACKAGES = ("paddle", "paddlenlp", "numpy", "psutil", "tool_helpers", "sentencep
 
 
 def check_installed() -> list[Finding]:
-    """Whether the needed packages are installed in this Python. They are not imported."""
+    """Check that the needed packages are installed in this Python. They are not imported."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         return [Finding(False, "python", f"{sys.executable} has no {', '.join(missing)}", "make setup")]
@@ -27,7 +27,7 @@ def check_installed() -> list[Finding]:
 
 
 def run_on_flags(config: RunConfig) -> list[Finding]:
-    """The checks of flags and of the model's configuration, whose result does not depend on the machine."""
+    """Return the checks of flags and of the model's configuration, whose result does not depend on the machine."""
     from launch.preflight.flags import check_flags
     from launch.preflight.rules import check_compatibility
 
@@ -38,12 +38,12 @@ def run_on_flags(config: RunConfig) -> list[Finding]:
 
 
 def is_legal(config: RunConfig) -> bool:
-    """Whether `run_on_flags` finds no fault."""
+    """Return whether `run_on_flags` finds no fault."""
     return all(finding.ok for finding in run_on_flags(config))
 
 
 def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
-    """The checks of the training data: format, lengths, chat template, ids, samples."""
+    """Return the checks of the training data: format, lengths, chat template, ids, samples."""
     from launch.preflight.dialogues import check_rows
     from launch.preflight.token_files import check_data, check_data_fit, check_made_with
 
@@ -55,11 +55,15 @@ def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
 def run(
     config: RunConfig, starts: bool = True, shows: bool = True, continuation: Continuation | None = None
 ) -> list[Finding]:
-    """All checks, in the order in which they are shown.
+    """Return all checks, in the order in which they are shown.
 
-    starts: whether the run starts in its output directory now; False in its own ranks and on further nodes.
-    shows: whether findings without a fault are shown. If not, facts that take time to find are left out.
-    continuation: of the run, where it is known already.
+    If not, facts that take time to find are left out.
+
+    Args:
+        config: Of the run.
+        starts: Whether the run starts in its output directory now; False in its own ranks and on further nodes.
+        shows: Whether findings without a fault are shown.
+        continuation: Of the run, where it is known already.
     """
     installed = check_installed()
     if not all(finding.ok for finding in installed):

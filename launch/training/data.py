@@ -26,10 +26,16 @@ from launch.training.batches import PaddedDataset, PaddedShard, SampleStream
 class TrainingData:
     """The samples of a run, in an order that depends on the data, the seed and what was consumed before.
 
-    train, valid: datasets, None where the run does not need one. collate: makes a batch of samples. padding: a sample
-    whose labels count for nothing. ledger: what was consumed before, None without training. end: see SampleStream.
-    mean_length: tokens of a sample. lines: printed about the data. join: set where each sample comes with values of its
-    own (launch/training/precomputed.py); from (dataset, padding, collate) to such ones.
+    Attributes:
+        train, valid: Datasets, None where the run does not need one.
+        collate: Makes a batch of samples.
+        padding: A sample whose labels count for nothing.
+        ledger: What was consumed before, None without training.
+        end: See SampleStream.
+        mean_length: Tokens of a sample.
+        lines: Printed about the data.
+        join: Set where each sample comes with values of its own (launch/training/precomputed.py); from (dataset,
+            padding, collate) to such ones.
     """
 
     join: Callable[[Any, Any, Callable], tuple[Any, Any, Any]] | None = None
@@ -59,7 +65,7 @@ class TrainingData:
 
     @property
     def ledger(self) -> Ledger:
-        """What was consumed before."""
+        """Samples consumed before this run."""
         assert self._ledger is not None, "for training alone"
         return self._ledger
 
@@ -71,32 +77,32 @@ class TrainingData:
 
     @property
     def identity(self) -> dict:
-        """What the order of samples depends on."""
+        """The facts that the order of samples depends on."""
         return self.ledger.data[self.ledger.last.data]
 
     def step_text(self, global_batch: int) -> str:
-        """What a step is, for the line at the start."""
+        """Return the size of a step, for the line at the start."""
         raise NotImplementedError
 
     def tokens_until(self, step: int) -> int:
-        """Tokens that all data ranks together have read before a step, 0 the first."""
+        """Return the tokens that all data ranks together have read before a step, 0 the first."""
         raise NotImplementedError
 
     def consumed_samples(self, step: int) -> int:
-        """In all, before a step, 0 the first."""
+        """Return all samples consumed before a step, 0 the first."""
         return self.ledger.samples + self.stream.position(step) - self.stream.start
 
     def ledger_at(self, step: int) -> Ledger:
-        """With all that is consumed before a step."""
+        """Return the ledger of all samples consumed before a step."""
         return self.ledger.at(step, self.stream.position(step), self.tokens_until(step))
 
     def train_loader(self, workers: int, clock: TrainingClock) -> TimedLoader:
-        """Batches of this rank, in the order of training."""
+        """Return batches of this rank, in the order of training."""
         loader = self._loader(self.train, self.stream, num_workers=workers, worker_init_fn=be_data_worker)
         return TimedLoader(loader, clock)
 
     def evaluation_loader(self, dataset, args) -> paddle.io.DataLoader:
-        """Batches of this data rank's share; equally many on all ranks."""
+        """Return batches of this data rank's share; equally many on all ranks."""
         return self._loader(dataset, evaluation_batches(dataset, args))
 
     def _loader(self, dataset, sampler, **options) -> paddle.io.DataLoader:
@@ -104,25 +110,24 @@ class TrainingData:
         return paddle.io.DataLoader(samples, batch_sampler=sampler, collate_fn=collate, **options)
 
     def first_batch(self, samples: int) -> dict:
-        """The first samples of training, as arrays."""
+        """Return the first samples of training, as arrays."""
         padded, collate = self._batched(self.train)
         return collate([padded[i if i < len(self.train) else None] for i in range(samples)])
 
     def _batched(self, dataset) -> tuple[Any, Any]:
-        """(samples, collate), of which Paddle requires no more than that they can be called so."""
+        """Return (samples, collate), typed loosely: Paddle requires only that they can be called so."""
         parts = (dataset, self.padding, self.collate)
         dataset, padding, collate = self.join(*parts) if self.join else parts
         return PaddedDataset(dataset, padding), collate
 
 
 def evaluation_batches(dataset, args) -> PaddedShard:
-    """Those of this data rank."""
+    """Return the evaluation batches of this data-parallel rank."""
     return PaddedShard(len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size)
 
 
 def run_length(ledger: Ledger | None, samples: Any, args) -> tuple[int, int | None, float]:
-    """(the last step, SampleStream's end, epochs requested) of a run over these samples, by --max_steps or
-    --num_train_epochs."""
+    """Return (the last step, SampleStream's end, epochs requested) by --max_steps or --num_train_epochs."""
     if ledger is None or args.max_steps > 0:
         return args.max_steps, None, 1.0
     end = math.ceil(args.num_train_epochs * len(samples))
@@ -131,8 +136,17 @@ def run_length(ledger: Ledger | None, samples: Any, args) -> tuple[int, int | No
 
 
 def sample_stream(args, dataset, ledger: Ledger, steps: int, end: int | None = None) -> SampleStream:
-    """The order of training from where the ledger ends, for this rank's place in the layout; a blend has an order of
-    its own. end: see SampleStream."""
+    """Return the order of training from the ledger's end, for this rank's place in the layout.
+
+    A blend has an order of its own.
+
+    Args:
+        end: See SampleStream.
+        args: The flags.
+        dataset: The samples.
+        ledger: Consumed samples.
+        steps: The last one.
+    """
     return SampleStream(
         samples=len(dataset),
         epoch_order=getattr(dataset, "epoch_order", None),
@@ -152,11 +166,15 @@ def sample_stream(args, dataset, ledger: Ledger, steps: int, end: int | None = N
 
 
 def open_data(data_args, training_args, vocab_size: int) -> tuple[Any, Any]:
-    """Open the corpora and build (or find cached) their sample indices, on rank 0 first. Return the datasets to train
-    and to evaluate on, of {"input_ids", "labels"}, int64 [sequence_length]; None where the run does not need one.
+    """Open the corpora and build (or find cached) their sample indices, on rank 0 first.
+
+    Return the datasets to train and to evaluate on, of {"input_ids", "labels"}, int64 [sequence_length]; None where the
+    run does not need one.
 
     Rank 0 also reads every token id once, to check it against the vocabulary.
-    Raises UserError when files are missing, damaged or hold ids beyond the vocabulary, or a split is empty.
+
+    Raises:
+        UserError: If files are missing, damaged or hold ids beyond the vocabulary, or a split is empty.
     """
     names = [name for name, needed in (("train", training_args.do_train), ("valid", training_args.do_eval)) if needed]
     train, valid, _ = first_on_rank_zero(
@@ -176,8 +194,10 @@ def open_data(data_args, training_args, vocab_size: int) -> tuple[Any, Any]:
 
 
 def cache_directory(data_args, output_dir: str) -> Path:
-    """Where sample indices are kept: --data_cache, or index_cache beside the first corpus or, if that is
-    read-only, in the output directory."""
+    """Return the folder of sample indices.
+
+    It is --data_cache, or index_cache beside the first corpus or, if that is read-only, in the output directory.
+    """
     if data_args.data_cache:
         return Path(data_args.data_cache)
     _, prefix = find_corpora(" ".join(data_args.input_dir))[0]
@@ -199,7 +219,7 @@ class FirstSamples:
         return self.dataset[index]
 
     def identity(self) -> dict:
-        """What the samples depend on."""
+        """Return the facts that the samples depend on."""
         return self.dataset.identity() | {"first": self.samples}
 
 
@@ -207,19 +227,20 @@ class FirstSamples:
 
 
 def require_tokenizer(tokenizer):
-    """Raises UserError where there is none."""
+    """Raise UserError where there is none."""
     if tokenizer is None:
         raise UserError("the model comes without a tokenizer: --tokenizer_name_or_path names the one it was made with.")
     return tokenizer
 
 
 def open_dialogues(data_args, training_args, tokenizer, config, continuation: Continuation | None = None) -> Datasets:
-    """Read and encode all dialogues, on rank 0 first. The tokenizer, which is saved with what is trained, then says
-    which chat template that was.
+    """Read and encode all dialogues, on rank 0 first.
 
-    A continued run that began before chats took the tokenizer's own template, which the identity of its data shows,
-    keeps that of the model's family.
-    Raises UserError when files are missing or broken beyond what is allowed, or a token is beyond the vocabulary.
+    The tokenizer, which is saved with the result, then has the chat template of the training. A continued run that
+    began before chats took the tokenizer's own template, which the identity of its data shows, keeps the family's.
+
+    Raises:
+        UserError: If files are missing or broken beyond what is allowed, or a token is beyond the vocabulary.
     """
     names = [name for name, needed in (("train", training_args.do_train), ("dev", training_args.do_eval)) if needed]
     columns = Columns(data_args.prompt_column, data_args.response_column)
@@ -246,14 +267,14 @@ def open_dialogues(data_args, training_args, tokenizer, config, continuation: Co
 
 
 def _continues(datasets: Datasets, before: dict) -> bool:
-    """Whether the samples to train on are those of a checkpoint's data."""
+    """Return whether the training samples are the ones of a checkpoint's data."""
     assert datasets.train is not None, "only a run that trains continues a checkpoint"
     now = datasets.train.identity()
     return now == {key: before.get(key) for key in now}
 
 
 def _template_lines(found: Survey, datasets: Datasets, encoding, tokenizer) -> list[str]:
-    """Lines for the user: which template the rows have, and a sample as the model sees it."""
+    """Return lines for the user: the rows' template, and a sample as the model sees it."""
     kinds = sorted({rows.schema.chat for rows in found.files})
     lines = template_lines([encoding(kind).template for kind in kinds], tokenizer, trains=bool(found.train))
     shown: Any = datasets.train if datasets.train is not None else datasets.dev

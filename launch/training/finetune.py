@@ -30,6 +30,7 @@ class Finetuning(Training):
     method = FINETUNING
 
     def open_data(self, tokenizer, config, continuation: Continuation, row_ends: bool) -> "DialogueData":
+        """Open the dialogues."""
         args = self.training_args
         sets = open_dialogues(self.data_args, args, tokenizer, config, continuation)
         ledger = open_ledger(continuation, sets.train, args) if args.do_train else None
@@ -64,7 +65,7 @@ class Finetuning(Training):
         return self.adapter_args.lora and args.device == "cpu" and can and not apart
 
     def _padding_lines(self, samples, config) -> list[str]:
-        """What packing changes, or would change, for a family that can."""
+        """Return lines about the padding that packing saves, or would save, for a family that can."""
         args = self.training_args
         if self.data_args.zero_padding or "packing" in family_of_config(config.to_dict()).lacking:
             return []
@@ -83,6 +84,7 @@ class Finetuning(Training):
         ]
 
     def prepare(self, model) -> list[str]:
+        """Add noise to the embeddings, with NEFTune."""
         if not self.data_args.neftune:
             return []
         alpha = self.data_args.neftune_noise_alpha
@@ -90,19 +92,21 @@ class Finetuning(Training):
         return [f"NEFTune: noise of at most {alpha:g} / sqrt(tokens x hidden size) is added to the embeddings"]
 
     def make_loss(self, model, data: TrainingData) -> "AnswerLoss":
+        """Return the loss of fine-tuning."""
         return AnswerLoss(model.config.vocab_size, data, self.training_args)
 
     def make_answers(self, tokenizer, model) -> Answers | None:
+        """Return the evaluation by answers, if requested."""
         if not self.data_args.eval_with_do_generation:
             return None
         return Answers(tokenizer, model.config.to_dict(), self.data_args.max_length - self.data_args.src_length)
 
 
 def add_noise(model, alpha: float) -> None:
-    """Add uniform noise within alpha / sqrt(length x width) to the embeddings [..., length, width] of tokens, in
-    training alone (NEFTune, arXiv 2310.05914, algorithm 1; the length is that of the batch, as in PaddleNLP and TRL).
+    """Add uniform noise within alpha / sqrt(length x width) to the embeddings [..., length, width] in training.
 
-    All ranks of tensor parallelism, which have the whole embeddings, draw the same noise.
+    It is NEFTune (arXiv 2310.05914, algorithm 1; the length is the batch's, as in PaddleNLP and TRL). All ranks of
+    tensor parallelism, which have the whole embeddings, draw the same noise.
     """
 
     def noisy(layer, inputs, embeddings: paddle.Tensor) -> paddle.Tensor:
@@ -119,7 +123,11 @@ def add_noise(model, alpha: float) -> None:
 
 
 class DialogueData(TrainingData):
-    """Samples of different lengths: the tokens of each are counted. unit: what a sample is, in the plural."""
+    """Samples of different lengths: the tokens of each are counted.
+
+    Attributes:
+        unit: What a sample is, in the plural.
+    """
 
     def __init__(self, *args, unit: str, **kwargs):
         super().__init__(*args, **kwargs)
@@ -127,9 +135,11 @@ class DialogueData(TrainingData):
         self._tokens_until = [self._ledger.tokens if self._ledger else 0]
 
     def step_text(self, global_batch: int) -> str:
+        """Return the size of a step, for the line at the start."""
         return f"{global_batch} {self._unit} (about {self.train.tokens.mean() * global_batch:,.0f} tokens)"
 
     def tokens_until(self, step: int) -> int:
+        """Return the tokens read before a step."""
         known, first_step = self._tokens_until, self.stream.first_step
         while first_step + len(known) <= step:
             samples = self.stream.samples_of_step(first_step + len(known) - 1)
@@ -145,6 +155,7 @@ class AnswerLoss(Loss):
         self.micro_batches = args.gradient_accumulation_steps * args.dataset_world_size
 
     def attach(self, model, args) -> None:
+        """Attach the loss to a model."""
         if args.pipeline_parallel_degree > 1:
             layers = model.model if isinstance(model, LoRAModel) else model
             layers._loss_fn = [self.token_loss]
@@ -153,13 +164,16 @@ class AnswerLoss(Loss):
             self.head.correct = self.token_loss.correct
 
     def start_step(self, global_step: int) -> None:
+        """Set the divisor of a step: its target tokens."""
         samples = self.data.stream.samples_of_step(global_step)
         self.token_loss.divisor = int(self.data.train.counted[samples].sum()) / self.micro_batches
 
     def start_evaluation(self) -> None:
+        """Set the divisor of an evaluation."""
         self.token_loss.divisor = 1.0
 
     def __call__(self, model, inputs: dict, return_outputs: bool):
+        """Return the loss of a batch."""
         labels = inputs.pop("labels")
         outputs = self.outputs(model, inputs, labels)
         logits = outputs[0] if isinstance(outputs, tuple) else outputs
@@ -167,7 +181,7 @@ class AnswerLoss(Loss):
         return (loss, (loss, logits)) if return_outputs else loss
 
     def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
-        """(loss, tokens, tokens whose most likely id was right)"""
+        """Return [loss, tokens, tokens whose most likely id was right]."""
         args, counted = trainer.args, int((inputs["labels"] != IGNORED).sum())
         self.start_evaluation()
         with self.token_loss.correct.counting():
@@ -179,4 +193,5 @@ class AnswerLoss(Loss):
         return [loss_sum, counted, correct]
 
     def metrics(self, sums: list[float]) -> dict:
+        """Return the metrics, with the accuracy."""
         return super().metrics(sums) | {"accuracy": sums[2] / sums[1]}

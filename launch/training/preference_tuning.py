@@ -1,5 +1,8 @@
-"""Preference tuning: pairs of responses to the same prompt, of which the chosen one shall become likelier than the
-rejected one, or single responses, of which the desired ones shall become likelier."""
+"""Preference tuning: pairs of responses to one prompt, or single responses.
+
+Of a pair the chosen response shall become likelier than the rejected one; of single ones the desired ones shall become
+likelier.
+"""
 
 from dataclasses import asdict
 from typing import Any
@@ -32,6 +35,7 @@ class PairTraining(Training):
     paired = True
 
     def open_data(self, tokenizer, config, continuation: Continuation, row_ends: bool) -> "DialogueData":
+        """Open the preferences."""
         args, whole = self.training_args, self.method.reward_model
         sets = first_on_rank_zero(
             lambda: load_preferences(self.data_args, args, tokenizer, config, self.paired, whole=whole)
@@ -66,7 +70,7 @@ class PairTraining(Training):
 
 
 class PreferenceTuning(PairTraining):
-    """From the log-probabilities of the responses."""
+    """Preference tuning by the log-probabilities of the responses."""
 
     method = PREFERENCES
 
@@ -79,10 +83,11 @@ class PreferenceTuning(PairTraining):
         self.loss_flags = {name: value for name, value in vars(values).items() if name != "reference"}
 
     def prepare(self, model) -> list[str]:
-        """A reference without dropout is compared with the policy."""
+        """Switch dropout off: a reference without dropout is compared with the policy."""
         return ["dropout: that of the model is off, as in its reference"] if end_dropout(model) else []
 
     def make_loss(self, model, data: TrainingData) -> PreferenceLoss:
+        """Return the preference loss."""
         makers = {
             NONE: lambda: None,
             ADAPTER_OFF: lambda: AdapterOff(model),
@@ -93,8 +98,7 @@ class PreferenceTuning(PairTraining):
         return kind(self.preference_args, makers[self.reference](), data, self.training_args)
 
     def _identity(self, model) -> dict[str, object]:
-        """What the log-probabilities by the model before training depend on, beside the data. Called by all ranks
-        together."""
+        """Return what the reference's log-probabilities depend on, beside the data. All ranks call it together."""
         args, base = self.training_args, model.model if isinstance(model, LoRAModel) else model
         quantized = base_format(self.adapter_args)
         computes = (compute_dtype(args), args.fp16_opt_level, self.model_args.fp32_norms_and_head)
@@ -109,7 +113,8 @@ def end_dropout(model) -> bool:
     """Set all dropout of a model to 0. Returns whether there was any.
 
     paddlenlp's layers have it as a layer, as a number of their own (OPT's attention, Bloom), or read it from the
-    configuration in each forward pass (Qwen2, Mixtral, Bloom with flash attention)."""
+    configuration in each forward pass (Qwen2, Mixtral, Bloom with flash attention).
+    """
     found = False
     for layer in model.sublayers(include_self=True):
         owners = [(layer, name) for name in vars(layer) if "dropout" in name]

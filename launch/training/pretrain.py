@@ -16,6 +16,7 @@ class Pretraining(Training):
     method = PRETRAINING
 
     def open_data(self, tokenizer, config, continuation: Continuation, row_ends: bool) -> "PretrainingData":
+        """Open the corpora."""
         args = self.training_args
         train, valid = open_data(self.data_args, args, config.vocab_size)
         ledger = open_ledger(continuation, train, args) if args.do_train else None
@@ -31,9 +32,11 @@ class Pretraining(Training):
         )
 
     def make_loss(self, model, data: TrainingData) -> "PretrainingLoss":
+        """Return the loss of pretraining."""
         return PretrainingLoss()
 
     def random_weights_loss(self, shape) -> float | None:
+        """Return the first loss of random weights; None for pretrained ones."""
         return None if self.model_args.continue_training else shape.first_loss
 
 
@@ -41,20 +44,25 @@ class PretrainingData(TrainingData):
     """Every sample has mean_length tokens."""
 
     def step_text(self, global_batch: int) -> str:
+        """Return the size of a step, for the line at the start."""
         return f"{global_batch * self.mean_length:,} tokens ({global_batch} samples of {self.mean_length})"
 
     def tokens_until(self, step: int) -> int:
+        """Return the tokens read before a step."""
         return self.ledger.tokens + (self.stream.position(step) - self.stream.start) * int(self.mean_length)
 
 
 class Collator:
-    """Samples of equal length to one batch: {"input_ids": int64 [batch, length], "labels": the same}. Tokens are copied
-    once, from the memory-mapped files into the batch."""
+    """Samples of equal length to one batch: {"input_ids": int64 [batch, length], "labels": the same}.
+
+    Tokens are copied once, from the memory-mapped files into the batch.
+    """
 
     def __init__(self, sequence_length: int):
         self.sequence_length = sequence_length
 
     def __call__(self, samples: list) -> dict:
+        """Return the batch of some samples."""
         shape = (len(samples), self.sequence_length)
         batch = {key: np.empty(shape, dtype=np.int64) for key in ("input_ids", "labels")}
         for row, sample in enumerate(samples):
@@ -66,6 +74,7 @@ class Padding:
     """A sample whose labels count for nothing."""
 
     def write(self, input_ids: np.ndarray, labels: np.ndarray) -> None:
+        """Write padding."""
         input_ids[:] = 0
         labels[:] = IGNORED
 
@@ -74,6 +83,7 @@ class PretrainingLoss(Loss):
     """The model's own: the mean over the tokens of a micro batch, of which all have equally many."""
 
     def __call__(self, model, inputs: dict, return_outputs: bool):
+        """Return the loss of a batch."""
         outputs = self.outputs(model, inputs, inputs["labels"])
         loss = outputs
         if isinstance(outputs, dict):
@@ -83,6 +93,7 @@ class PretrainingLoss(Loss):
         return (loss, outputs) if return_outputs else loss
 
     def batch_sums(self, trainer, model, inputs: dict) -> list[float]:
+        """Return the sums of a batch."""
         counted = int((inputs["labels"] != IGNORED).sum())
         if trainer.args.pipeline_parallel_degree > 1:
             with summed_over_tokens(model):
