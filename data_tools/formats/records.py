@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import BOM, ROWS, NotJson, RepeatedKey, not_json, not_utf8, parse_row, require_file
@@ -58,7 +58,8 @@ def _opened(file: Path) -> Iterator[BinaryIO]:
 def unpacked(stored: BinaryIO, suffix: str) -> BinaryIO:
     """Return the content of a packed file whose name ends so; reading it may raise one of DAMAGED."""
     if suffix == ".gz":
-        return gzip.GzipFile(fileobj=stored)  # pyarrow refuses zeros behind the end, with which tapes are filled
+        # pyarrow refuses zeros behind the end, with which tapes are filled.
+        return cast(BinaryIO, gzip.GzipFile(fileobj=stored))
     import pyarrow  # takes a tenth of a second
 
     return io.BufferedReader(pyarrow.CompressedInputStream(stored, "zstd"))
