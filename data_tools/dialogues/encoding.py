@@ -15,21 +15,22 @@ BATCH, BATCH_CHARACTERS = 16, 1 << 20  # dialogues that are rendered in one roun
 END_IDS = 4  # among which an answer's eos is looked for: some templates have a line's end behind it
 
 
-Places = list[tuple[int, int]]  # (first character, one behind the last) of each token
-
-
 @dataclass(frozen=True)
 class Encoding:
     """The rules by which text becomes ids.
 
     Attributes:
-        template: Around the turns; None: the bare texts, `eos` after each answer encode: the ids of a text; special
-            tokens are made only where the text names them begin: ids before the first question, such as bos, which
-            a template may say itself eos: the id that ends a sample src_length: ids of a question, at most.
-        max_length: Of a sample, at most marks: ids between a question and its answer, in families whose questions
-            are seen in both directions locate: the ids of a text and where each stands; None where the tokenizer
-            cannot tell apart: each answer is a sample of its own, encoded apart from all before it, as with marks
-            last: the last answer of a dialogue alone is trained on ends: further ids that end an answer.
+        template: Around the turns; None: the bare texts, `eos` after each answer.
+        encode: The ids of a text; special tokens are made only where the text names them.
+        begin: Ids before the first question, such as bos, which a template may write itself.
+        eos: The id that ends a sample.
+        src_length: Ids of a question, at most.
+        max_length: Ids of a sample, at most.
+        marks: Ids between a question and its answer, in families whose questions are seen in both directions.
+        locate: The ids of a text, where each begins and where it ends; None where the tokenizer cannot tell.
+        apart: Each answer is a sample of its own, encoded apart from all before it, as with marks.
+        last: The last answer of a dialogue alone is trained on.
+        ends: Further ids that end an answer.
     """
 
     template: ChatTemplate | None
@@ -39,7 +40,7 @@ class Encoding:
     src_length: int
     max_length: int
     marks: tuple[int, ...] = ()
-    locate: Callable[[str], tuple[list[int], Places]] | None = None
+    locate: Callable[[str], tuple[list[int], list[int], list[int]]] | None = None
     apart: bool = False
     last: bool = False
     ends: tuple[int, ...] = ()
@@ -98,8 +99,7 @@ class Encoding:
         """
         cuts, crossed = [], 0
         if self.locate:
-            ids, places = self.locate(text)
-            starts, stops = [start for start, _ in places], [stop for _, stop in places]
+            ids, starts, stops = self.locate(text)
             for number, border in enumerate(borders):
                 inside, before = bisect_left(starts, border), bisect_right(stops, border)
                 crossed += inside > before

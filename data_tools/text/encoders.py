@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from shlex import quote
 
@@ -32,6 +33,7 @@ ADDED_NAME = "added_tokens.json"
 PUBLISHED_TOKENS = "published_added_tokens"
 # Behind a sentencepiece model, of which the last value of a field counts: normalizer_spec.add_dummy_prefix is false.
 NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"
+NO_TEXT = "\udcff"  # a byte that no text has
 SPACE = "\u2581"  # what sentencepiece, and some tokenizer.json, write for a space
 
 
@@ -64,11 +66,25 @@ class SentencePieceEncoder:
         # transformers' rule: of its old form, which LLaMA's makers have, each text between special tokens begins with a
         # space of its own; of the newer one only the text as a whole.
         self._each_begins = config.get("legacy", True)
+        self._begins = self._model.normalize("x") == f"{SPACE}x"  # a space before a text
 
     @cached_property
     def _bare(self) -> sentencepiece.SentencePieceProcessor:
         """The model without the space that it puts before a text."""
         return sentencepiece.SentencePieceProcessor(model_proto=self.path.read_bytes() + NO_DUMMY_PREFIX)
+
+    @cached_property
+    def _surfaces(self) -> list[str]:
+        """The text of each piece; of a byte of a longer character, and of what has no text, half a surrogate pair."""
+        found = []
+        for number in range(self.vocab_size):
+            piece = self._model.id_to_piece(number)
+            if self._model.is_byte(number):
+                found.append(bytes([int(piece[3:-1], 16)]).decode("ascii", "surrogateescape"))
+            else:
+                none = self._model.is_control(number) or self._model.is_unknown(number)
+                found.append(NO_TEXT if none else piece.replace(SPACE, " "))
+        return found
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """Return int32 ids of each text."""
@@ -85,18 +101,29 @@ class SentencePieceEncoder:
             ids += [special] if model is None else model.encode(part)
         return ids
 
-    def locate_chat(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids of `encode_chat`, and (first character, one behind the last) of each."""
-        ids, places = [], []
+    def locate_chat(self, text: str) -> tuple[list[int], list[int], list[int]]:
+        """Return the ids of `encode_chat`, the first character of each, and the one behind its last."""
+        ids, starts, stops = [], [], []
         for start, part, special, model in self._parts(text):
             if model is None:
                 ids.append(special)
-                places.append((start, start + len(part)))
+                starts.append(start)
+                stops.append(start + len(part))
                 continue
-            found = model.encode(part, return_type="offset_mapping")
-            ids += found["ids"]
-            places += [(start + first, start + last) for first, last in found["offsets"]]
-        return ids, places
+            encoded = model.encode(part)
+            surfaces = [self._surfaces[number] for number in encoded]
+            if surfaces and model is self._model and self._begins:
+                surfaces[0] = surfaces[0].removeprefix(" ")
+            if lengths := _lengths(surfaces, part):
+                places = list(accumulate(lengths, initial=start))
+                starts += places[:-1]
+                stops += places[1:]
+            else:  # the model has normalized the text; this takes twice as long
+                found = model.encode(part, return_type="offset_mapping")["offsets"]
+                starts += [start + first for first, _ in found]
+                stops += [start + last for _, last in found]
+            ids += encoded
+        return ids, starts, stops
 
     def _parts(self, text: str) -> Iterator[tuple[int, str, int | None, sentencepiece.SentencePieceProcessor | None]]:
         """Yield (place, text, its id where it is a special token, else what encodes it) of each part."""
@@ -156,10 +183,11 @@ class JsonEncoder:
         """Return the ids of a text in which special tokens are spelt."""
         return self.encode([text])[0].tolist()
 
-    def locate_chat(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Return the ids of `encode_chat`, and (first character, one behind the last) of each."""
+    def locate_chat(self, text: str) -> tuple[list[int], list[int], list[int]]:
+        """Return the ids of `encode_chat`, the first character of each, and the one behind its last."""
         found = self._tokenizer.encode(text, add_special_tokens=False)
-        return found.ids, found.offsets
+        places = found.offsets  # copied at each access
+        return found.ids, [start for start, _ in places], [stop for _, stop in places]
 
     def decode_chat(self, ids: list[int]) -> str:
         """Return the text of ids, special tokens included."""
@@ -170,6 +198,23 @@ class JsonEncoder:
         normalizer = self._tokenizer.normalizer
         text = _without_prefix(normalizer.normalize_str, text) if normalizer else text
         return text if self._keeps_space_sign else text.replace(SPACE, " ")
+
+
+def _lengths(surfaces: list[str], text: str) -> list[int] | None:
+    """Return how many characters of a text each piece stands for; None where the pieces do not spell it.
+
+    Of the bytes of a character the last one stands for it.
+    """
+    spelt = "".join(surfaces)
+    if spelt == text:
+        return [*map(len, surfaces)]
+    if spelt.encode("utf-8", "surrogateescape").decode("utf-8", "replace") != text:
+        return None
+    following = [*surfaces[1:], ""]
+    return [
+        len(one) - ("\udc80" <= one <= "\udcff" and "\udc80" <= after <= "\udcbf")
+        for one, after in zip(surfaces, following, strict=True)
+    ]
 
 
 def load_encoder(directory: str | Path) -> SentencePieceEncoder | JsonEncoder:

@@ -176,9 +176,10 @@ def _encoders(tokenizer, directory: Path | None) -> tuple[Callable[[str], list[i
     """Return what makes the ids of a text, and what also says where each stands, if anything can."""
     if backend := getattr(tokenizer, "backend_tokenizer", None):
 
-        def locate(text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        def locate(text: str) -> tuple[list[int], list[int], list[int]]:
             found = backend.encode(text, add_special_tokens=False)
-            return found.ids, found.offsets
+            places = found.offsets  # copied at each access
+            return found.ids, [start for start, _ in places], [stop for _, stop in places]
 
         return lambda text: locate(text)[0], locate
     if directory and (directory / SENTENCEPIECE_NAMES[0]).is_file():

@@ -79,7 +79,7 @@ def test_a_token_that_holds_something_of_the_question_is_not_trained_on():
     how = replace(
         encoding(template),
         encode=lambda text: [hash(pair) for pair in pairs(text)],
-        locate=lambda text: ([hash(p) for p in pairs(text)], [(2 * i, 2 * i + 2) for i in range(len(pairs(text)))]),
+        locate=lambda text: ([*map(hash, pairs(text))], [*range(0, len(text), 2)], [*range(2, len(text) + 2, 2)]),
     )
     [sample] = encode_dialogue(plain_dialogue([("ab", "cde")]), how)  # ab :c de .
     assert (sample.ids[:3], sample.crossed) == ([hash("ab"), hash(":c"), hash("de")], 1)

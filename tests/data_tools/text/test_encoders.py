@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.indexed import IndexedDataset
+from data_tools.text import encoders
 from data_tools.text.encoders import JsonEncoder, SentencePieceEncoder, load_encoder
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import MODEL_NAME
@@ -94,6 +95,40 @@ def test_ids_of_fuzzed_texts(tokenizer, tmp_path, count):
 
 
 @NIGHTLY
+def train_model(path, **flags) -> None:
+    with open(path, "wb") as made:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([f"the {word} of words" for word in ("house", "cat", "tree", "street")] * 9),
+            model_writer=made, vocab_size=300, hard_vocab_limit=False, minloglevel=9, **flags,
+        )  # fmt: skip
+
+
+PLAIN = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False, "byte_fallback": True}
+
+
+@pytest.mark.parametrize(
+    ("flags", "fast"),
+    [
+        (PLAIN | {"model_type": "bpe"}, True),  # as LLaMA's
+        (PLAIN | {"model_type": "bpe", "add_dummy_prefix": False}, True),
+        ({"model_type": "unigram", "byte_fallback": False}, False),  # normalized by NFKC, spaces taken away
+        ({"model_type": "bpe", "byte_fallback": True}, False),
+    ],
+)
+def test_tokens_stand_where_sentencepiece_says(tmp_path, monkeypatch, flags, fast):
+    train_model(tmp_path / "tokenizer.model", **flags)
+    encoder = SentencePieceEncoder(tmp_path / "tokenizer.model")
+    texts = [text for text in fuzzed_texts(100) if len(text) < 1000]
+    by_pieces = [encoder.locate_chat(text) for text in texts]
+    asked = []
+    monkeypatch.setattr(encoders, "_lengths", lambda *found: asked.append(found))
+    assert by_pieces == [encoder.locate_chat(text) for text in texts]
+    assert [ids for ids, *_ in by_pieces] == [encoder.encode_chat(text) for text in texts]
+    monkeypatch.undo()
+    known = sum(encoders._lengths(*found) is not None for found in asked) / len(asked)
+    assert (known > 0.9) is fast, known  # hardly a text needs a second look where the model normalizes nothing
+
+
 def test_a_line_of_ten_megabytes(tokenizer, sources, tmp_path):
     text = ("\n".join(sources) * 20)[: 10 << 20]
     check_ids(tokenizer, ["before", text, "behind"], tmp_path, workers=2)
