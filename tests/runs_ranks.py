@@ -26,6 +26,8 @@ MODELS = {
     "ernie4_5": ("ernie4_5-rehearsal", {}),
     "mixtral": ("mixtral-rehearsal", {}),
     "qwen2-moe": ("qwen2-moe-rehearsal", {}),
+    "qwen3-moe": ("qwen3-moe-rehearsal", {}),
+    "ernie4_5-moe": ("ernie4_5-moe-rehearsal", {}),
 }
 SIZES = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "intermediate_size": 128}
 

@@ -89,6 +89,7 @@ class HuggingFace:
         unit_head: Whether the head's rows are divided by their lengths when the model runs.
         own_code: Whether transformers needs the Python files that lie beside the published weights.
         two_copies: Whether the published files hold the head beside the word embedding that it equals.
+        left_out: The pattern that begins the names of tensors which an import leaves out; "" for none.
     """
 
     model_type: str
@@ -102,6 +103,7 @@ class HuggingFace:
     unit_head: Callable[[dict], bool] = _none
     own_code: bool = False
     two_copies: bool = False
+    left_out: str = ""
 
 
 def taken(ours: dict, *keys: str) -> dict:

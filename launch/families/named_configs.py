@@ -170,6 +170,9 @@ SIZES = [
     "max_position_embeddings",
     "max_sequence_length",
     "model_max_length",
+    "moe_k",
+    "moe_num_experts",
+    "moe_num_shared_experts",
     "moe_intermediate_size",
     "multi_query_group_num",
     "n_embed",
@@ -197,7 +200,15 @@ POSITIVE = [
     "rope_scaling_factor",
     "rope_theta",
 ]
-NOT_NEGATIVE = ["init_std", "initializer_range", "mscale", "mscale_all_dim", "router_aux_loss_coef"]
+NOT_NEGATIVE = [
+    "init_std",
+    "initializer_range",
+    "moe_layer_start_index",
+    "moe_norm_min",
+    "mscale",
+    "mscale_all_dim",
+    "router_aux_loss_coef",
+]
 SHARES = [
     "attention_dropout",
     "attention_dropout_prob",

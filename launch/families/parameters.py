@@ -16,6 +16,8 @@ ALIBI_COLUMNS = 8
 WORD, POSITION, LINEAR, BIAS, NORM, HEAD = "word embedding", "position embedding", "linear", "bias", "norm", "head"
 ROUTER = "router"  # chooses the experts of a token; a matrix that every rank has whole, and that no adapter changes
 
+CORRECTION = "correction"  # of the choice of experts: a row in float32 that every rank has whole, and that none trains
+
 # The output layer of a reward model, and how the names of its classes end in transformers and in paddlenlp.
 SCORE, SCORED = "score.weight", "ForSequenceClassification"
 

@@ -39,16 +39,22 @@ class Qwen2MoeForward(SparseDecoder):
         return super().mlp(name, x)
 
 
-def _experts(config: dict, layer: str) -> Iterator[Parameter]:
+def experts(config: dict, layer: str) -> Iterator[Parameter]:
+    """Yield the router and the experts of a layer."""
     hidden, block = config["hidden_size"], f"{layer}.mlp"
     yield Parameter(f"{block}.gate.weight", (hidden, config["num_experts"]), ROUTER)
     for number in range(config["num_experts"]):
-        yield from _gated(f"{block}.experts.{number}", hidden, config["moe_intermediate_size"])
-    yield from _gated(f"{block}.shared_expert", hidden, config["shared_expert_intermediate_size"])
-    yield Parameter(f"{block}.shared_expert_gate.weight", (hidden, 1), ROUTER)
+        yield from gated(f"{block}.experts.{number}", hidden, config["moe_intermediate_size"])
 
 
-def _gated(name: str, hidden: int, ffn: int) -> Iterator[Parameter]:
+def _with_shared_expert(config: dict, layer: str) -> Iterator[Parameter]:
+    yield from experts(config, layer)
+    yield from gated(f"{layer}.mlp.shared_expert", config["hidden_size"], config["shared_expert_intermediate_size"])
+    yield Parameter(f"{layer}.mlp.shared_expert_gate.weight", (config["hidden_size"], 1), ROUTER)
+
+
+def gated(name: str, hidden: int, ffn: int) -> Iterator[Parameter]:
+    """Yield the three matrices of an MLP."""
     yield from linear(f"{name}.gate_proj", hidden, ffn, bias=False)
     yield from linear(f"{name}.up_proj", hidden, ffn, bias=False)
     yield from linear(f"{name}.down_proj", ffn, hidden, bias=False)
@@ -87,7 +93,7 @@ QWEN2_MOE = Family(
         *("qwen2_moe_experts", "generation_mask", "llama_flash_masks", "llama_mask_of_nothing"),
         "rotary_tables_of_every_layer",
     ),
-    parameters=partial(gated_parameters, prefix="qwen2_moe", qkv_bias=True, mlp=_experts),
+    parameters=partial(gated_parameters, prefix="qwen2_moe", qkv_bias=True, mlp=_with_shared_expert),
     forward=Qwen2MoeForward,
     published=HuggingFace(
         model_type="qwen2_moe",

@@ -14,6 +14,7 @@ from launch.families.bloom import BLOOM
 from launch.families.chatglm import CHATGLM
 from launch.families.chatglm_v2 import CHATGLM_V2
 from launch.families.ernie4_5 import ERNIE4_5
+from launch.families.ernie4_5_moe import ERNIE4_5_MOE
 from launch.families.family import Family
 from launch.families.glm import GLM
 from launch.families.llama import LLAMA
@@ -24,6 +25,7 @@ from launch.families.parameters import HEAD, SCORE, Parameter, gives_scores
 from launch.families.qwen2 import QWEN2
 from launch.families.qwen2_moe import QWEN2_MOE
 from launch.families.qwen3 import QWEN3
+from launch.families.qwen3_moe import QWEN3_MOE
 
 MOST_PARAMETERS = 2**19  # tensors; the largest published models have a tenth of that
 
@@ -31,7 +33,7 @@ FAMILIES = {
     family.name: family
     for family in (
         *(LLAMA, BAICHUAN, CHATGLM, CHATGLM_V2, BLOOM, GLM, OPT, QWEN2, QWEN3, MISTRAL, MIXTRAL, QWEN2_MOE),
-        *(ERNIE4_5,),
+        *(ERNIE4_5, QWEN3_MOE, ERNIE4_5_MOE),
     )
 }
 

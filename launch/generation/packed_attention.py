@@ -154,6 +154,8 @@ TAKE_OVER: dict[str, Callable[[Any, PackedRun], None]] = {
     "qwen3": _llama,
     "ernie4_5": _llama,
     "qwen2_moe": _llama,
+    "qwen3_moe": _llama,
+    "ernie4_5_moe": _llama,
     "mistral": _mistral,
     "mixtral": _mixtral,
     "bloom": _bloom,

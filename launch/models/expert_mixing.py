@@ -20,6 +20,20 @@ def routed(logits: paddle.Tensor, k: int, normalized: bool) -> tuple[paddle.Tens
         return (weights / weights.sum(axis=-1, keepdim=True) if normalized else weights), chosen
 
 
+def routed_with_bias(
+    logits: paddle.Tensor, bias: paddle.Tensor, k: int, least: float
+) -> tuple[paddle.Tensor, paddle.Tensor]:
+    """Return what routed() returns, for experts that are chosen by their shares plus a bias [1, experts].
+
+    The weights are the shares without it, divided by their sum, or by `least` where that is more.
+    """
+    with paddle.amp.auto_cast(False):
+        shares = nn.functional.softmax(logits.astype("float32"), axis=-1)
+        _, chosen = paddle.topk(shares.detach() + bias, k, axis=-1)
+        weights = paddle.take_along_axis(shares, chosen, axis=-1)
+        return weights / weights.sum(axis=-1, keepdim=True).clip(min=least), chosen
+
+
 def mixed(rows: paddle.Tensor, weights: paddle.Tensor, chosen: paddle.Tensor, experts: nn.LayerList):
     """Return the sum over k of weights[t, k] * experts[chosen[t, k]](rows[t]), as rows: [tokens, hidden].
 

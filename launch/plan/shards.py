@@ -16,6 +16,7 @@ from functools import cached_property, lru_cache
 
 from launch.families.parameters import (
     BIAS,
+    CORRECTION,
     HEAD,
     LINEAR,
     NORM,
@@ -30,6 +31,7 @@ from launch.families.parameters import (
 )
 from launch.families.registry import parameters
 from launch.plan.job import Job, Lora, Offload, Prefix
+from launch.tape.autograd import FLOAT32
 from launch.tape.quantized import Format
 
 COLUMN = {
@@ -123,8 +125,8 @@ def _shard(parameter: Parameter, job: Job) -> PlannedTensor:
         _part(parameter.shape, axis, job),
         parameter.kind,
         axis is not None,
-        job.trains_all or parameter.name == SCORE,
-        job.item,
+        parameter.kind != CORRECTION and (job.trains_all or parameter.name == SCORE),
+        FLOAT32 if parameter.kind == CORRECTION else job.item,
         job.base if parameter.kind == LINEAR else None,
     )
 
@@ -170,7 +172,7 @@ def _lora_halves(parameter: Parameter, lora: Lora, job: Job) -> list[PlannedTens
 def _axis(parameter: Parameter, job: Job) -> int | None:
     """Return the sharded axis, None for a tensor that each rank has whole."""
     degree = job.layout.tensor_parallel_degree
-    if degree == 1 or parameter.kind in (NORM, POSITION, ROUTER):
+    if degree == 1 or parameter.kind in (NORM, POSITION, ROUTER, CORRECTION):
         return None
     if parameter.kind in (WORD, HEAD):
         axis = 0 if parameter.kind == WORD else 1

@@ -231,6 +231,10 @@ class Trainer(paddlenlp.trainer.Trainer):
             follow(self.scaler, ScaleRule(args.loss_scale_window, args.loss_scale_hysteresis, args.min_loss_scale))
             self.loss.scaled_by(self.scaler)
 
+    def _decorate_exclude_layers(self, model):
+        """Return the layers whose parameters stay in float32 under O2."""
+        return [layer for layer in model.sublayers() if getattr(layer, "stays_in_float32", False)]
+
     def _wrap_model(self, model, training=True):
         """Wrap the model for its layout.
 

@@ -1,4 +1,4 @@
-"""paddlenlp has no Qwen3 and no ERNIE 4.5.
+"""paddlenlp has no Qwen3 and no ERNIE 4.5, dense or with experts.
 
 Its last release, 3.0.0b4, is older than these models: paddlenlp/transformers has no module of them, and AutoConfig and
 AutoModel refuse their config.json. Here: the classes of launch/models get the names that modules of paddlenlp would
@@ -12,11 +12,13 @@ import paddlenlp.transformers as transformers
 from paddlenlp.transformers.auto import modeling
 from paddlenlp.transformers.auto.configuration import CONFIG_MAPPING, AutoConfig
 
-from launch.models import ernie4_5_model, qwen3_model
+from launch.models import ernie4_5_model, ernie4_5_moe_model, qwen3_model, qwen3_moe_model
 
 MODELS: dict[str, tuple[str, ModuleType]] = {  # model_type: (how the names of its classes begin, where they are)
     "qwen3": ("Qwen3", qwen3_model),
+    "qwen3_moe": ("Qwen3Moe", qwen3_moe_model),
     "ernie4_5": ("Ernie4_5", ernie4_5_model),
+    "ernie4_5_moe": ("Ernie4_5_Moe", ernie4_5_moe_model),
 }
 ENDS = ("Config", "Model", "ForCausalLM", "ForCausalLMPipe")
 

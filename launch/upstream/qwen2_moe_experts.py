@@ -8,8 +8,9 @@ of the experts only, without use_expert_parallel. What the layers give for the l
 load_balancing_loss_func fails. Tokens reach experts by products with [tokens, experts, capacity], where the capacity
 is the most tokens that any expert has: 0.27 GB a tensor for 4,096 tokens, 4 of 60 experts each and all equally busy,
 many times as much where they are not.
-Here: a block with the same parameters, whose tokens are sorted by expert (launch/models/expert_mixing.py). The
-auxiliary loss is part of training alone (auxiliary_loss.py).
+Here: a block with the same parameters, whose tokens are sorted by expert (launch/models/expert_mixing.py), or that of
+launch/models for a family which paddlenlp lacks. The auxiliary loss is part of training alone (auxiliary_loss.py), over
+the layers that have experts.
 """
 
 import paddle
@@ -21,30 +22,61 @@ from launch.models.expert_mixing import mixed, routed
 from launch.upstream.auxiliary_loss import in_training_alone
 
 _forward = in_training_alone(modeling.Qwen2MoeForCausalLM.forward)
+_auxiliary_loss = modeling.load_balancing_loss_func
 
 
 def correct() -> None:
     """Correct upstream; a second call changes nothing."""
-    modeling.Qwen2MoeSparseMoEBlock = SparseBlock  # pyright: ignore[reportAttributeAccessIssue]  # for new layers
+    modeling.Qwen2MoeSparseMoEBlock = _block  # pyright: ignore[reportAttributeAccessIssue]  # for new layers
     modeling.Qwen2MoeForCausalLM.forward = _forward
+    modeling.load_balancing_loss_func = _of_sparse_layers
+
+
+def _of_sparse_layers(logits: tuple, *others) -> paddle.Tensor:
+    return _auxiliary_loss(tuple(one for one in logits if one is not None), *others)
+
+
+def _block(config: modeling.Qwen2MoeConfig) -> nn.Layer:
+    return BLOCKS.get(config.model_type, SharedBlock)(config)
 
 
 class SparseBlock(nn.Layer):
-    """Experts, and one more that gets all tokens, times the sigmoid of its own gate."""
+    """Experts alone: every token goes to some of them."""
 
     def __init__(self, config: modeling.Qwen2MoeConfig):
         super().__init__()
         self.top_k, self.normalized = config.num_experts_per_tok, config.norm_topk_prob
         self.gate = nn.Linear(config.hidden_size, config.num_experts, bias_attr=False)
         self.experts = nn.LayerList([modeling.Qwen2MoeMLP(config) for _ in range(config.num_experts)])
-        self.shared_expert = modeling.Qwen2MoeMLP(config, is_shared=True)
-        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias_attr=False)
 
     def forward(self, hidden_states: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
         """Return the output, like hidden_states [batch, length, hidden], and the router's logits [tokens, experts]."""
         rows = hidden_states.reshape([-1, hidden_states.shape[-1]])
-        logits = self.gate(rows)
-        weights, chosen = routed(logits, self.top_k, self.normalized)
-        out = mixed(rows, weights.astype(rows.dtype), chosen, self.experts)
-        out = out + sigmoid(self.shared_expert_gate(rows)) * self.shared_expert(rows)
+        weights, chosen, logits = self.route(rows)
+        out = self.shared(rows, mixed(rows, weights.astype(rows.dtype), chosen, self.experts))
         return out.reshape(hidden_states.shape), logits
+
+    def route(self, rows: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
+        """Return each token's weights and experts, [tokens, k] both, and the logits of the router."""
+        logits = self.gate(rows)
+        return *routed(logits, self.top_k, self.normalized), logits
+
+    def shared(self, rows: paddle.Tensor, out: paddle.Tensor) -> paddle.Tensor:
+        """Return what the experts made of the rows, with that of an expert for all tokens where there is one."""
+        return out
+
+
+class SharedBlock(SparseBlock):
+    """Experts, and one more that gets all tokens, times the sigmoid of its own gate."""
+
+    def __init__(self, config: modeling.Qwen2MoeConfig):
+        super().__init__(config)
+        self.shared_expert = modeling.Qwen2MoeMLP(config, is_shared=True)
+        self.shared_expert_gate = nn.Linear(config.hidden_size, 1, bias_attr=False)
+
+    def shared(self, rows: paddle.Tensor, out: paddle.Tensor) -> paddle.Tensor:
+        """Add what the shared expert makes of the rows."""
+        return out + sigmoid(self.shared_expert_gate(rows)) * self.shared_expert(rows)
+
+
+BLOCKS: dict[str, type[SparseBlock]] = {"qwen3_moe": SparseBlock}  # by model_type; Qwen2-MoE has SharedBlock

@@ -105,7 +105,7 @@ def plan(config: dict, stored: Mapping[str, StoredTensor], unit_head: bool) -> l
         UserError: With the names of all tensors that are missing, unknown, or of another shape or no floats.
     """
     expected = [(parameter, origin(parameter, config["model_type"], stored)) for parameter in parameters(config)]
-    misfits = _misfits(stored, expected)
+    misfits = _misfits(stored, expected, left_out(stored, config["model_type"]))
     if misfits:
         raise UserError(f"the weights are not those of their config.json: {misfits}")
     return [
@@ -114,7 +114,15 @@ def plan(config: dict, stored: Mapping[str, StoredTensor], unit_head: bool) -> l
     ]
 
 
-def _misfits(stored: Mapping[str, StoredTensor], expected: list[tuple[Parameter, Origin]]) -> Misfits:
+def left_out(names: Collection[str], model_type: str) -> list[str]:
+    """Return the names of the tensors of a published model that its family has no use for, in their order."""
+    pattern = family_of(model_type).published.left_out
+    return sorted(name for name in names if pattern and re.match(pattern, name))
+
+
+def _misfits(
+    stored: Mapping[str, StoredTensor], expected: list[tuple[Parameter, Origin]], left_out: Collection[str]
+) -> Misfits:
     misfits = Misfits()
     for _, place in expected:
         if place.name not in stored:
@@ -125,7 +133,7 @@ def _misfits(stored: Mapping[str, StoredTensor], expected: list[tuple[Parameter,
             misfits.different.add(difference(place.name, str(list(found.shape)), str(list(place.shape))))
         elif found.dtype not in FLOATS:
             misfits.different.add(difference(place.name, found.dtype, "floating-point numbers"))
-    used = {place.name for _, place in expected}
+    used = {place.name for _, place in expected} | set(left_out)
     misfits.extra |= {name for name in stored if name not in used and not is_computed(name)}
     word = next(place.name for parameter, place in expected if parameter.kind == WORD)
     has_head = any(parameter.kind == HEAD for parameter, _ in expected)

@@ -14,7 +14,7 @@ import numpy as np
 from data_tools.progress import progress
 from launch.checkpoint.safetensors_file import TORCH, NewTensor, write_safetensors
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
-from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed
+from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed, listed
 from launch.errors import UserError
 from launch.families.named_configs import check_values, load_config, read_config
 from launch.families.parameters import WORD, Parameter, gives_scores
@@ -27,6 +27,7 @@ from launch.weights.conversion import (
     converted,
     fused_name,
     has_unit_head,
+    left_out,
     new_tensor,
     origin,
     our_config,
@@ -248,6 +249,8 @@ def import_model(
         with progress("importing", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance)
         tokenizer = _import_texts(texts, directory, family, config)
+    if others := left_out(stored, config["model_type"]):
+        tokenizer += f"\nleft out, because the model here does not predict several tokens at once: {listed(others)}"
     return Imported(family, sum(conversion.parameter.size for conversion in conversions), dtypes, tokenizer)
 
 

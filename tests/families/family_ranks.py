@@ -77,6 +77,18 @@ def prefix_inputs(family: Family, samples: int, length: int) -> dict:
     return {"attention_mask": mask.astype(family.mask_dtype), "position_ids": positions}
 
 
+def in_float32_under_o2(name: str) -> list[str]:
+    """Return the parameters that stay in float32 when a run casts the model to bfloat16."""
+    from paddle.amp.auto_cast import amp_initialize
+
+    from launch.training.trainer import Trainer
+
+    model = build(name, tiny(name))
+    kept = Trainer._decorate_exclude_layers(None, model)  # pyright: ignore[reportArgumentType]  # reads no attribute
+    amp_initialize(models=[model], dtype="bfloat16", excluded_layers=kept)
+    return [key for key, parameter in model.named_parameters() if parameter.dtype == paddle.float32]
+
+
 def overfit(name: str, steps: int) -> list[float]:
     """Losses of training on the same 32 samples, the first before any step."""
     model = build(name, tiny(name))

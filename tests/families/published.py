@@ -51,6 +51,10 @@ class Random:
         if bias:
             self._add(f"{name}.bias", (size,), 0.1)
 
+    def bias(self, name: str, experts: int) -> None:
+        """For the choice of experts: as large as their shares."""
+        self._add(name, (1, experts), 0.2)
+
     def _add(self, name: str, shape: tuple, scale: float, around: float = 0.0) -> None:
         values = around + scale * self.generator.standard_normal(shape)
         self.tensors[name] = values.astype(np.float32)
@@ -123,6 +127,28 @@ def qwen2_moe(**changes) -> tuple[dict, dict]:
     return config, _gated_decoder(config, qkv_bias=True)
 
 
+def qwen3_moe(**changes) -> tuple[dict, dict]:
+    """Each token to 2 of 5 experts, whose weights sum to 1; 6 heads of 16."""
+    config, _ = qwen3()
+    config |= {"architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "norm_topk_prob": True}
+    config |= {"num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    config |= {"decoder_sparse_step": 1, "mlp_only_layers": []} | changes
+    return config, _gated_decoder(config, qkv_bias=False)
+
+
+def ernie4_5_moe(**changes) -> tuple[dict, dict]:
+    """Layer 0 without experts; then each token to 2 of 5, chosen with a bias, and to 2 more as one MLP. With a layer
+    that predicts a second token."""
+    config, _ = ernie4_5()
+    config |= {"architectures": ["Ernie4_5_MoeForCausalLM"], "model_type": "ernie4_5_moe", "moe_num_experts": 5}
+    config |= {"moe_k": 2, "moe_intermediate_size": 24, "moe_num_shared_experts": 2, "moe_layer_start_index": 1}
+    config |= {"moe_layer_end_index": LAYERS - 1, "moe_layer_interval": 1, "moe_norm_min": 1e-12} | changes
+    tensors, random = _gated_decoder(config, qkv_bias=False), Random(1)
+    random.matrix("model.mtp_linear_proj.0", config["hidden_size"], 2 * config["hidden_size"])
+    random.norm("model.mtp_block.0.input_layernorm", config["hidden_size"])
+    return config, tensors | random.tensors
+
+
 def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
     hidden, ffn, random = config["hidden_size"], config["intermediate_size"], Random()
     size = config.get("head_dim", hidden // config["num_attention_heads"])
@@ -135,7 +161,7 @@ def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
         random.matrix(f"{layer}.self_attn.k_proj", key_value, hidden, qkv_bias)
         random.matrix(f"{layer}.self_attn.v_proj", key_value, hidden, qkv_bias)
         random.matrix(f"{layer}.self_attn.o_proj", hidden, query)
-        if config["model_type"] == "qwen3":
+        if config["model_type"].startswith("qwen3"):
             random.norm(f"{layer}.self_attn.q_norm", size)
             random.norm(f"{layer}.self_attn.k_norm", size)
         random.norm(f"{layer}.post_attention_layernorm", hidden)
@@ -147,6 +173,15 @@ def _gated_decoder(config: dict, qkv_bias: bool) -> dict:
                 _gated(random, f"{layer}.mlp.experts.{expert}", hidden, config["moe_intermediate_size"])
             _gated(random, f"{layer}.mlp.shared_expert", hidden, config["shared_expert_intermediate_size"])
             random.matrix(f"{layer}.mlp.shared_expert_gate", 1, hidden)
+        elif config["model_type"] == "qwen3_moe" or i and config["model_type"] == "ernie4_5_moe":
+            count = config.get("num_experts") or config["moe_num_experts"]
+            random.matrix(f"{layer}.mlp.gate", count, hidden)
+            for expert in range(count):
+                _gated(random, f"{layer}.mlp.experts.{expert}", hidden, config["moe_intermediate_size"])
+            if config["model_type"] == "ernie4_5_moe":
+                random.bias(f"{layer}.mlp.moe_statics.e_score_correction_bias", count)
+                width = config["moe_num_shared_experts"] * config["moe_intermediate_size"]
+                _gated(random, f"{layer}.mlp.shared_experts", hidden, width)
         else:
             _gated(random, f"{layer}.mlp", hidden, ffn)
     random.norm("model.norm", hidden)
@@ -363,6 +398,8 @@ ALL = {
     "mixtral": mixtral,
     "qwen2-moe": qwen2_moe,
     "ernie4_5": ernie4_5,
+    "qwen3-moe": qwen3_moe,
+    "ernie4_5-moe": ernie4_5_moe,
 }
 LLAMA3 = {
     "rope_type": "llama3",
@@ -406,8 +443,24 @@ IN_TRANSFORMERS = {
     "baichuan-7b": lambda: baichuan(alibi=False),
     "ernie4_5": ernie4_5,
     "ernie4_5-untied": lambda: ernie4_5(tie_word_embeddings=False),
+    "qwen3-moe": qwen3_moe,
+    "qwen3-moe-yarn": lambda: qwen3_moe(norm_topk_prob=False, rope_scaling=YARN_WITH_ALL),
+    "ernie4_5-moe": ernie4_5_moe,
+    "ernie4_5-moe-untied": lambda: ernie4_5_moe(tie_word_embeddings=False, moe_num_shared_experts=1, moe_norm_min=0.5),
 }
-MIXTURES = ("mixtral", "qwen2-moe")  # of experts, with an auxiliary loss
+MIXTURES = ("mixtral", "qwen2-moe", "qwen3-moe", "ernie4_5-moe")  # of experts, with an auxiliary loss
 WITH_GRADIENTS = (*MIXTURES, "ernie4_5")
 SAVED_AS_BIN = ("llama", "opt")  # in the format of torch, too
-WITH_ADAPTER = ("llama", "qwen2", "qwen3", "bloom", "opt", "mistral", "mixtral", "qwen2-moe", "ernie4_5")
+WITH_ADAPTER = (
+    "llama",
+    "qwen2",
+    "qwen3",
+    "bloom",
+    "opt",
+    "mistral",
+    "mixtral",
+    "qwen2-moe",
+    "ernie4_5",
+    "qwen3-moe",
+    "ernie4_5-moe",
+)

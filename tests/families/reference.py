@@ -132,7 +132,7 @@ def slopes(count):
 
 
 def llama(config, tensors, ids):
-    """LLaMA, Qwen2, Qwen3, Mistral, Mixtral, Baichuan and ERNIE 4.5."""
+    """LLaMA, Qwen2, Qwen3, Mistral, Mixtral, Baichuan, ERNIE 4.5 and their mixtures of experts."""
     w, epsilon, count = Weights(tensors), config["rms_norm_eps"], config["num_attention_heads"]
     alibi = "max_position_embeddings" not in config
     theta = config.get("rope_parameters", config).get("rope_theta", 10000.0)
@@ -150,7 +150,7 @@ def llama(config, tensors, ids):
         else:
             q, k, v = (layer.linear(f"self_attn.{name}_proj", x) for name in "qkv")
         q, k, v = (heads(one, one.shape[-1] // size) for one in (q, k, v))
-        if config["model_type"] == "qwen3":
+        if config["model_type"].startswith("qwen3"):
             q, k = (layer.rms_norm(f"self_attn.{name}_norm", one, epsilon) for name, one in (("q", q), ("k", k)))
         if not alibi:
             rotate = rotate_neighbours if config["model_type"].startswith("ernie4_5") else rotate_halves
@@ -160,8 +160,11 @@ def llama(config, tensors, ids):
         if "num_local_experts" in config:
             h = h + experts(layer.within("block_sparse_moe"), x, config["num_experts_per_tok"])
             continue
-        gated = silu(layer.linear("mlp.gate_proj", x)) * layer.linear("mlp.up_proj", x)
-        h = h + layer.linear("mlp.down_proj", gated)
+        h = h + (
+            mixture(layer.within("mlp"), x, config)
+            if f"{layer.prefix}mlp.gate.weight" in tensors
+            else mlp(layer.within("mlp"), x)
+        )
     head = w["model.embed_tokens.weight" if config["tie_word_embeddings"] else "lm_head.weight"]
     if "z_loss_weight" in config:  # Baichuan2
         head = head / np.linalg.norm(head, axis=1, keepdims=True)
@@ -176,6 +179,23 @@ def experts(w, x, chosen):
     each = [w.within(f"experts.{number}") for number in range(scores.shape[-1])]
     outputs = [one.linear("w2", silu(one.linear("w1", x)) * one.linear("w3", x)) for one in each]
     return sum(weights[..., number, None] * output for number, output in enumerate(outputs))
+
+
+def mlp(w, x):
+    return w.linear("down_proj", silu(w.linear("gate_proj", x)) * w.linear("up_proj", x))
+
+
+def mixture(w, x, config):
+    """Qwen3-MoE's and ERNIE's, all of them on all tokens. Qwen3 technical report; ERNIE 4.5 technical report, 2."""
+    shares = softmax(w.linear("gate", x))
+    bias = "moe_statics.e_score_correction_bias"
+    chosen_by = shares + w[bias][0] if f"{w.prefix}{bias}" in w.tensors else shares
+    chosen = config.get("moe_k") or config["num_experts_per_tok"]
+    weights = np.where(chosen_by >= np.sort(chosen_by, axis=-1)[..., -chosen, None], shares, 0.0)
+    if config.get("norm_topk_prob", True):
+        weights = weights / np.maximum(weights.sum(-1, keepdims=True), config.get("moe_norm_min", 0.0))
+    out = sum(weights[..., i, None] * mlp(w.within(f"experts.{i}"), x) for i in range(shares.shape[-1]))
+    return out + mlp(w.within("shared_experts"), x) if f"{w.prefix}shared_experts.up_proj.weight" in w.tensors else out
 
 
 def chatglm(config, tensors, ids):
@@ -260,4 +280,6 @@ FORWARD = {
     "mistral": llama,
     "mixtral": llama,
     "ernie4_5": llama,
+    "qwen3-moe": llama,
+    "ernie4_5-moe": llama,
 }

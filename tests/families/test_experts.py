@@ -19,10 +19,13 @@ LONG, NIGHTLY = pytest.mark.long, pytest.mark.nightly
 
 @pytest.mark.parametrize(
     ("name", "active", "layers"),
-    [("mixtral-8x7b-v0.1", 12.88, 32), ("qwen1.5-moe-a2.7b", 2.69, 24), ("qwen2-57b-a14b", 14.25, 28)],
+    [
+        *[("mixtral-8x7b-v0.1", 12.88, 32), ("qwen1.5-moe-a2.7b", 2.69, 24), ("qwen2-57b-a14b", 14.25, 28)],
+        *[("qwen3-30b-a3b", 3.35, 48)],
+    ],
 )
 def test_a_token_is_multiplied_by_the_experts_that_it_is_sent_to(name, active, layers):
-    """Billions of parameters that a token meets, by the models' cards: 12.9, 2.7 and 14."""
+    """Billions of parameters that a token meets, by the models' cards: 12.9, 2.7, 14 and 3.3."""
     config = load_config(name)
     embedding = config["vocab_size"] * config["hidden_size"]
     found = ModelShape.from_config(config).matmul_parameters + embedding
@@ -67,6 +70,12 @@ def test_an_expert_that_stands_for_equal_ones_changes_no_planned_byte(how, buffe
     assert max(stood_for) > 1
 
 
+@LONG
+def test_the_bias_of_ernies_choice_stays_in_float32(ranks):
+    [found] = ranks(1, "tests.families.family_ranks:in_float32_under_o2", "ernie4_5_moe")
+    assert found == ["qwen2_moe.layers.1.mlp.moe_statics.e_score_correction_bias"]
+
+
 # What is rounded otherwise sends a token near a tie to another expert sooner or later (seen at the fifth step under
 # tensor parallelism), and a loss has no such tolerance then.
 FOUR = {"max_steps": 4}
@@ -91,6 +100,8 @@ FOUR = {"max_steps": 4}
     ],
     ids=lambda value: value.name if isinstance(value, Layout) else " ".join(value),
 )
-@pytest.mark.parametrize("model", ["qwen2-moe", pytest.param("mixtral", marks=NIGHTLY)])
+@pytest.mark.parametrize(
+    "model", ["qwen2-moe", *(pytest.param(one, marks=NIGHTLY) for one in ("mixtral", "qwen3-moe", "ernie4_5-moe"))]
+)
 def test_numbers_of_one_process(runs, model, layout, flags):
     assert beyond_tolerance(runs, Cell(PRETRAINING, layout, FOUR | flags, model)) == {}

@@ -45,7 +45,9 @@ def training(directory: str, ids: np.ndarray) -> dict:
     model.train()
     loss = model(paddle.to_tensor(ids), labels=paddle.to_tensor(labels))[0]
     loss.backward()
-    norms = {name: float(parameter.grad.norm()) for name, parameter in model.named_parameters()}
+    norms = {
+        name: float(parameter.grad.norm()) for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
     return {"family": family.name, "loss": float(loss), "gradients": norms}
 
 

@@ -65,7 +65,9 @@ def training(model, ids: torch.Tensor) -> dict:
     modeling_qwen2_moe.load_balancing_loss_func = modeling_mixtral.load_balancing_loss_func
     outputs = model.train()(ids, labels=ids, output_router_logits=True)
     outputs.loss.backward()
-    gradients = {name: float(parameter.grad.norm()) for name, parameter in model.named_parameters()}
+    gradients = {
+        name: float(parameter.grad.norm()) for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
     auxiliary = float(getattr(outputs, "aux_loss", 0.0))
     return {"loss": float(outputs.loss), "auxiliary": auxiliary, "gradients": gradients}
 

@@ -127,6 +127,15 @@ def test_names_without_the_first_part_are_understood(tmp_path, target):
     assert len(load_file(target / "model.safetensors")) == len(tensors)
 
 
+def test_layers_of_multi_token_prediction_are_left_out_and_named(tmp_path, target):
+    imported = import_directory(models.save(tmp_path / "theirs", *models.ernie4_5_moe()), target, None, SHARD)
+    names = "model.mtp_block.0.input_layernorm.weight, model.mtp_linear_proj.0.weight"
+    assert imported.tokenizer.endswith(
+        f"left out, because the model here does not predict several tokens at once: {names}"
+    )
+    assert not any("mtp" in name for name in load_file(target / "model.safetensors"))
+
+
 REFUSED = [  # the model, what is changed, what is said of config.json
     (models.llama, {"model_type": "mamba"}, "model_type: found 'mamba', allowed: .*llama"),
     (models.llama, {"hidden_act": "gelu"}, "hidden_act: found 'gelu', allowed: 'silu'"),
@@ -157,6 +166,12 @@ REFUSED = [  # the model, what is changed, what is said of config.json
     (models.qwen2_moe, {"decoder_sparse_step": 2}, "decoder_sparse_step: found 2"),
     (models.qwen2_moe, {"mlp_only_layers": [0]}, r"mlp_only_layers: found \[0\]"),
     (models.qwen2_moe, {"use_sliding_window": True}, "use_sliding_window: found True"),
+    (models.qwen3_moe, {"mlp_only_layers": [0]}, r"mlp_only_layers: found \[0\]"),
+    (models.ernie4_5, {"use_bias": True}, "use_bias: found True, allowed: False"),
+    (models.ernie4_5, {"rope_scaling": {"type": "yarn", "factor": 4.0}}, "rope_scaling: found 'yarn', and"),
+    (models.ernie4_5_moe, {"moe_layer_end_index": 0}, "moe_layer_end_index: found 0, allowed: 1"),
+    (models.ernie4_5_moe, {"moe_layer_interval": 2}, "moe_layer_interval: found 2"),
+    (models.ernie4_5_moe, {"moe_num_experts": [64, 64]}, r"moe_num_experts: found \[64, 64\]"),
 ]
 
 
