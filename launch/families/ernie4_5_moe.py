@@ -59,7 +59,7 @@ class Ernie4_5_MoeForward(Ernie4_5Forward, SparseDecoder):
 
 
 def _mlp(config: dict, layer: str) -> Iterator[Parameter]:
-    if int(layer.rpartition(".")[2]) < config["moe_layer_start_index"]:
+    if int(layer.rpartition(".")[2]) < config.get("moe_layer_start_index", 1):
         yield from gated_mlp(config, layer)
         return
     yield from experts(config, layer)

@@ -14,7 +14,7 @@ from paddlenlp.transformers.qwen2_moe.modeling import Qwen2MoeMLP
 from launch.models.ernie4_5_model import Ernie4_5Attention
 from launch.models.expert_mixing import routed_with_bias
 from launch.models.qwen3_model import ATTENTIONS, put_attention
-from launch.upstream.qwen2_moe_experts import BLOCKS, SparseBlock
+from launch.models.sparse_block import BLOCKS, SparseBlock
 
 
 class Ernie4_5_MoeConfig(Qwen2MoeConfig):

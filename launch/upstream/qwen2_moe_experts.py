@@ -18,7 +18,7 @@ from paddle import nn
 from paddle.nn.functional import sigmoid
 from paddlenlp.transformers.qwen2_moe import modeling
 
-from launch.models.expert_mixing import mixed, routed
+from launch.models.sparse_block import BLOCKS, SparseBlock
 from launch.upstream.auxiliary_loss import in_training_alone
 
 _forward = in_training_alone(modeling.Qwen2MoeForCausalLM.forward)
@@ -40,32 +40,6 @@ def _block(config: modeling.Qwen2MoeConfig) -> nn.Layer:
     return BLOCKS.get(config.model_type, SharedBlock)(config)
 
 
-class SparseBlock(nn.Layer):
-    """Experts alone: every token goes to some of them."""
-
-    def __init__(self, config: modeling.Qwen2MoeConfig):
-        super().__init__()
-        self.top_k, self.normalized = config.num_experts_per_tok, config.norm_topk_prob
-        self.gate = nn.Linear(config.hidden_size, config.num_experts, bias_attr=False)
-        self.experts = nn.LayerList([modeling.Qwen2MoeMLP(config) for _ in range(config.num_experts)])
-
-    def forward(self, hidden_states: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor]:
-        """Return the output, like hidden_states [batch, length, hidden], and the router's logits [tokens, experts]."""
-        rows = hidden_states.reshape([-1, hidden_states.shape[-1]])
-        weights, chosen, logits = self.route(rows)
-        out = self.shared(rows, mixed(rows, weights.astype(rows.dtype), chosen, self.experts))
-        return out.reshape(hidden_states.shape), logits
-
-    def route(self, rows: paddle.Tensor) -> tuple[paddle.Tensor, paddle.Tensor, paddle.Tensor]:
-        """Return each token's weights and experts, [tokens, k] both, and the logits of the router."""
-        logits = self.gate(rows)
-        return *routed(logits, self.top_k, self.normalized), logits
-
-    def shared(self, rows: paddle.Tensor, out: paddle.Tensor) -> paddle.Tensor:
-        """Return what the experts made of the rows, with that of an expert for all tokens where there is one."""
-        return out
-
-
 class SharedBlock(SparseBlock):
     """Experts, and one more that gets all tokens, times the sigmoid of its own gate."""
 
@@ -77,6 +51,3 @@ class SharedBlock(SparseBlock):
     def shared(self, rows: paddle.Tensor, out: paddle.Tensor) -> paddle.Tensor:
         """Add what the shared expert makes of the rows."""
         return out + sigmoid(self.shared_expert_gate(rows)) * self.shared_expert(rows)
-
-
-BLOCKS: dict[str, type[SparseBlock]] = {"qwen3_moe": SparseBlock}  # by model_type; Qwen2-MoE has SharedBlock
