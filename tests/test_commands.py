@@ -15,8 +15,8 @@ from tests.weights.lora_material import llama, save_base, save_lora
 COMMANDS = [
     "launch/commands/config_from.py PATH",
     "launch/commands/dashboard.py --logdir PATH",
-    "launch/commands/demo_align.py --model PATH",
-    "launch/commands/demo_finetune.py --model PATH",
+    "launch/commands/demo.py align --model PATH",
+    "launch/commands/demo.py finetune --model PATH",
     "launch/commands/doctor.py --deepspeed PATH",
     "launch/commands/evaluate.py --compare PATH PATH",
     "launch/commands/evaluate.py --tasks text=text.jsonl --model_name_or_path PATH",

@@ -1,14 +1,18 @@
 """Pretrain a small model from nothing: corpus, tokenizer, training, evaluation, some continuations.
 
     python launch/commands/demo.py [--directory build/demo] [recipe flags]
+    python launch/commands/demo.py finetune --help    # starts from its model
+    python launch/commands/demo.py align --help       # likewise
 
 The corpus is the source of Python's standard library, so nothing is downloaded. Data of an earlier demo are used
 again. Other flags are passed on to recipes/tiny/pretrain.sh: --max_steps 200 makes the demo shorter.
 """
 
+import argparse
 import os
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,6 +55,37 @@ Next:
   make rehearse-pretrain-llama7b    the 8-card LLaMA-7B recipe, rehearsed on this machine's CPU
   make print-pretrain-llama7b       the command that eight cards would run
   make help                         everything else"""
+
+
+OTHERS = ("finetune", "align")  # launch/commands/demo_X.py
+
+
+def start(argv: list[str]) -> int:
+    """Run the demo that the first word names, the pretraining without one. Return the exit code."""
+    if argv[:1] not in [[name] for name in OTHERS]:
+        return guarded(main, argv, INTERRUPTED)
+    other = import_module(f"launch.commands.demo_{argv[0]}")
+    return guarded(other.main, argv[1:], other.INTERRUPTED)
+
+
+def starting_from_model(parser: Parser, name: str, argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
+    """Return the arguments of a demo that starts from this one's model, and the flags for its runs.
+
+    Raises:
+        UserError: If there is no model.
+    """
+    parser.add_argument(
+        "--model",
+        type=Path,
+        default=ROOT / "build" / "demo" / "model",
+        help="model to start from; default build/demo/model",
+    )
+    folder = f"build/demo-{name}"
+    parser.add_argument("--directory", type=Path, default=ROOT / folder, help=f"folder for all files; default {folder}")
+    args, flags = parser.parse_known_args(argv)
+    if not (args.model / "config.json").is_file():
+        raise UserError(f"{args.model}: no model. Make one first: make demo")
+    return args, flags
 
 
 def main(argv: list[str]) -> None:
@@ -203,4 +238,4 @@ def run(command: list, variables: dict[str, str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:], INTERRUPTED))
+    sys.exit(start(sys.argv[1:]))

@@ -1,6 +1,6 @@
 """Teach the demo's model a preference whose rule can be checked: strings in double quotes, by DPO with a LoRA.
 
-    python launch/commands/demo_align.py [flags of run_dpo.py]
+    python launch/commands/demo.py align [flags of run_dpo.py]
 
 Each pair is a line of the standard library with its string in both styles of quotes; the one with double quotes is
 chosen. The LoRA is merged into the model of `make demo`, and both are compared on lines of modules that neither has
@@ -13,23 +13,18 @@ import shutil
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # the repository, not this folder
-
 from rich.console import Console
 from rich.table import Table
 
 from data_tools.cli import BEGINS_ANEW, Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import write_preferences
-from launch.commands.demo import arguments_of, heading, run
+from launch.commands.demo import ROOT, arguments_of, heading, run, starting_from_model
 from launch.entry import start_paddle
 from launch.errors import UserError
-from launch.guard import guarded
 from launch.reporting.records import read_summary
 
-RESULTS = "results.json"
+INTERRUPTED, RESULTS = BEGINS_ANEW, "results.json"
 MADE = "made-by-demo-align"  # an empty file in the folders that the demo has made, whose files it may replace
 CONTINUED, SHOWN = 64, 4  # prompts: continued by both models, and shown
 COMMON = {
@@ -62,22 +57,7 @@ TRAINING = {
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    parser = Parser("python launch/commands/demo_align.py", __doc__)
-    parser.add_argument(
-        "--model",
-        type=Path,
-        default=ROOT / "build" / "demo" / "model",
-        help="model to start from; default build/demo/model",
-    )
-    parser.add_argument(
-        "--directory",
-        type=Path,
-        default=ROOT / "build" / "demo-align",
-        help="folder for all files; default build/demo-align",
-    )
-    args, flags = parser.parse_known_args(argv)
-    if not (args.model / "config.json").is_file():
-        raise UserError(f"{args.model}: no model. Make one first: make demo")
+    args, flags = starting_from_model(Parser("python launch/commands/demo.py align", __doc__), "align", argv)
     base, directory = args.model.resolve(), args.directory.resolve()
     _claim(directory, base)
     demo = AlignDemo(directory, flags)
@@ -188,7 +168,3 @@ def print_table(before: dict, after: dict) -> None:
     shares = (f"{following(one['texts'])} of {len(one['texts'])}" for one in (before, after))
     table.add_row("continuations that begin with double quotes", *shares)
     Console().print(table)
-
-
-if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:], BEGINS_ANEW))

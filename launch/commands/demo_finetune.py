@@ -1,6 +1,6 @@
 r"""Fine-tune the demo's model by several methods and compare them: LoRA of several ranks, prefix, all parameters.
 
-    python launch/commands/demo_finetune.py [--methods "lora r8 all" full] \
+    python launch/commands/demo.py finetune [--methods "lora r8 all" full] \
         [flags of finetune_generation.py]
 
 Trains the model of `make demo` on questions about functions of the standard library and prints a table: trained
@@ -13,10 +13,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # the repository, not this folder
-
 from rich.console import Console
 from rich.table import Table
 
@@ -24,9 +20,7 @@ from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import write_questions
 from launch.checkpoint.safetensors_file import read_header
-from launch.commands.demo import arguments_of, heading, run
-from launch.errors import UserError
-from launch.guard import guarded
+from launch.commands.demo import ROOT, arguments_of, heading, run, starting_from_model
 from launch.reporting.records import read_summary
 
 INTERRUPTED = "the same command begins anew; --methods takes only some of the methods"
@@ -78,22 +72,9 @@ COMMON = {
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    parser = Parser("python launch/commands/demo_finetune.py", __doc__)
+    parser = Parser("python launch/commands/demo.py finetune", __doc__)
     names = [method.name for method in TUNINGS]
-    add = parser.add_argument
-    add(
-        "--model",
-        type=Path,
-        default=ROOT / "build" / "demo" / "model",
-        help="model to start from; default build/demo/model",
-    )
-    add(
-        "--directory",
-        type=Path,
-        default=ROOT / "build" / "demo-finetune",
-        help="folder for all files; default build/demo-finetune",
-    )
-    add(
+    parser.add_argument(
         "--methods",
         nargs="+",
         choices=names,
@@ -101,9 +82,7 @@ def main(argv: list[str]) -> None:
         metavar="METHOD",
         help=f"methods to compare, of {', '.join(names)}",
     )
-    args, flags = parser.parse_known_args(argv)
-    if not (args.model / "config.json").is_file():
-        raise UserError(f"{args.model}: no model. Make one first: make demo")
+    args, flags = starting_from_model(parser, "finetune", argv)
     methods = [method for method in TUNINGS if method.name in args.methods]
     demo = FinetuneDemo(args.directory.resolve(), args.model.resolve(), flags, runs=1 + len(methods))
     demo.make_data()
@@ -184,7 +163,3 @@ def print_table(before: dict, rows: list[dict]) -> None:
             f"{row['seconds']:.0f}",
         )
     Console().print(table)
-
-
-if __name__ == "__main__":
-    sys.exit(guarded(main, sys.argv[1:], INTERRUPTED))

@@ -13,7 +13,7 @@ from launch.commands import demo_align, demo_finetune
 from launch.commands.demo_align import MADE, RESULTS, following
 from launch.errors import UserError
 
-COMMAND = Path(__file__).resolve().parents[2] / "launch" / "commands" / "demo_align.py"
+COMMAND = Path(__file__).resolve().parents[2] / "launch" / "commands" / "demo.py"
 
 SOURCE = """\
 a = 1
@@ -78,7 +78,7 @@ def test_it_replaces_no_model_that_it_has_not_made(tmp_path, monkeypatch, model,
 @pytest.mark.nightly
 def test_a_short_run_prefers_what_the_rule_says(runs, tmp_path):
     """On a small model with random weights."""
-    command = [sys.executable, COMMAND, "--model", runs.material / "wide", "--directory", tmp_path / "out"]
+    command = [sys.executable, COMMAND, "align", "--model", runs.material / "wide", "--directory", tmp_path / "out"]
     command += ["--max_steps", "12", "--learning_rate", "1e-2"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]

@@ -50,7 +50,7 @@ def test_the_table_of_a_short_run(runs, tmp_path):
     """Three methods, a few steps, on a small model with random weights."""
     model = runs.material / "wide"
     methods = ["lora r4 q,v", "prefix 16", "full"]
-    command = [sys.executable, str(ROOT / "launch" / "commands" / "demo_finetune.py"), "--methods", *methods]
+    command = [sys.executable, str(ROOT / "launch" / "commands" / "demo.py"), "finetune", "--methods", *methods]
     command += ["--model", str(model), "--directory", str(tmp_path / "out"), "--max_steps", "20"]
     result = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]

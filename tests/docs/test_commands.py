@@ -71,7 +71,7 @@ def script_of(target: str) -> str | None:
     """What a target of the Makefile runs: launch/X.py, python -m MODULE."""
     if target.startswith("data-"):
         return f"python -m data_tools.{target.removeprefix('data-')}"
-    found = re.search(rf"^{target}:.*\n\t@.*?(launch/\S+\.py|-m [\w.]+)", MAKEFILE, re.M)
+    found = re.search(rf"^{target}:.*\n\t@.*?(launch/\S+\.py(?: [a-z]+)?|-m [\w.]+)", MAKEFILE, re.M)
     return found[1].replace("-m", "python -m") if found else None
 
 
@@ -102,7 +102,7 @@ def known_to(program: str) -> set[str]:
         return {f"--{flag}" for flag in load_schema(program)}
     if program.startswith("benchmarks/"):  # some need torch, or a card
         return set(re.findall(r'"(--[a-z][\w-]*)"', (ROOT / program).read_text("utf-8")))
-    words = program.split()[1:] if program.startswith("python ") else [program]
+    words = program.split()[1:] if program.startswith("python ") else program.split()
     done = subprocess.run([sys.executable, *words, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     return set(re.findall(r"--[a-zA-Z][\w-]*", done.stdout))
