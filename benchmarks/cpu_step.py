@@ -29,9 +29,12 @@ from benchmarks.page import put
 from launch.cpu.settings import prepare
 from launch.devices import fused_ln
 from launch.errors import UserError
+from launch.families.llama import LLAMA
 from launch.guard import guarded
 from launch.reporting.markdown import markdown
 from launch.reporting.quiet import import_paddle_quietly
+from launch.switches import FUSED_RMS_NORM
+from launch.switches.switch import SwitchCase
 
 RESULTS = ROOT / "benchmarks" / "results" / "cpu_step.json"
 SHAPES = ("8,256,256,4,688,4096,6", "1,128,64,4,176,1024,4")
@@ -188,7 +191,7 @@ def main(argv: list[str]) -> None:
     args = parser.parse_args(argv)
     if args.markdown:
         return put("cpu_step", "cpu-speed", page(json.loads(RESULTS.read_text())))
-    obstacle = fused_ln.obstacle(fused_ln.find_build(), "llama", None)
+    obstacle = FUSED_RMS_NORM.obstacle(SwitchCase(LLAMA, fused_ln=fused_ln.find_build()))
     if obstacle:
         raise UserError(obstacle)
     prepare("auto", processes=10**6)  # one thread

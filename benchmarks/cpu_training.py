@@ -38,8 +38,11 @@ from benchmarks.worker import Worker
 from launch.cpu.settings import available_cores, this_processor
 from launch.devices import fused_ln
 from launch.errors import UserError
+from launch.families.llama import LLAMA
 from launch.guard import guarded
 from launch.reporting.markdown import markdown
+from launch.switches import FUSED_RMS_NORM
+from launch.switches.switch import SwitchCase
 
 RESULTS = ROOT / "benchmarks" / "results" / "cpu_training.json"
 WORKER = ROOT / "benchmarks" / "cpu_training_worker.py"
@@ -292,7 +295,7 @@ def main(argv: list[str]) -> None:
         raise UserError(
             f"--torch-python {args.torch_python}: no torch and transformers there; install requirements/compare.txt"
         )
-    obstacle = fused_ln.obstacle(fused_ln.find_build(), "llama", None)
+    obstacle = FUSED_RMS_NORM.obstacle(SwitchCase(LLAMA, fused_ln=fused_ln.find_build()))
     if obstacle:
         raise UserError(obstacle)
     cores = set(sorted(os.sched_getaffinity(0))[: args.threads])

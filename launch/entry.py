@@ -8,7 +8,7 @@ from launch import preflight
 from launch.checkpoint.continuation import Continuation
 from launch.config.run_config import RunConfig
 from launch.cpu.settings import prepare
-from launch.devices.switches import set_card_flags, set_switches
+from launch.devices.paddle_flags import set_card_flags, set_switches
 from launch.errors import UserError
 from launch.nodes.meeting import compare_flags, meet_ranks
 from launch.preflight.flags import flag_help

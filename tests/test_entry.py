@@ -126,7 +126,7 @@ TAKEN = """
 from launch.entry import start_paddle
 start_paddle(on_cpu=False)
 import paddle
-from launch.devices.switches import CARD_FLAGS
+from launch.devices.paddle_flags import CARD_FLAGS
 print({str(int(value)) == CARD_FLAGS[name] for name, value in paddle.get_flags(list(CARD_FLAGS)).items()})
 """
 

@@ -35,7 +35,7 @@ OVERLAP = "tensor parallel beside products"
 
 
 @dataclass(frozen=True)
-class Switch:
+class Compared:
     """Flags that are added to a recipe's own, and those that it is compared with."""
 
     title: str
@@ -46,41 +46,43 @@ class Switch:
 
 LONGER = "--per_device_train_batch_size 4 --src_length 1024 --max_length 2048"
 SWITCHES = (
-    Switch("16 bit", LORA, "--precision fp32", "--precision auto"),
-    Switch("flash attention", PRETRAIN, "--use_flash_attention off", "--use_flash_attention auto"),
-    Switch(
+    Compared("16 bit", LORA, "--precision fp32", "--precision auto"),
+    Compared("flash attention", PRETRAIN, "--use_flash_attention off", "--use_flash_attention auto"),
+    Compared(
         "flash attention, ALiBi",
         QLORA_13B,
         f"{LONGER} --use_flash_attention off",
         f"{LONGER} --use_flash_attention auto",
     ),
-    Switch("fused RMSNorm", PRETRAIN, "--use_fused_rms_norm off", "--use_fused_rms_norm auto"),
-    Switch("fused rotary embedding", PRETRAIN_4D, "--use_fused_rope off", "--use_fused_rope auto"),
-    Switch(
+    Compared("fused RMSNorm", PRETRAIN, "--use_fused_rms_norm off", "--use_fused_rms_norm auto"),
+    Compared("fused rotary embedding", PRETRAIN_4D, "--use_fused_rope off", "--use_fused_rope auto"),
+    Compared(
         "loss in chunks",
         PRETRAIN,
         "--per_device_train_batch_size 4 --loss_chunk_tokens off",
         "--per_device_train_batch_size 4 --loss_chunk_tokens auto",
     ),
-    Switch("loss in chunks", LORA, "--loss_chunk_tokens off", "--loss_chunk_tokens auto"),
-    Switch("recompute", PRETRAIN, "--recompute 0", "--recompute 1"),
-    Switch("recompute, attention alone", PRETRAIN, "--recompute 0", "--recompute 1 --recompute_granularity full_attn"),
-    Switch("recompute", LORA, "--recompute 0", "--recompute 1"),
-    Switch("micro batch", PRETRAIN, "--per_device_train_batch_size 1", "--per_device_train_batch_size 2"),
-    Switch("micro batch", FINETUNE, "--per_device_train_batch_size 4", "--per_device_train_batch_size 16"),
-    Switch("accumulation", PRETRAIN, "--gradient_accumulation_steps 1", "--gradient_accumulation_steps 16"),
-    Switch("gradients in float32", PRETRAIN, "--amp_master_grad 0", "--amp_master_grad 1"),
-    Switch("moments in 16 bits", PRETRAIN, "--optim adamw", "--optim adamw_16bit_moment"),
-    Switch("optimizer in host memory", PRETRAIN, "--offload_optim 0", "--offload_optim 1"),
-    Switch("activations in host memory", LORA, "--recompute 1", "--recompute 1 --offload activations"),
-    Switch("a base in 4 bits", LORA, "", "--weight_quantize_algo nf4"),
-    Switch("sharding", PRETRAIN, "--sharding stage1", "--sharding stage2"),
-    Switch("sharding", PRETRAIN, "--sharding stage2", "--sharding stage3"),
-    Switch("tensor parallel", FINETUNE, "--tensor_parallel_degree 1 --sharding stage2", "--tensor_parallel_degree 4"),
-    Switch("pipeline parallel", PRETRAIN_4D, "--pipeline_parallel_degree 1", "--pipeline_parallel_degree 2"),
-    Switch("sequence parallel", PRETRAIN_4D, "--sequence_parallel 0", "--sequence_parallel 1"),
-    Switch(OVERLAP, FINETUNE, "--tensor_parallel_overlap off", "--tensor_parallel_overlap auto"),
-    Switch(OVERLAP, PRETRAIN_4D, "--tensor_parallel_overlap off", "--tensor_parallel_overlap auto"),
+    Compared("loss in chunks", LORA, "--loss_chunk_tokens off", "--loss_chunk_tokens auto"),
+    Compared("recompute", PRETRAIN, "--recompute 0", "--recompute 1"),
+    Compared(
+        "recompute, attention alone", PRETRAIN, "--recompute 0", "--recompute 1 --recompute_granularity full_attn"
+    ),
+    Compared("recompute", LORA, "--recompute 0", "--recompute 1"),
+    Compared("micro batch", PRETRAIN, "--per_device_train_batch_size 1", "--per_device_train_batch_size 2"),
+    Compared("micro batch", FINETUNE, "--per_device_train_batch_size 4", "--per_device_train_batch_size 16"),
+    Compared("accumulation", PRETRAIN, "--gradient_accumulation_steps 1", "--gradient_accumulation_steps 16"),
+    Compared("gradients in float32", PRETRAIN, "--amp_master_grad 0", "--amp_master_grad 1"),
+    Compared("moments in 16 bits", PRETRAIN, "--optim adamw", "--optim adamw_16bit_moment"),
+    Compared("optimizer in host memory", PRETRAIN, "--offload_optim 0", "--offload_optim 1"),
+    Compared("activations in host memory", LORA, "--recompute 1", "--recompute 1 --offload activations"),
+    Compared("a base in 4 bits", LORA, "", "--weight_quantize_algo nf4"),
+    Compared("sharding", PRETRAIN, "--sharding stage1", "--sharding stage2"),
+    Compared("sharding", PRETRAIN, "--sharding stage2", "--sharding stage3"),
+    Compared("tensor parallel", FINETUNE, "--tensor_parallel_degree 1 --sharding stage2", "--tensor_parallel_degree 4"),
+    Compared("pipeline parallel", PRETRAIN_4D, "--pipeline_parallel_degree 1", "--pipeline_parallel_degree 2"),
+    Compared("sequence parallel", PRETRAIN_4D, "--sequence_parallel 0", "--sequence_parallel 1"),
+    Compared(OVERLAP, FINETUNE, "--tensor_parallel_overlap off", "--tensor_parallel_overlap auto"),
+    Compared(OVERLAP, PRETRAIN_4D, "--tensor_parallel_overlap off", "--tensor_parallel_overlap auto"),
 )
 
 
@@ -88,7 +90,7 @@ def table() -> str:
     return markdown(HEAD, map(_row, SWITCHES))
 
 
-def _row(switch: Switch) -> list[str]:
+def _row(switch: Compared) -> list[str]:
     recipe = Recipe.load(ROOT / "recipes" / switch.recipe)
     card = card_of_memory(recipe.gpu_memory_gb)
     jobs = [_job(recipe, switch.recipe, flags) for flags in (switch.before, switch.after)]

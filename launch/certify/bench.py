@@ -248,7 +248,7 @@ def steps(output: Path) -> list[LoggedStep]:
 
 def half_dtypes(bench: Bench) -> tuple[Dtype, ...]:
     """Return the half precisions that the card computes in."""
-    from launch.devices.precision import bf16_obstacle
+    from launch.switches.precision import bf16_obstacle
 
     return ("float16",) if bf16_obstacle(capability(bench)) else ("float16", "bfloat16")
 

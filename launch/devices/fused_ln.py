@@ -1,7 +1,6 @@
 """The module fused_ln, RMSNorm as one operator: whether it is built, for which Paddle and which cards. No Paddle here.
 
-    found = find_build()
-    print(obstacle(found, "llama", compute_capability=(8, 0)))
+Where it can be used, launch/switches/fused_rms_norm.py says.
 
 The build of custom_ops/fused_rms_norm writes a record beside the module. A module without a record is another one, such
 as that of PaddleNLP's external operators, which is for cards only.
@@ -12,8 +11,6 @@ import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
-
-from launch.families.registry import family_of
 
 BUILD = "make custom-ops"
 
@@ -43,6 +40,11 @@ class Build:
     def has_record(self) -> bool:
         """Whether the build has a record."""
         return bool(self.paddle)
+
+    @property
+    def oldest(self) -> str:
+        """The least compute capability that it has code for: 7.5."""
+        return "{}.{}".format(*self.architectures[0])
 
 
 def find_build() -> Build | None:
@@ -74,35 +76,3 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return ""
-
-
-def obstacle(build: Build | None, model_type: str, compute_capability: tuple[int, int] | None) -> str:
-    """Return why fused_ln cannot be used on a card of this capability, or on a CPU (None); else ""."""
-    if not family_of(model_type).fused_rms_norm:
-        return f"paddlenlp's code of {model_type} never calls it"
-    if build is None:
-        return f"the module fused_ln is not built: {BUILD}"
-    if not build.has_record:
-        return "" if compute_capability else f"the module fused_ln in {build.directory} is not ours: {BUILD}"
-    if build.paddle != paddle_version():
-        return f"the module fused_ln was built for Paddle {build.paddle}, here is {paddle_version()}: {BUILD}"
-    if compute_capability is None:
-        return ""
-    if not build.cuda:
-        return f"the module fused_ln was built without CUDA: {BUILD}, where nvcc is found"
-    if compute_capability < build.architectures[0]:
-        return (
-            f"compute capability {_dotted(compute_capability)}, CUDA {build.cuda} builds it for "
-            f"{_dotted(build.architectures[0])} and newer; with an older CUDA: {BUILD} ARGS=--remove, then "
-            f"CUDA_HOME=/usr/local/cuda-12.6 {BUILD}"
-        )
-    return ""
-
-
-def paddle_has_its_own(model_type: str, compute_capability: tuple[int, int] | None) -> bool:
-    """Return whether PADDLES_OWN can take fused_ln's place for this model on a card of this capability; CPU: None."""
-    return family_of(model_type).fused_rms_norm and compute_capability is not None
-
-
-def _dotted(capability: tuple[int, int]) -> str:
-    return f"{capability[0]}.{capability[1]}"

@@ -7,9 +7,6 @@ from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
-from launch.devices import fused_kernels, precision
-from launch.devices.flash_attention import OWN_KERNEL, case_of, mask_of, obstacle, packs, row_ends_obstacle
-from launch.devices.fused_kernels import ALL_REDUCE, FUSED_ROPE, OVERLAP, REDUCE_SCATTER, SHARED_INPUT
 from launch.errors import UserError
 from launch.families.arithmetic import loss_chunk
 from launch.families.parameters import gives_scores
@@ -17,6 +14,8 @@ from launch.families.registry import Family, as_reward_model, family_of_config
 from launch.methods.preference_flags import ADAPTER_OFF, KTO, NONE, SECOND_COPY, reference_of_flags
 from launch.plan.hardware import Card
 from launch.plan.interconnect import Group, Network, network_of
+from launch.switches import FLASH_ATTENTION, FLASH_MASK, FUSED_RMS_NORM, FUSED_ROPE, OVERLAP, precision
+from launch.switches.switch import case_of
 from launch.tape.quantized import Format
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
@@ -283,13 +282,15 @@ class Job:
         config = as_reward_model(run_config(values)) if run.method.reward_model else run_config(values)
         on_gpu = not run.on_cpu
         capability = (card.compute_capability if card else (8, 0)) if on_gpu else None
-        requested = precision.stated(values.precision, values.bf16 or "off", bool(values.fp16))
-        bf16, fp16 = precision.resolve(*requested, capability)
+        bf16, fp16 = precision.expected(values, capability)
         half = BFLOAT16 if bf16 else FLOAT16 if fp16 else FLOAT32
         level = values.fp16_opt_level if half != FLOAT32 else "O0"
         whole = level == "O2"
         layout = run.layout
-        flash_attention = _flash_attention(values, config, capability, half)
+        # A plan does not look at this machine's build of Paddle.
+        dtype, build = precision.attention_dtype(bf16, fp16, level), "12.6" if capability else "cpu"
+        case = case_of(values, config, capability, dtype, build)
+        flash_attention = FLASH_ATTENTION.planned(values, case)
         return cls(
             config=config,
             layout=layout,
@@ -303,9 +304,10 @@ class Job:
             sequence_parallel=bool(values.sequence_parallel) and layout.tensor_parallel_degree > 1,
             recompute=(values.recompute_granularity or "full") if values.recompute else "",
             flash_attention=flash_attention,
-            dense_mask=packs(values) and not (flash_attention and _flash_mask(config, capability, half, layout)),
-            fused_rms_norm=_fused_rms_norm(values, config, on_gpu),
-            **_fused_kernels(values, config, capability, layout.tensor_parallel_degree, half),
+            dense_mask=case.packed and not (flash_attention and FLASH_MASK.planned(values, case)),
+            fused_rms_norm=FUSED_RMS_NORM.planned(values, case),
+            fused_rope=FUSED_ROPE.planned(values, case),
+            tensor_parallel_overlap=OVERLAP.planned(values, case),
             adapter=_adapter(values, family_of_config(config)),
             base=_base(values),
             offload=_offload(values),
@@ -342,41 +344,6 @@ def _overlapped(values: FlagValues, layout: Layout) -> frozenset[str]:
 def moment_item(values: FlagValues) -> int:
     """Bytes of an element of a moment: float32 in every precision, unless the optimizer keeps them in bfloat16."""
     return ITEM[BFLOAT16 if values.optim == "adamw_16bit_moment" else FLOAT32]
-
-
-def _fused_rms_norm(values: FlagValues, config: dict, on_gpu: bool) -> bool:
-    """Where the flag is auto or on, cards take Paddle's own operator if fused_ln is not built."""
-    if values.use_fused_rms_norm == "required":
-        return True
-    return on_gpu and bool(values.use_fused_rms_norm) and family_of_config(config).fused_rms_norm
-
-
-def _fused_kernels(
-    values: FlagValues, config: dict, capability: tuple[int, int] | None, tensor_parallel_degree: int, half: str
-) -> dict[str, bool]:
-    build = "12.6" if capability else "cpu"
-    case = fused_kernels.case_of(values, config, capability, tensor_parallel_degree, half != FLOAT32, build)
-    words = (REDUCE_SCATTER,) if values.sequence_parallel else (ALL_REDUCE, SHARED_INPUT)
-    by_words = tensor_parallel_degree > 1 and not case.frozen and set(words) <= set(case.words)
-    return {
-        "fused_rope": FUSED_ROPE.planned(values, case),
-        "tensor_parallel_overlap": by_words or OVERLAP.planned(values, case),
-    }
-
-
-def _flash_attention(values: FlagValues, config: dict, capability: tuple[int, int] | None, dtype: str) -> bool:
-    """A plan does not count on the memory efficient kernel of older cards: only a run sees whether its build of Paddle
-    has it."""
-    if not values.use_flash_attention or (capability and capability < OWN_KERNEL):
-        return False
-    build = "12.6" if capability else "cpu"
-    return not obstacle(case_of(config, capability, dtype, mask_of(values), build, values.fp16_opt_level))
-
-
-def _flash_mask(config: dict, capability: tuple[int, int] | None, dtype: str, layout: Layout) -> bool:
-    """Whether packed rows under flash attention need no mask."""
-    pipeline = layout.pipeline_parallel_degree > 1
-    return not row_ends_obstacle(case_of(config, capability, dtype, build="12.6"), family_of_config(config), pipeline)
 
 
 def _adapter(values: FlagValues, family: Family) -> Lora | Prefix | None:

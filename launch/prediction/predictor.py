@@ -31,7 +31,6 @@ from launch.checkpoint.model_loader import GENERATION_CONFIG, load_model
 from launch.checkpoint.ranks import broadcast, gather, rank, world_size
 from launch.checkpoint.stored_tensor import FLOATS
 from launch.checkpoint.weight_files import find_weights
-from launch.devices.precision import inference_dtype
 from launch.errors import UserError
 from launch.families.arithmetic import require_divisible
 from launch.families.encoding import encoding_of, end_ids, template_line
@@ -42,6 +41,7 @@ from launch.generation.answer_parts import CLOSE, OPEN, Reading, find_form, read
 from launch.generation.generate import Decoding, generate, known_ids_of
 from launch.generation.text import NOTHING, TextStream, before_first, decode, kept_marks
 from launch.reporting.quiet import known_lines_left_out
+from launch.switches.precision import inference_dtype
 from launch.training.device import compute_capability
 from launch.training.model import family_config, open_tokenizer, weights_directory
 

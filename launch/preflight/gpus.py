@@ -3,16 +3,16 @@
 import os
 from collections import Counter
 
-from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
-from launch.devices import cuda, fused_kernels, fused_ln, precision, switches
+from launch.devices import cuda
 from launch.devices.cards import DetectedCard, Driver, driver, list_cards, nvlink_pairs
 from launch.devices.cuda import paddle_build
-from launch.devices.flash_attention import case_of, mask_of, obstacle
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.plan.hardware import GIB, NAMED_MEMORY_SHARE
 from launch.preflight.report import Finding
+from launch.switches import SWITCHES, precision
+from launch.switches.switch import case_of
 
 # Memory that may be in use on an idle card: the driver takes 0.3 to 1 GiB, a desktop some more.
 IDLE_BYTES = 2 * GIB
@@ -181,11 +181,8 @@ def check_gates(run: RunConfig) -> list[Finding]:
     if not capabilities:
         return []
     try:
-        stated = precision.stated(flags.precision, flags.bf16 or "off", bool(flags.fp16))
-        bf16, fp16 = precision.resolve(*stated, capabilities[0])
-        line = precision.describe(bf16, fp16, flags.scale_loss, capabilities[0])
-        if flags.precision == "auto":
-            line = precision.describe_choice(bf16, flags.scale_loss, capabilities[0])
+        bf16, fp16 = precision.expected(flags, capabilities[0])
+        line = precision.line(flags, bf16, fp16, capabilities[0])
         findings = [Finding(True, "precision", line.removeprefix("precision: "))]
     except UserError:
         found = f"found {flags.precision or flags.bf16}, but {precision.bf16_obstacle(capabilities[0])}"
@@ -195,72 +192,22 @@ def check_gates(run: RunConfig) -> list[Finding]:
         findings = [Finding(False, flag, found, fix)]
         bf16, fp16 = True, False
     dtype = precision.attention_dtype(bf16, fp16, flags.fp16_opt_level)
-    return [
-        *findings,
-        *_check_flash_attention(flags, capabilities, dtype),
-        *_check_fused_rms_norm(flags, capabilities),
-        *_check_fused_kernels(run, capabilities, dtype != "float32"),
-    ]
-
-
-def _check_flash_attention(flags: FlagValues, capabilities: list, dtype: str) -> list[Finding]:
-    """For every kind of card in use. The run itself may still refuse the kernel when it starts."""
     try:
         config = load_config(flags.model_name_or_path or "")
-        mask, level = mask_of(flags), flags.fp16_opt_level
-        cases = [case_of(config, capability, dtype, mask, level=level) for capability in capabilities]
+        cases = [case_of(flags, config, capability, dtype) for capability in capabilities]
     except UserError:
-        return []  # reported by the check of the model
-    reason = next(filter(None, map(obstacle, cases)), "")
-    switch = flags.use_flash_attention or "off"
-    if switch == "required" and reason:
-        fix = "--use_flash_attention auto for exact attention"
-        return [Finding(False, "--use_flash_attention", f"found required, not possible here: {reason}", fix)]
-    return [Finding(True, "attention", switches.flash_attention(switch, reason, cases[0].kernel).reason)]
-
-
-def _check_fused_rms_norm(flags: FlagValues, capabilities: list) -> list[Finding]:
-    """By the record of the build, for every kind of card. Whether it loads is tried when training starts."""
-    try:
-        model_type = load_config(flags.model_name_or_path or "")["model_type"]
-    except UserError:
-        return []  # reported by the check of the model
-    build = fused_ln.find_build()
-    reason = next(filter(None, (fused_ln.obstacle(build, model_type, capability) for capability in capabilities)), "")
-    switch = flags.use_fused_rms_norm or "off"
-    if switch == "required" and reason:
-        fix = f"{fused_ln.BUILD}; or --use_fused_rms_norm auto for the framework's own RMSNorm"
-        return [Finding(False, "--use_fused_rms_norm", f"found required, not possible here: {reason}", fix)]
-    if (
-        reason
-        and switch != "off"
-        and all(fused_ln.paddle_has_its_own(model_type, capability) for capability in capabilities)
-    ):
-        found = f"fused RMSNorm: {fused_ln.PADDLES_OWN}, if the start finds it right ({reason})"
-        return [Finding(True, "RMSNorm", found)]
-    return [Finding(True, "RMSNorm", switches.fused_rms_norm(switch, reason).reason)]
-
-
-def _check_fused_kernels(run: RunConfig, capabilities: list, half: bool) -> list[Finding]:
-    """Of launch/devices/fused_kernels.py, for every kind of card. Whether they are right is tried when training
-    starts."""
-    try:
-        config = load_config(run.flags.model_name_or_path or "")
-        degree = run.layout.tensor_parallel_degree
-        cases = [fused_kernels.case_of(run.flags, config, capability, degree, half) for capability in capabilities]
-    except UserError:
-        return []  # reported by the checks of the model and of the layout
-    findings = []
-    for kernel in fused_kernels.KERNELS:
-        if not kernel.concerns(cases[0]):
+        return findings  # reported by the check of the model
+    for switch in SWITCHES:
+        if not switch.subject or not switch.concerns(cases[0]):
             continue
-        reason = next(filter(None, map(kernel.obstacle, cases)), "")
-        switch = getattr(run.flags, kernel.flag) or "off"
-        if switch == "required" and reason:
-            fix = f"--{kernel.flag} auto for {kernel.instead}"
-            findings.append(Finding(False, f"--{kernel.flag}", f"found required, not possible here: {reason}", fix))
-        else:
-            findings.append(Finding(True, kernel.subject, kernel.decide(switch, reason).reason))
+        reason = switch.first_obstacle(cases)
+        if switch.setting(flags) == "required" and reason:
+            remedy = f"{switch.remedy}; or " if switch.remedy else ""
+            fix = f"{remedy}--{switch.flag} auto for {switch.instead}"
+            found = f"found required, not possible here: {reason}"
+            findings.append(Finding(False, f"--{switch.flag}", found, fix))
+        else:  # a run may still refuse the kernel when it starts
+            findings.append(Finding(True, switch.subject, switch.expected(flags, cases).reason))
     return findings
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from data_tools.formats.plural import plural
 from launch.config.run_config import RunConfig
 from launch.devices.cards import list_cards
-from launch.devices.switches import PINNED_BY_NEED
+from launch.devices.paddle_flags import PINNED_BY_NEED
 from launch.errors import UserError
 from launch.plan.hardware import GIB, Card, kind_of, requested_card
 from launch.plan.job import Job

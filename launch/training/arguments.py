@@ -13,9 +13,9 @@ from paddlenlp.trainer import IntervalStrategy, TrainingArguments
 
 from launch.config.flag_values import LOWER_IS_BETTER
 from launch.config.run_config import SENDS_SHAPES, RunConfig
-from launch.devices.precision import PRECISIONS, resolve, stated
 from launch.errors import UserError
 from launch.methods.method import Method, flag
+from launch.switches.precision import PRECISIONS, resolve, stated
 from launch.training.device import compute_capability
 
 Switch = Literal["auto", "on", "off", "required"]

@@ -9,7 +9,7 @@ from paddle.base import core
 
 from launch.checkpoint.ranks import barrier, world_size
 from launch.devices.cards import list_cards, peak_flops, visible_devices
-from launch.devices.switches import check_switches
+from launch.devices.paddle_flags import check_switches
 from launch.errors import UserError
 
 # Matrices' size, and how many products are timed. A card of 100 TFLOP/s needs 11 ms for one of 8192: a launch, some

@@ -17,7 +17,6 @@ from launch.checkpoint.model_loader import load_model
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, rank
 from launch.cpu import kernels
 from launch.devices.cpu_operators import compiled_operators
-from launch.devices.precision import attention_dtype
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import POSITIONS, gives_scores
@@ -26,6 +25,8 @@ from launch.families.tokenizer_files import fresh_vocabulary, read_tokenizer
 from launch.models.reward_model import reward_model_class
 from launch.offload.activations import offload_activations
 from launch.offload.group_sharded import keep_filled
+from launch.switches import FLASH_ATTENTION, FUSED_RMS_NORM, FUSED_ROPE
+from launch.switches.precision import attention_dtype
 from launch.upstream import correct
 
 COPIED_FLAGS = [
@@ -57,9 +58,9 @@ def build_config(
     config.seq_length = sequence_length
     _make_room(config, sequence_length)
     config.use_cache = False
-    config.use_flash_attention = decisions.flash_attention.enabled
-    config.use_fused_rms_norm = decisions.fused_rms_norm.enabled
-    config.use_fused_rope = decisions.uses("use_fused_rope")
+    config.use_flash_attention = decisions.uses(FLASH_ATTENTION)
+    config.use_fused_rms_norm = decisions.uses(FUSED_RMS_NORM)
+    config.use_fused_rope = decisions.uses(FUSED_ROPE)
     return config
 
 

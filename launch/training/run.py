@@ -19,6 +19,7 @@ from launch.families.registry import family_of_config
 from launch.methods.method import Method
 from launch.reporting.announce import announce
 from launch.reporting.throughput import Throughput
+from launch.switches import FLASH_MASK
 from launch.training.arguments import make_arguments
 from launch.training.chunked_loss import chunk_loss, chunks_of
 from launch.training.data import TrainingData, require_tokenizer
@@ -115,7 +116,7 @@ class Run:
         )
         if not training.method.reads_rows:
             tokenizer = load_tokenizer(model_args)
-        data = training.open_data(tokenizer, config, continuation, decisions.flash_mask.enabled)
+        data = training.open_data(tokenizer, config, continuation, decisions.uses(FLASH_MASK))
         with out_of_memory_explained(RunPhase(BUILDING), args):
             model, model_lines = build_base(training, config)
             if training.needs_second_copy:

@@ -22,7 +22,7 @@ from launch.certify.bench import (
     start_paddle,
 )
 from launch.devices.cards import visible_devices
-from launch.devices.switches import CARD_FLAGS
+from launch.devices.paddle_flags import CARD_FLAGS
 from launch.families.family import Family
 from launch.families.named_configs import load_config
 from launch.families.parameters import ALIBI_COLUMNS
@@ -188,7 +188,7 @@ def test_rms_norm(bench: Bench) -> None:
     """Each operator that --use_fused_rms_norm auto tries, in each dtype."""
     _own_check(bench, find_nvcc())
     start_paddle(bench)
-    from launch.training.kernel_checks import rms_norm_fault
+    from launch.switches.kernel_checks import rms_norm_fault
 
     copy = None if bench.pretend else _copied_bytes_a_second()
     for name, compute in _operators(bench).items():
@@ -222,16 +222,19 @@ def _own_check(bench: Bench, nvcc: Nvcc | None) -> None:
 
 def _operators(bench: Bench) -> dict[str, Callable]:
     """The operators that can be used here, in the order in which a run tries them; a row for one that cannot."""
-    from launch.devices.fused_ln import PADDLES_OWN, find_build, obstacle
-    from launch.training.kernel_checks import fused_ln_rms_norm
+    from launch.devices.fused_ln import PADDLES_OWN, find_build
+    from launch.switches import FUSED_RMS_NORM
+    from launch.switches.kernel_checks import fused_ln_rms_norm
+    from launch.switches.switch import SwitchCase
 
     operators: dict[str, Callable] = {}
-    if reason := obstacle(find_build(), "llama", None if bench.pretend else capability(bench)):
+    case = SwitchCase(FAMILIES["llama"], None if bench.pretend else capability(bench), fused_ln=find_build())
+    if reason := FUSED_RMS_NORM.obstacle(case):
         bench.row("fused_ln", "built for this card", reason, None)
     else:
         operators["fused_ln"] = fused_ln_rms_norm
     if not bench.pretend:
-        from launch.training.kernel_checks import paddle_rms_norm
+        from launch.switches.kernel_checks import paddle_rms_norm
 
         operators[PADDLES_OWN] = paddle_rms_norm
     return operators | {"the framework's own": _paddlenlp_rms_norm}
@@ -291,7 +294,7 @@ def test_flash_attention(bench: Bench) -> None:
     """Each case that the table allows is compared with exact attention, forward and backward."""
     start_paddle(bench)
     if not bench.pretend:
-        from launch.training.kernel_checks import kernel_missing
+        from launch.switches.kernel_checks import kernel_missing
 
         missing = kernel_missing(capability(bench))
         bench.row("kernel", "in this build of Paddle", missing or "in this build of Paddle", not missing)
@@ -323,17 +326,18 @@ def test_prefix_attention(bench: Bench) -> None:
 
 
 def _attention(bench: Bench, family: Family, dtype: Dtype, heads: tuple[int, int, int], mask: str, prefix: int) -> None:
-    """One row: the start-up check of a run (launch/training/kernel_checks.py) with these shapes."""
-    from launch.devices.flash_attention import AttentionCase, obstacle, row_ends_obstacle
-    from launch.training.kernel_checks import Heads, attention_fault, flash_attention_of, packed_shapes, shapes
+    """One row: the start-up check of a run (launch/switches/kernel_checks.py) with these shapes."""
+    from launch.switches import FLASH_ATTENTION, FLASH_MASK
+    from launch.switches.kernel_checks import Heads, attention_fault, flash_attention_of, packed_shapes, shapes
+    from launch.switches.switch import SwitchCase
 
     packed = mask == "FlashMask"
     earlier = f", a prefix of {prefix}" if prefix else ""
     bias = ", ALiBi" if family.alibi else ""
     what = f"{family.model_type}{bias}, {dtype}, {mask}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys{earlier}"
     size = heads[2] + (ALIBI_COLUMNS if family.alibi else 0)
-    case = AttentionCase(capability(bench), dtype, size, mask, model_type=family.model_type, build=_build(bench))
-    reason = obstacle(case) or (row_ends_obstacle(case, family, pipeline=False) if packed else "")
+    case = SwitchCase(family, capability(bench), _build(bench), dtype=dtype, head_size=size, mask=mask)
+    reason = FLASH_ATTENTION.obstacle(case) or (FLASH_MASK.obstacle(case) if packed else "")
     if packed and bench.pretend:
         reason = "a CPU has no FlashMask"
     if reason:
@@ -374,8 +378,8 @@ ROPE_HEADS = [(8, 8, 64), (8, 8, 128), (8, 2, 128), (3, 1, 96), (4, 4, 256)]
 def test_fused_kernels(bench: Bench) -> None:
     """As the start of a run tries them, in each dtype; SwiGLU, which LLaMA and Qwen2 always use, only here."""
     start_paddle(bench)
-    from launch.training.kernel_checks import Heads
-    from launch.training.kernel_trials import rope_fault, swiglu_fault
+    from launch.switches.kernel_checks import Heads
+    from launch.switches.kernel_trials import rope_fault, swiglu_fault
 
     for dtype in ("float32",) if bench.pretend else ("float32", *half_dtypes(bench)):
         wrong = swiglu_fault(dtype)

@@ -36,9 +36,9 @@ from launch.certify.bench import (
 )
 from launch.config.flag_values import Flags
 from launch.devices.cards import list_cards
-from launch.devices.precision import bf16_obstacle
 from launch.processes.logs import last_lines
 from launch.processes.orphans import signal_at_parents_end
+from launch.switches.precision import bf16_obstacle
 
 STEPS = 5
 # float32: other kernels sum in another order. Mistakes in a layout gave 4e-3 to 2e-1 (tests/distributed).

@@ -1,7 +1,7 @@
 """What Paddle chooses on pretended cards, for test_choices.py."""
 
 from launch.families.registry import family_of
-from launch.training.kernel_checks import Heads, attention_errors, flash_attention_of, shapes
+from launch.switches.kernel_checks import Heads, attention_errors, flash_attention_of, shapes
 from tests.devices.pretended_card import pretended_card
 
 HEADS = 2  # nothing depends on their number

@@ -4,17 +4,19 @@ Paddle's selector of attention kernels is Python; it runs here with the place, t
 (pretended_card.py). Kernels do not: what they compute is stood in for.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launch.config.flag_values import FlagValues
-from launch.devices import fused_ln, precision
-from launch.devices.flash_attention import case_of, mask_of, obstacle
+from launch.devices import fused_ln
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import head_size
 from launch.preflight.requested import DEMO_CONFIG, DEMO_PATHS
+from launch.switches import FLASH_ATTENTION, FUSED_RMS_NORM, precision
+from launch.switches.switch import case_of
 from tests.devices.fake_nvml import KINDS
 from tests.recipes.test_rendered import RECIPES, script, stated_flags
 
@@ -27,6 +29,7 @@ FUSED, OWN = "fused_ln", "the model's own"
 # need a copy of the mask for each head.
 UNMASKED = {
     "baichuan-13b/lora-2gpu",
+    "ernie4.5-0.3b/pretrain",
     "llama-7b/pipeline",
     "llama-7b/prefix",
     "llama-7b/pretrain",
@@ -74,17 +77,15 @@ def _decided(recipe: Path, card: str) -> tuple | None:
     flags, capability = FlagValues(script(recipe), stated_flags(recipe)), KINDS[card][2]
     config = _config(recipe)
     try:
-        stated = precision.stated(flags.precision, flags.bf16 or "off", bool(flags.fp16))
-        bf16, fp16 = precision.resolve(*stated, capability)
+        bf16, fp16 = precision.expected(flags, capability)
     except UserError:
         return None
     dtype = precision.attention_dtype(bf16, fp16, flags.fp16_opt_level)
-    case = case_of(config, capability, dtype, mask_of(flags), "12.6", flags.fp16_opt_level)
+    case = replace(case_of(flags, config, capability, dtype, "12.6"), fused_ln=BUILD)
     attention = EXACT
-    if flags.use_flash_attention and not obstacle(case):
-        prefix = flags.num_prefix_tokens if flags.prefix_tuning else 0
-        attention = (case.model_type, capability, dtype, head_size(config), case.masked, prefix)
-    fused = flags.use_fused_rms_norm and not fused_ln.obstacle(BUILD, case.model_type, capability)
+    if flags.use_flash_attention and not FLASH_ATTENTION.obstacle(case):
+        attention = (config["model_type"], capability, dtype, head_size(config), case.masked, case.prefix)
+    fused = flags.use_fused_rms_norm and not FUSED_RMS_NORM.obstacle(case)
     return (f"{dtype} {flags.fp16_opt_level}" if bf16 or fp16 else dtype, attention, FUSED if fused else OWN)
 
 
@@ -102,8 +103,9 @@ def test_what_every_recipe_computes_with(ranks, decided):
 
 def test_where_fused_ln_is_not_built_paddles_own_norm_takes_its_place():
     for recipe in RECIPES:
-        model_type = _config(recipe)["model_type"]
+        flags, config = FlagValues(script(recipe), stated_flags(recipe)), _config(recipe)
         for card in CARDS:
             fused = expected(recipe_name(recipe), card)[2] == FUSED
-            assert fused_ln.obstacle(None, model_type, KINDS[card][2])
-            assert fused_ln.paddle_has_its_own(model_type, KINDS[card][2]) == fused, (recipe, card)
+            case = replace(case_of(flags, config, KINDS[card][2], "float16"), fused_ln=None)
+            assert FUSED_RMS_NORM.obstacle(case)
+            assert FUSED_RMS_NORM.substituted(case) == fused, (recipe, card)

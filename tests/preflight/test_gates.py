@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from launch.config.run_config import RunConfig
-from launch.devices import flash_attention, fused_kernels, fused_ln
+from launch.devices import fused_ln
 from launch.preflight import gpus
 from launch.preflight.gpus import check_gates
+from launch.switches import switch
 from tests.devices.fake_nvml import card
 
 NOT_BUILT = (
@@ -22,9 +23,8 @@ LLAMA = {"model_name_or_path": ["facebook/llama-7b"], "fp16": ["1"], "fp16_opt_l
 @pytest.fixture
 def told(monkeypatch):
     """told(kinds, **flags): {subject: (ok, found, fix)} with those cards here and used, a LLaMA-7B in float16."""
-    for module in (flash_attention, fused_kernels):
-        monkeypatch.setattr(module, "paddle_build", lambda: "12.6")
-    monkeypatch.setattr(fused_ln, "find_build", lambda: None)
+    monkeypatch.setattr(switch, "paddle_build", lambda: "12.6")
+    monkeypatch.setattr(switch, "find_build", lambda: None)
 
     def check(kinds, **flags):
         cards = [card(kind, index) for index, kind in enumerate(kinds)]
@@ -109,7 +109,7 @@ CUDA_13 = {"cuda": "13.0", "architectures": ((7, 5), (8, 0), (9, 0))}
 def test_fused_rms_norm_is_refused_where_it_is_required_and_falls_back_elsewhere(
     told, monkeypatch, build, kinds, flags, reason
 ):
-    monkeypatch.setattr(fused_ln, "find_build", lambda: build)
+    monkeypatch.setattr(switch, "find_build", lambda: build)
     ok, found, fix = told(kinds, **flags, use_fused_rms_norm="required")["--use_fused_rms_norm"]
     assert not ok and found.startswith(f"found required, not possible here: {reason}")
     assert fix == "make custom-ops; or --use_fused_rms_norm auto for the framework's own RMSNorm"
@@ -130,7 +130,7 @@ def test_fused_rms_norm_is_refused_where_it_is_required_and_falls_back_elsewhere
     ],
 )
 def test_fused_rms_norm_is_used_where_it_is_built(told, monkeypatch, build, kinds, flags):
-    monkeypatch.setattr(fused_ln, "find_build", lambda: build)
+    monkeypatch.setattr(switch, "find_build", lambda: build)
     assert told(kinds, **flags, use_fused_rms_norm="required")["RMSNorm"] == (True, "fused RMSNorm: on", "")
 
 

@@ -1,6 +1,6 @@
 """Element-wise results that keep the permutation of a transposed operand, as Paddle 3.3's strided kernels give them on
 cards (FLAGS_use_stride_compute_kernel), and their gradients likewise. For ranks that have Paddle: an observer of
-tests/runs.py. launch/devices/switches.py switches those kernels off; a run should not need that.
+tests/runs.py. launch/devices/paddle_flags.py switches those kernels off; a run should not need that.
 """
 
 import paddle

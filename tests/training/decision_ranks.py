@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,10 +30,10 @@ TRAINING = SimpleNamespace(
 
 def decide_all(cases: list[dict]) -> list[dict]:
     """decide() of each, one after the other: with what it changes as it was before."""
-    from launch.devices import flash_attention, fused_kernels
+    from launch.switches import kernel_checks, kernel_trials, switch
     from launch.training import decisions
 
-    changed = (decisions, flash_attention, fused_kernels)
+    changed = (decisions, kernel_checks, kernel_trials, switch)
     found = []
     for case in cases:
         before = [dict(vars(module)) for module in changed]
@@ -60,16 +61,16 @@ def decide(
     import paddle
 
     from launch.checkpoint.ranks import rank
-    from launch.devices import flash_attention, fused_kernels
     from launch.errors import UserError
     from launch.rehearsal.collectives import install
+    from launch.switches import FLASH_ATTENTION, FUSED_ROPE, OVERLAP, kernel_checks, kernel_trials, switch
     from launch.training import decisions
 
     if len(cards) > 1 and not paddle.distributed.is_initialized():
         install()
         paddle.distributed.init_parallel_env()
     checked = []
-    real = decisions.attention_fault
+    real = kernel_checks.attention_fault
 
     def attention_fault(attend, heads, dtype, shapes):
         tried = [[shape.length, shape.earlier, shape.padding] for shape in shapes]
@@ -80,15 +81,15 @@ def decide(
             return real(attend, heads, dtype, shapes)
         return "" if verdicts[rank()] == "dense alone" else verdicts[rank()]
 
-    decisions.attention_fault = attention_fault
+    kernel_checks.attention_fault = attention_fault
     if verdicts[rank()] != "no kernel":
-        decisions.kernel_missing = lambda capability: ""
+        kernel_checks.kernel_missing = lambda capability: ""
     decisions.compute_capability = lambda: tuple(cards[rank()])
-    flash_attention.paddle_build = fused_kernels.paddle_build = lambda: "12.6"
-    decisions.rope_fault = lambda heads, dtype: kernels.get("rope", ["", ""])[rank()]
-    decisions.overlap_fault = lambda dtype, sequence_parallel: kernels.get("overlap", ["", ""])[rank()]
+    switch.paddle_build = lambda: "12.6"
+    kernel_trials.rope_fault = lambda heads, dtype: kernels.get("rope", ["", ""])[rank()]
+    kernel_trials.overlap_fault = lambda dtype, sequence_parallel: kernels.get("overlap", ["", ""])[rank()]
     overlapping = []
-    decisions.overlap = overlapping.append
+    kernel_trials.overlap = overlapping.append
     try:
         decided = decisions.decide(
             SimpleNamespace(**vars(MODEL) | model),
@@ -99,10 +100,10 @@ def decide(
     except UserError as error:
         return {"error": str(error), "checked": checked}
     return {
-        "flash": decided.flash_attention.enabled,
+        "flash": decided.uses(FLASH_ATTENTION),
         "lines": decided.lines,
         "checked": checked,
-        "kernels": sorted(flag for flag in decided.kernels if decided.uses(flag)),
+        "kernels": sorted(kernel.flag for kernel in (FUSED_ROPE, OVERLAP) if decided.uses(kernel)),
         "overlapping": overlapping,
     }
 
@@ -116,8 +117,10 @@ def decide_rms_norm(capability: list | None, kinds: list, model: dict, training:
 
     from launch.checkpoint.ranks import rank
     from launch.devices.fused_ln import Build, paddle_version
+    from launch.families.named_configs import load_config
     from launch.rehearsal.collectives import install
-    from launch.training import decisions
+    from launch.switches import FUSED_RMS_NORM, precision
+    from launch.switches.switch import case_of
 
     if len(kinds) > 1:
         install()
@@ -138,9 +141,10 @@ def decide_rms_norm(capability: list | None, kinds: list, model: dict, training:
     if kinds[rank()] != "none":
         paddle.nn.functional.rms_norm = rms_norm
     without_cuda = Build(Path("fused_ln"), paddle_version())
-    decisions.fused_ln.find_build = lambda: None if capability is None else without_cuda
-    model, training = SimpleNamespace(**vars(MODEL) | model), SimpleNamespace(**vars(TRAINING) | training)
-    decided = decisions._fused_rms_norm(model, training, tuple(capability) if capability else None)
+    values = SimpleNamespace(**vars(MODEL) | vars(ADAPTER) | vars(TRAINING) | model | training)
+    dtype = precision.attention_dtype(values.bf16, values.fp16, values.fp16_opt_level)
+    case = case_of(values, load_config(values.model_name_or_path), tuple(capability) if capability else None, dtype)
+    decided = FUSED_RMS_NORM.start(values, replace(case, fused_ln=without_cuda if capability else None))
     losses = llama_losses(decided.enabled)
     return {"enabled": decided.enabled, "line": decided.reason, "tried": tried, "parts": parts, "losses": losses}
 
@@ -187,7 +191,7 @@ def decide_by_card(capabilities: list) -> dict:
     """As decide(), after --bf16 auto was resolved by each rank's own card."""
     import os
 
-    from launch.devices.precision import resolve
+    from launch.switches.precision import resolve
 
     bf16, fp16 = resolve("auto", False, tuple(capabilities[int(os.environ["PADDLE_TRAINER_ID"])]))
     return decide(capabilities, training={"bf16": bf16, "fp16": fp16})

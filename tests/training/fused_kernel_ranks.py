@@ -1,9 +1,9 @@
-"""The trials of launch/training/kernel_trials.py on this machine, with stand-ins for kernels that a CPU lacks."""
+"""The trials of launch/switches/kernel_trials.py on this machine, with stand-ins for kernels that a CPU lacks."""
 
 import paddle
 
-from launch.training import kernel_trials
-from launch.training.kernel_checks import Heads
+from launch.switches import kernel_trials
+from launch.switches.kernel_checks import Heads
 
 HEADS = Heads(4, 2, 16)
 

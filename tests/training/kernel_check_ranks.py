@@ -16,7 +16,7 @@ def verdicts(cases: list) -> list[str]:
 
     kind: of the shapes that are tried, "causal", "dense", "prefix" or "packed".
     """
-    from launch.training.kernel_checks import Heads, attention_fault, packed_shapes, shapes
+    from launch.switches.kernel_checks import Heads, attention_fault, packed_shapes, shapes
 
     paddle.nn.functional.flashmask_attention = flashmask_attention
     tried = {kind: shapes(kind == "dense", PREFIX if kind == "prefix" else 0) for kind in ("causal", "dense", "prefix")}
@@ -127,7 +127,7 @@ def paddlenlps_baichuan(query, key, value, mask):
 
 def _by_paddlenlp(family, query, key, value, mask):
     from launch.families.registry import FAMILIES
-    from launch.training.kernel_checks import flash_attention_of
+    from launch.switches.kernel_checks import flash_attention_of
 
     arguments = [tensor.astype("float32") for tensor in (query, key, value)]
     attend = flash_attention_of(FAMILIES[family])
@@ -160,7 +160,7 @@ def rms_norm_verdict(kind: str, *dtypes: str) -> str:
     dtypes: of x and the weight. kind: right, another epsilon, a wrong gradient, not a number, fails.
     """
 
-    from launch.training.kernel_checks import fused_ln_rms_norm, rms_norm_fault
+    from launch.switches.kernel_checks import fused_ln_rms_norm, rms_norm_fault
 
     def fused_rms_norm(x, weight, epsilon):
         if kind == "fails":

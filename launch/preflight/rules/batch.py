@@ -104,7 +104,7 @@ RULES = (
         when=lambda run: bool(run.flags.precision and (run.flags.fp16 or run.flags.bf16)),
         found="{run.flags.precision} with --bf16 or --fp16",
         reason="it is said instead of them",
-        source="launch/devices/precision.py, PRECISIONS",
+        source="launch/switches/precision.py, PRECISIONS",
         fix="--precision auto, bf16, fp16 or fp32 alone",
     ),
     Rule(

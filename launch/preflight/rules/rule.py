@@ -8,12 +8,12 @@ from data_tools.cli import DIGITS, whole_number
 from launch.config.flag_values import FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
-from launch.devices.precision import stated as stated_precision
 from launch.errors import UserError
 from launch.families.parameters import HEADS, INNER, LAYERS, POSITIONS, stated
 from launch.families.registry import Family, family_of_config
 from launch.methods.preference_flags import KTO, reference_of_flags
 from launch.preflight.report import Finding
+from launch.switches.precision import stated as stated_precision
 
 REFUSE, ANNOUNCE = "refuse", "announce"
 

@@ -22,9 +22,11 @@ import paddle.nn.functional as F
 from paddle.nn.attention.sdpa import SDPBackend, _get_enabled_backends
 from paddlenlp.transformers.llama import fusion_ops
 
-from launch.devices.flash_attention import OWN_KERNEL
 from launch.families.family import Family
+from launch.families.parameters import attention_heads, head_size, key_value_heads
 from launch.models.alibi_columns import slopes_of
+from launch.switches.flash_attention import OWN_KERNEL
+from launch.switches.switch import SwitchCase
 from launch.upstream import correct
 
 # ---- flash attention
@@ -66,6 +68,14 @@ class Heads:
     def slopes(self) -> tuple[float, ...]:
         """The slopes of ALiBi, one a head, of a model that has no more heads."""
         return slopes_of(self.query) if self.alibi else (0.0,) * self.query
+
+
+def heads_of(case: SwitchCase, alibi: bool) -> Heads:
+    """Return those of one rank; keys and values that are fewer than ranks are kept whole on each."""
+    degree, config = case.tensor_parallel_degree, case.config
+    query, key_value = attention_heads(config), key_value_heads(config)
+    own = key_value // degree if key_value % degree == 0 else key_value
+    return Heads(query // degree, own, head_size(config), alibi)
 
 
 @dataclass(frozen=True)
@@ -298,6 +308,7 @@ def fused_ln_rms_norm(x: paddle.Tensor, weight: paddle.Tensor, epsilon: float) -
 def paddle_rms_norm(x: paddle.Tensor, weight: paddle.Tensor, epsilon: float = 1e-6) -> tuple:
     """Compute RMSNorm by Paddle's own operator, called as fused_ln's.
 
+    It returns y [..., h] in the weight's dtype, and 1 / rms in float32.
     paddle.nn.functional.rms_norm of Paddle 3.3.1 has kernels for cards, forward and backward, and none for CPUs
     (paddle/phi/kernels/gpu/rms_norm_cuda_kernel.h). It requires x and weight in one dtype and keeps sums in float32.
     Offsets there are 32 bits: more than 2^32 elements at once would be wrong.

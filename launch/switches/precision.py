@@ -1,4 +1,9 @@
-"""Which half precision a card computes in: bfloat16 or float16."""
+"""The switch of precision: which half precision a card computes in, bfloat16 or float16.
+
+It is no Switch: an older card computes in float16 in place of bfloat16, which is tried by no trial.
+"""
+
+from typing import Any
 
 from launch.errors import UserError
 
@@ -72,6 +77,11 @@ def stated(precision: str | None, bf16: str, fp16: bool) -> tuple[str, bool]:
     return PRECISIONS[precision] if precision else (bf16, fp16)
 
 
+def expected(values: Any, compute_capability: tuple[int, int] | None) -> tuple[bool, bool]:
+    """Return PaddleNLP's (bf16, fp16) of a run. values: has the flags. Raises UserError as `resolve` does."""
+    return resolve(*stated(values.precision, values.bf16 or "off", bool(values.fp16)), compute_capability)
+
+
 def attention_dtype(bf16: bool, fp16: bool, level: str) -> str:
     """Return the dtype in which attention is computed.
 
@@ -84,6 +94,13 @@ def attention_dtype(bf16: bool, fp16: bool, level: str) -> str:
     if level == "O0":
         return "float32"
     return "bfloat16" if bf16 else "float16" if fp16 else "float32"
+
+
+def line(values: Any, bf16: bool, fp16: bool, compute_capability: tuple[int, int] | None) -> str:
+    """Return the line about the precision of a run. values: has the flags."""
+    if values.precision == "auto":
+        return describe_choice(bf16, values.scale_loss, compute_capability)
+    return describe(bf16, fp16, values.scale_loss, compute_capability)
 
 
 def describe(bf16: bool, fp16: bool, scale_loss: float, compute_capability: tuple[int, int] | None) -> str:

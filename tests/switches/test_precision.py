@@ -2,8 +2,8 @@
 
 import pytest
 
-from launch.devices.precision import attention_dtype, describe, describe_choice, inference_dtype, resolve, stated
 from launch.errors import UserError
+from launch.switches.precision import attention_dtype, describe, describe_choice, inference_dtype, resolve, stated
 
 CPU, V100, T4, A100, H100 = None, (7, 0), (7, 5), (8, 0), (9, 0)
 

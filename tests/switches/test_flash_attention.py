@@ -1,20 +1,24 @@
 """Each row of the flash attention table, with simulated cards: what it refuses, and its neighbours that are allowed."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from launch.devices.flash_attention import ROWS, AttentionCase, case_of, mask_of, obstacle
+from launch.config.flag_values import FlagValues
+from launch.families.llama import LLAMA
 from launch.families.named_configs import config_names, load_config
 from launch.families.parameters import head_size
-from launch.families.registry import family_of_config
+from launch.families.registry import FAMILIES, family_of_config
+from launch.switches import FLASH_ATTENTION
+from launch.switches.switch import SwitchCase, case_of
 
-A100 = AttentionCase(compute_capability=(8, 0), dtype="bfloat16", head_size=128, build="12.6")
+A100 = SwitchCase(LLAMA, compute_capability=(8, 0), dtype="bfloat16", head_size=128, build="12.6")
+LACKS = replace(LLAMA, lacking={"flash_attention": "its code never calls it"})
+obstacle = FLASH_ATTENTION.obstacle
 
 # what differs from the case above, and what is said of it; one for each row, in the table's order
 REFUSED = [
-    ({"lacking": "its code never calls it"}, "its code never calls it"),
+    ({"family": LACKS}, "its code never calls it"),
     ({"compute_capability": None}, "no GPU"),
     ({"build": "cpu"}, "Paddle is the CPU build"),
     ({"compute_capability": (6, 1)}, "compute capability 6.1, it needs 7.0 (V100, T4) or newer"),
@@ -26,7 +30,7 @@ REFUSED = [
     ({"compute_capability": (10, 0)}, "compute capability 10.0 needs a Paddle for CUDA 12.8 or newer, this one is"),
     ({"dtype": "float32"}, "float32, it needs --fp16 1 or --bf16 1"),
     (
-        {"level": "O1", "model_type": "chatglm"},
+        {"level": "O1", "family": FAMILIES["chatglm"]},
         "under --fp16_opt_level O1 queries and keys are float32, values bfloat16: Paddle takes exact attention; O2 has",
     ),
     ({"head_size": 264}, "heads of 264, at most 256 are possible"),
@@ -35,7 +39,7 @@ REFUSED = [
         {"head_size": 200, "compute_capability": (8, 6)},
         "heads of 200 on compute capability 8.6: their gradient needs an A100 (8.0) or H100 (9.0)",
     ),
-    ({"dropout": 0.1, "model_type": "qwen2"}, "attention dropout 0.1, which paddlenlp does not hand over"),
+    ({"dropout": 0.1, "family": FAMILIES["qwen2"]}, "attention dropout 0.1, which paddlenlp does not hand over"),
 ]
 ALLOWED = [
     {},
@@ -51,26 +55,32 @@ ALLOWED = [
     {"head_size": 192, "compute_capability": (8, 6)},
     {"head_size": 200},
     {"head_size": 256, "compute_capability": (9, 0)},
-    {"dropout": 0.1, "model_type": "chatglm_v2"},
+    {"dropout": 0.1, "family": FAMILIES["chatglm_v2"]},
     {"mask": "dense"},
-    {"mask": "dense", "model_type": "chatglm"},
+    {"mask": "dense", "family": FAMILIES["chatglm"]},
     {"level": "O1"},
-    {"level": "O1", "model_type": "qwen2"},
+    {"level": "O1", "family": FAMILIES["qwen2"]},
     {"compute_capability": (7, 0), "dtype": "float16"},
-    {"compute_capability": (7, 5), "dtype": "float16", "model_type": "qwen2"},
+    {"compute_capability": (7, 5), "dtype": "float16", "family": FAMILIES["qwen2"]},
 ]
 
 
-@pytest.mark.parametrize("changes", ALLOWED, ids=str)
+@pytest.mark.parametrize("changes", ALLOWED, ids=range(len(ALLOWED)))
 def test_allowed(changes):
     assert obstacle(replace(A100, **changes)) == ""
 
 
 def test_every_row_refuses_its_example_and_no_row_above_does():
-    for row, (changes, reason) in zip(ROWS, REFUSED, strict=True):
+    for row, (changes, reason) in zip(FLASH_ATTENTION.cases, REFUSED, strict=True):
         case = replace(A100, **changes)
-        assert obstacle(case) == row.reason.format(case=case)
+        assert obstacle(case) == row.text.format(case=case)
         assert obstacle(case).startswith(reason) and row.source
+
+
+def usual(config: dict, capability: tuple[int, int] = (8, 0), dtype: str = "bfloat16", **flags: str) -> SwitchCase:
+    """The case of fine-tuning with these flags."""
+    words = {name: [str(int(value))] for name, value in flags.items()}
+    return case_of(FlagValues("finetune_generation", words), config, capability, dtype, "12.6")
 
 
 @pytest.mark.parametrize(
@@ -85,7 +95,7 @@ def test_every_row_refuses_its_example_and_no_row_above_does():
     ],
 )
 def test_masks_follow_from_family_and_flags(name, flags, mask):
-    case = case_of(load_config(name), (7, 0), "float16", mask_of(SimpleNamespace(**flags)), build="12.6")
+    case = usual(load_config(name), (7, 0), "float16", **flags)
     assert case.masked == (mask == "dense")
     assert bool(obstacle(case)) == (mask == "dense")
 
@@ -93,9 +103,9 @@ def test_masks_follow_from_family_and_flags(name, flags, mask):
 def test_what_the_table_of_families_lacks_is_refused_here():
     for name in config_names():
         config = load_config(name)
-        case = case_of(config, (8, 0), "bfloat16", build="12.6")
+        case = usual(config)
         lacks = "flash_attention" in family_of_config(config).lacking
-        assert bool(case.lacking) == lacks and (not lacks or obstacle(case)), name
+        assert (obstacle(case) == case.family.lacking.get("flash_attention", "")) or not lacks, name
 
 
 @pytest.mark.parametrize(
@@ -105,6 +115,6 @@ def test_what_the_table_of_families_lacks_is_refused_here():
 def test_head_sizes_and_how_alibi_widens_them(name, size, with_alibi):
     config = load_config(name)
     assert head_size(config) == size and head_size(config | {"head_dim": 96}) == 96
-    assert case_of(config, (8, 0), "bfloat16", build="12.6").head_size == with_alibi
+    assert usual(config).head_size == with_alibi
     if with_alibi != size:
-        assert obstacle(case_of(config | {"head_dim": 256}, (8, 0), "bfloat16", build="12.6"))
+        assert obstacle(usual(config | {"head_dim": 256}))

@@ -6,19 +6,23 @@ from dataclasses import replace
 import pytest
 
 from launch.config.flag_values import FlagValues
-from launch.devices.fused_kernels import FUSED_ROPE, KERNELS, OVERLAP, Case, case_of
+from launch.families.llama import LLAMA
 from launch.families.named_configs import config_names, load_config
 from launch.families.registry import FAMILIES
 from launch.plan.hardware import CARDS
 from launch.plan.job import Job
+from launch.switches import FUSED_ROPE, OVERLAP
+from launch.switches.switch import SwitchCase, case_of
 
-A100 = Case("llama", compute_capability=(8, 0), build="12.6", tensor_parallel_degree=2)
+A100 = SwitchCase(LLAMA, compute_capability=(8, 0), build="12.6", tensor_parallel_degree=2)
+KERNELS = (FUSED_ROPE, OVERLAP)
+NEVER_ROTATES = replace(LLAMA, fused_rope=False)
 NO_CARD = [({"compute_capability": None}, "no GPU"), ({"build": "cpu"}, "Paddle is the CPU build")]
 
 # what differs from the case above, and what is said of it; one for each row, in the table's order
 REFUSED = {
     FUSED_ROPE: [
-        ({"rotates": False}, "paddlenlp's code of this model never calls it"),
+        ({"family": NEVER_ROTATES}, "paddlenlp's code of this model never calls it"),
         ({"past_keys": "prefix tuning"}, "prefix tuning: paddlenlp's code refuses keys from before the sample"),
         *NO_CARD,
     ],
@@ -33,7 +37,7 @@ ALLOWED = [
     (FUSED_ROPE, {"frozen": "LoRA", "level": "O1", "build": None}),
     (FUSED_ROPE, {"compute_capability": (7, 0), "level": "O0"}),
     (OVERLAP, {}),
-    (OVERLAP, {"rotates": False, "past_keys": "evaluation by answers", "level": "O0"}),
+    (OVERLAP, {"family": NEVER_ROTATES, "past_keys": "evaluation by answers", "level": "O0"}),
     (OVERLAP, {"compute_capability": (12, 0), "build": None}),
 ]
 
@@ -45,9 +49,9 @@ def test_allowed(kernel, changes):
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.flag)
 def test_every_row_refuses_its_example_and_no_row_above_does(kernel):
-    for row, (changes, reason) in zip(kernel.rows, REFUSED[kernel], strict=True):
+    for row, (changes, reason) in zip(kernel.cases, REFUSED[kernel], strict=True):
         case = replace(A100, **changes)
-        assert kernel.obstacle(case) == row.reason.format(case=case) == reason
+        assert kernel.obstacle(case) == row.text.format(case=case) == reason
 
 
 @pytest.mark.parametrize(
@@ -66,7 +70,11 @@ def test_overlap_is_decided_where_ranks_share_a_layer_and_the_flags_of_upstream_
 
 def test_the_families_that_call_the_rotary_kernel():
     assert [name for name, family in FAMILIES.items() if family.fused_rope] == ["llama", "qwen2"]
-    calls = {name for name in config_names() if case_of(_flags(), load_config(name), (8, 0), 1, True, "12.6").rotates}
+    calls = {
+        name
+        for name in config_names()
+        if case_of(_flags(), load_config(name), (8, 0), "bfloat16", "12.6").family.fused_rope
+    }
     assert {"llama-7b", "llama-2-13b"} <= calls and not {"baichuan-13b", "chatglm-6b"} & calls
 
 
@@ -87,15 +95,20 @@ def _flags(script: str = "run_pretrain", **flags: str) -> FlagValues:
         (
             "finetune_generation",
             {"prefix_tuning": "1"},
-            replace(A100, frozen="prefix tuning", past_keys="prefix tuning"),
+            replace(A100, frozen="prefix tuning", past_keys="prefix tuning", prefix=128),
         ),
-        ("finetune_generation", {"eval_with_do_generation": "1"}, replace(A100, past_keys="evaluation by answers")),
+        (
+            "finetune_generation",
+            {"eval_with_do_generation": "1"},
+            replace(A100, past_keys="evaluation by answers", mask="dense"),
+        ),
         ("run_pretrain", {"tensor_parallel_config": "sync_param,sync_grad"}, replace(A100, words=SYNC)),
     ],
 )  # fmt: skip
 def test_the_case_of_flags(script, flags, expected):
-    values = _flags(script, **flags)
-    assert case_of(values, load_config("llama-7b"), (8, 0), 2, bool(values.bf16), "12.6") == expected
+    values = _flags(script, tensor_parallel_degree="2", **flags)
+    dtype = "bfloat16" if values.bf16 else "float32"
+    assert case_of(values, load_config("llama-7b"), (8, 0), dtype, "12.6") == replace(expected, dtype=dtype)
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""The kernels of launch/devices/fused_kernels.py are tried at the start of a run.
+"""The kernels of launch/switches are tried at the start of a run.
 
     fault = rope_fault(Heads(32, 8, 128), "bfloat16")
 
 Each is computed forward and backward on small random inputs, by the function that the model will call, and compared
-with the plain formula in NumPy: launch/training/kernel_checks.py says why.
+with the plain formula in NumPy: launch/switches/kernel_checks.py says why.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import SPInnerOverla
 from paddle.incubate.nn.functional import fused_rotary_position_embedding
 
 from launch.checkpoint.ranks import first_of_ranks
-from launch.training.kernel_checks import Heads, array_of, summary, with_gradients
+from launch.switches.kernel_checks import Heads, array_of, summary, with_gradients
 
 # The largest error of a matrix relative to its norm: one rounding of each result gives 0.3 units of the last place, two
 # of sums of products 0.5; a wrong position or sign gives 0.1 and more. float32 products on cards may be TF32.

@@ -1,16 +1,13 @@
-"""The switches of a run that depend on its device: fused kernels, and what makes two equal runs equal to the bit.
+"""Paddle's flags for cards, and those of --deterministic, which make two equal runs equal to the bit.
 
-A three-state switch becomes a decision with its reason: auto and on use a feature where it is possible and say why not
-elsewhere, required makes that an error, off never uses it. The switches of --deterministic are set before
-Paddle is imported and checked after it. Measured on CPUs alone: there every run is equal without them. On GPUs they are
-what Paddle and NVIDIA document; this program has not been run on cards. No Paddle here.
+They are set before Paddle is imported, those of --deterministic checked after it. Measured on CPUs alone: there every
+run is equal without them. On GPUs they are what Paddle and NVIDIA document; this program has not been run on cards. No
+Paddle here.
 """
 
 import os
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass, replace
 
-from launch.devices.fused_ln import PADDLES_OWN
 from launch.errors import UserError
 
 # Read by Paddle's GPU build: convolutions, flash attention's backward, scatter of embedding gradients; and no choice
@@ -46,72 +43,6 @@ def set_card_flags(environment: MutableMapping[str, str]) -> None:
     """Set the flags that cards need, before Paddle is imported and reads them."""
     for name, value in CARD_FLAGS.items():
         environment.setdefault(name, value)
-
-
-@dataclass(frozen=True)
-class Decision:
-    """The outcome of a three-state switch: whether the feature is used, and why in one line."""
-
-    enabled: bool
-    reason: str
-
-
-def flash_attention(switch: str, obstacle: str, kernel: str = "") -> Decision:
-    """Return whether flash attention is used. obstacle: why it cannot be used, or "". kernel: its name.
-
-    Raises:
-        UserError: If `required` meets an obstacle.
-    """
-    decision = decide("use_flash_attention", "flash attention", switch, obstacle, "exact attention")
-    return replace(decision, reason=f"{decision.reason}, {kernel}") if decision.enabled and kernel else decision
-
-
-def flash_mask(obstacle: str) -> Decision:
-    """Return whether packed rows are masked by FlashMask.
-
-    Args:
-        obstacle: Why not, or "".
-    """
-    return decide("zero_padding", "FlashMask for packed rows", "auto", obstacle, "a mask of each row")
-
-
-def fused_rms_norm(switch: str, obstacle: str, of_paddle: str | None = None) -> Decision:
-    """Return whether a fused RMSNorm operator is used.
-
-    Args:
-        obstacle: Why the module fused_ln cannot be used, or "".
-        switch: The flag.
-        of_paddle: The same for Paddle's own operator in its place; None where there is none, or it was not tried.
-
-    Raises:
-        UserError: If `required` meets an obstacle.
-    """
-    if obstacle and of_paddle == "":
-        return Decision(True, f"fused RMSNorm: on, by {PADDLES_OWN} ({obstacle})")
-    found = f"{obstacle}; {of_paddle}" if of_paddle else obstacle
-    return decide("use_fused_rms_norm", "fused RMSNorm", switch, found, "the framework's own RMSNorm")
-
-
-def decide(flag: str, feature: str, switch: str, obstacle: str, instead: str) -> Decision:
-    """Return whether a feature is used.
-
-    Args:
-        flag: Its name.
-        feature: As a line names it.
-        switch: The value of the flag.
-        obstacle: Why it cannot be used, or "".
-        instead: Used in its place.
-
-    Raises:
-        UserError: If `required` meets an obstacle.
-    """
-    if switch == "required" and obstacle:
-        raise UserError(f"--{flag} required: not possible here: {obstacle}. Use --{flag} auto for {instead}.")
-    if switch == "off":
-        return Decision(False, f"{feature}: off by --{flag} off, {instead}")
-    if obstacle:
-        return Decision(False, f"{feature}: off ({obstacle}), {instead}")
-    return Decision(True, f"{feature}: on")
 
 
 def set_switches(environment: MutableMapping[str, str] = os.environ) -> str:
