@@ -71,6 +71,8 @@ TERMS = (
         demo_finetune.INTERRUPTED,
     ),
     *("Free the disk", "Make the output directory writable", "Leave more host memory to the ranks"),
+    *("RMSNorm", "the framework's own RMSNorm", "--use_flash_attention auto for exact attention"),
+    "fused RMSNorm: {0}, if the start finds it right ({1})",
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
     *("stage {0}", "fits: {0}, {1}{2}", "other {0}"),
     # Lines of FIT's that begin with another term.

@@ -202,8 +202,9 @@ def check_gates(run: RunConfig) -> list[Finding]:
             continue
         reason = switch.first_obstacle(cases)
         if switch.setting(flags) == "required" and reason:
-            remedy = f"{switch.remedy}; or " if switch.remedy else ""
-            fix = f"{remedy}--{switch.flag} auto for {switch.instead}"
+            fix = f"--{switch.flag} auto for {switch.instead}"
+            if switch.remedy:
+                fix = f"{switch.remedy}; or --{switch.flag} auto for {switch.instead}"
             found = f"found required, not possible here: {reason}"
             findings.append(Finding(False, f"--{switch.flag}", found, fix))
         else:  # a run may still refuse the kernel when it starts

@@ -376,7 +376,7 @@ def layouts_on(run: RunConfig, card: Card, cards: int, nodes: Nodes = ONE_NODE) 
     return run, _proposals(run, fastest_layouts(run, card, samples), lambda candidate: 1.0, PINNED)
 
 
-def faster_ways(run: RunConfig, card: Card, pinned: tuple[str, ...] = ()) -> list[Proposal]:
+def faster_ways(run: RunConfig, card: Card) -> list[Proposal]:
     """Return the fastest candidate that fits in the run's own layout, and in others, if it is worth a change.
 
     Nothing of what is learned changes: a step has the same samples. Of recompute all or nothing is tried.
@@ -390,6 +390,7 @@ def faster_ways(run: RunConfig, card: Card, pinned: tuple[str, ...] = ()) -> lis
         kind=lambda candidate: candidate.job.layout == before.job.layout,
     )
     divided = _divided(run, card, before.job.global_batch, grades=("", "full"), offload=("",))
+    pinned = () if run.fitted is None else PINNED
     return _proposals(run, _fastest(divided, limits), lambda one: one.seconds / before.seconds, pinned)
 
 

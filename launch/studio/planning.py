@@ -26,7 +26,7 @@ from launch.plan.memory_model import PARTS, plan_memory
 from launch.plan.plan_report import MILLION, as_json, duration_of, mfu_of, speed_of, verdict
 from launch.plan.plan_report import describe as describe_job
 from launch.plan.time_plan import DAY, plan_time
-from launch.preflight.proposals import PINNED, Proposal, changes_that_fit, describe, faster_ways, layouts_on
+from launch.preflight.proposals import Proposal, changes_that_fit, describe, faster_ways, layouts_on
 from launch.preflight.report import Finding
 from launch.preflight.requested import card_of_plan, make_questions, missing_demo_paths, requested_run
 from launch.processes.command import LaunchCommand
@@ -181,7 +181,7 @@ def advice_of(choice: RecipeChoice) -> list[dict]:
     if card is None or not run.flags.do_train:
         return []
     if plan_memory(Job.from_run(run, card), card).fits:
-        return [_offer(way, f"x {1 / way.slowdown:.2f}") for way in faster_ways(run, card, PINNED)]
+        return [_offer(way, f"x {1 / way.slowdown:.2f}") for way in faster_ways(run, card)]
     return [
         {
             "title": change.title,

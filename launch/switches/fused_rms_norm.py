@@ -36,7 +36,7 @@ class FusedRMSNorm(Switch):
             RECORD,
         ),
         Obstacle(
-            lambda case: case.built.has_record and case.compute_capability and not case.built.cuda,
+            lambda case: case.built.has_record and case.compute_capability is not None and not case.built.cuda,
             f"the module fused_ln was built without CUDA: {BUILD}, where nvcc is found",
             RECORD,
         ),
