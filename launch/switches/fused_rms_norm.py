@@ -42,7 +42,9 @@ class FusedRMSNorm(Switch):
         ),
         Obstacle(
             lambda case: (
-                case.built.has_record and case.compute_capability and case.capability < case.built.architectures[0]
+                case.built.has_record
+                and case.compute_capability is not None
+                and case.capability < case.built.architectures[0]
             ),
             f"{{case.card}}, CUDA {{case.fused_ln.cuda}} builds it for {{case.fused_ln.oldest}} and newer; with an "
             f"older CUDA: {BUILD} ARGS=--remove, then CUDA_HOME=/usr/local/cuda-12.6 {BUILD}",
