@@ -18,9 +18,6 @@ NO_VERBS = re.compile(
 SETTINGS = (ROOT / "pyproject.toml").read_text()
 TO_DO = tuple(re.findall(r'^"(\w+/[\w/]+(?:\.py)?)(?:\*\*)?" = \["D"\]$', SETTINGS, re.MULTILINE))
 
-# Class names that still stand for two things.
-TWICE = {"Row"}
-
 
 @cache
 def _definitions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
@@ -53,4 +50,4 @@ def test_a_class_name_stands_for_one_thing():
         if isinstance(node, ast.ClassDef):
             found.setdefault(node.name, []).append(place)
     twice = {name: places for name, places in found.items() if len(places) > 1}
-    assert twice.keys() == TWICE, {name: places for name, places in twice.items() if name not in TWICE}
+    assert twice == {}
