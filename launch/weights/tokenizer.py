@@ -96,8 +96,10 @@ def export_tokenizer(source: Path, target: Path, family: Family) -> str:
         kind, line = files.published, f"{theirs} (sentencepiece)"
         added = {token: int(number) for token, number in read_object(source / ADDED).items()}
         plain = kind["tokenizer_class"] == "LlamaTokenizer"  # others put marks around a text
-        if plain and write_json(source / ours, target / JSON, added, each_begins=config.get("legacy") is not False):
-            line = f"{theirs} (sentencepiece) and {JSON}"
+        if plain:
+            is_written = write_json(source / ours, target / JSON, added, each_begins=config.get("legacy") is not False)
+            why_not = f"; no {JSON}, whose ids would differ (unigrams, or normalized texts)"
+            line += f" and {JSON}" if is_written else why_not
     elif files.copied and config:
         for name in files.copied:
             _copy(source, target, name)

@@ -174,6 +174,15 @@ def test_a_model_that_tokenizers_cannot_be_has_no_tokenizer_json(tmp_path):
         (tmp_path / name).write_bytes(made.getvalue())
         assert not write_json(tmp_path / name, tmp_path / "tokenizer.json", {}, each_begins=True), name
         assert not (tmp_path / "tokenizer.json").exists()
+        source, target = tmp_path / f"{name}-ours", tmp_path / f"{name}-theirs"
+        for folder in (source, target):
+            folder.mkdir()
+        (source / "sentencepiece.bpe.model").write_bytes(made.getvalue())
+        assert export_tokenizer(source, target, FAMILIES["llama"]) == (
+            "tokenizer: tokenizer.model (sentencepiece); no tokenizer.json, whose ids would differ (unigrams, or "
+            "normalized texts), for LlamaTokenizer"
+        )
+        assert not (target / "tokenizer.json").exists()
 
 
 def test_a_tokenizer_json_is_taken_before_a_sentencepiece_model(sources, tmp_path):
