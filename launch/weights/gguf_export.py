@@ -54,8 +54,8 @@ def export_gguf(source: Path, target: Path, quant: str) -> tuple[Exported, Path]
     _require_known(config)
     sources = parameter_sources(config, source)
     grouped: dict[str, list[TensorSource]] = {}
-    for item in sorted(sources, key=lambda one: gguf_name(one.place.name, config["model_type"])[1] or 0):
-        grouped.setdefault(gguf_name(item.place.name, config["model_type"])[0], []).append(item)
+    for item in sorted(sources, key=lambda one: gguf_name(one.place.name, config)[1] or 0):
+        grouped.setdefault(gguf_name(item.place.name, config)[0], []).append(item)
     texts, line = tokenizer_metadata(source, config)
     with written_whole(target) as directory:
         path = directory / f"{target.name}.gguf"
@@ -106,7 +106,8 @@ def _write(path: Path, config: dict, grouped: dict[str, list[TensorSource]], tex
         bytes_shape = (*shape[:-1], shape[-1] // block * size)
         kind = GGMLQuantizationType[kind]
         writer.add_tensor_info(name, bytes_shape, np.dtype(np.uint8), int(np.prod(bytes_shape)), kind)
-    factors = _frequency_factors(config)
+    scaling = config.get("rope_scaling") or {}
+    factors = frequency_factors(config, scaling) if scaling.get("rope_type") == "llama3" else None
     if factors is not None:
         writer.add_tensor_info(FREQUENCIES, factors.shape, factors.dtype, factors.nbytes)
     writer.write_header_to_file(path)
@@ -142,11 +143,6 @@ def _add_config(writer, architecture: str, config: dict) -> None:
         writer.add_uint32(f"{architecture}.rope.scaling.original_context_length", config["rope_scaling"][ORIGINAL])
 
 
-def _frequency_factors(config: dict) -> np.ndarray | None:
-    block = config.get("rope_scaling") or {}
-    return frequency_factors(config, block) if block.get("rope_type") == "llama3" else None
-
-
 def _shape(items: list[TensorSource]) -> tuple[int, ...]:
     """Return the shape in GGUF: matrices of experts in one tensor, and the gate of a shared one as a vector."""
     shape = items[0].place.shape
@@ -180,7 +176,7 @@ def _read_back(path: Path, config: dict, sources: list[TensorSource], source: Pa
     for key in ("hidden_size", "num_key_value_heads", "rope_theta", "rms_norm_eps", "rope_scaling", "vocab_size"):
         if again.get(key) != config.get(key):
             raise UserError(f"{path.name}: {key} is {again.get(key)} when read back, {config.get(key)} in {source}.")
-    stored = huggingface_tensors(file, theirs)
+    stored = huggingface_tensors(file, theirs, [item.place.name for item in sources])
     with progress("reading back", sum(item.stored.nbytes for item in sources)) as advance:
         for item in sources:
             found = stored[item.place.name]
@@ -190,8 +186,7 @@ def _read_back(path: Path, config: dict, sources: list[TensorSource], source: Pa
             step = rows_at_once(ours)
             for start in range(0, len(ours), step):
                 expected = convert(np.ascontiguousarray(ours[start : start + step]), item.stored.dtype, "float32")
-                rounded = convert(expected, "float32", found.dtype) if found.kind in ("F16", "BF16") else expected
-                rounded = convert(rounded, found.dtype, "float32")
+                rounded = convert(convert(expected, "float32", found.dtype), found.dtype, "float32")
                 piece = convert(np.ascontiguousarray(packed[start : start + step]), found.dtype, "float32")
                 off += float(np.square(piece - rounded).sum(dtype=np.float64))
                 size += float(np.square(expected).sum(dtype=np.float64))
@@ -218,7 +213,7 @@ def export_adapter_gguf(source: Path, base: Path | None, target: Path) -> int:
     _require_known(config)
     model_type, tensors = config["model_type"], []
     for layer, pair in lora.layers.items():
-        name, expert = gguf_name(their_name(f"{layer}.weight", model_type), model_type)
+        name, expert = gguf_name(their_name(f"{layer}.weight", model_type), config)
         if expert is not None:
             raise UserError("FORMAT=gguf: found a LoRA of experts, allowed: of other layers. make merge, then export.")
         a, b = (_transposed(matrix) for matrix in (pair.a, pair.b))

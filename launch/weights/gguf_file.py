@@ -35,11 +35,9 @@ PIECE_ELEMENTS = 1 << 20
 
 @dataclass(frozen=True)
 class GGUFTensor(StoredTensor):
-    """A tensor of a GGUF file.
+    """A tensor of a GGUF file. kind: its name in ggml; dtype: what `open` returns.
 
-    Attributes:
-        kind: Its name in ggml; dtype: what `open` returns.
-        heads: Rows of queries or keys stand in llama.cpp's order (row_order), and `open` restores the usual one.
+    heads: rows of queries or keys stand in llama.cpp's order (row_order), and `open` restores the usual one.
     """
 
     kind: str = "F32"
@@ -73,7 +71,7 @@ class GGUFTensor(StoredTensor):
         return rows[row_order(count, self.heads, restore=True)] if self.heads else rows
 
     def expert(self, number: int) -> "GGUFTensor":
-        """Return one expert's matrix of a tensor that holds all experts'."""
+        """Return one expert's matrix of a tensor that holds those of all."""
         _, rows, _ = self.shape
         return replace(self, shape=self.shape[1:], offset=self.offset + number * rows * self.row_bytes)
 
@@ -104,7 +102,7 @@ def block_of(kind: str) -> tuple[int, int]:
 
 
 class _Damaged(Exception):
-    """A fault of a header."""
+    """What is wrong with a header."""
 
 
 class _Cursor:
@@ -155,8 +153,7 @@ class _Cursor:
 def read_gguf(path: Path) -> GGUFFile:
     """Return the metadata and the tensors of a file, whose places are checked against its size.
 
-    Raises:
-        UserError: If it is none, is cut off, does not make sense, or has tensors of a type that is not read here.
+    Raises UserError where it is none, is cut off, does not make sense, or has tensors of a type that is not read here.
     """
     if not path.stat().st_size:
         raise UserError(f"{path}: an empty file. {AGAIN}")

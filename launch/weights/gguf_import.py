@@ -8,6 +8,8 @@ import json
 import tempfile
 from pathlib import Path
 
+from launch.families.registry import parameters
+from launch.weights.conversion import our_config, their_name
 from launch.weights.gguf_file import read_gguf
 from launch.weights.gguf_names import huggingface_tensors, read_config
 from launch.weights.gguf_tokenizer import write_tokenizer
@@ -21,7 +23,10 @@ def import_gguf(path: Path, target: Path, dtype: str | None, shard_bytes: int) -
     """
     file = read_gguf(path)
     theirs = read_config(file)
-    stored = huggingface_tensors(file, theirs)
+    config = our_config(theirs, str(path))
+    stored = huggingface_tensors(
+        file, theirs, [their_name(one.name, config["model_type"]) for one in parameters(config)]
+    )
     with tempfile.TemporaryDirectory() as folder:
         texts = Path(folder)
         write_tokenizer(file, texts)

@@ -5,7 +5,9 @@ of names, and the converter of llama.cpp (convert_hf_to_gguf.py).
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,75 +20,34 @@ from launch.weights.gguf_file import GGUFFile, GGUFTensor
 # Architecture in GGUF -> model_type in a config.json; `llama` with experts is a Mixtral.
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen2moe": "qwen2_moe"}
 MODEL_TYPES = {theirs: name for name, theirs in ARCHITECTURES.items()} | {"mistral": "llama", "mixtral": "llama"}
-OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
-LAYER = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-EXPERTS = {
-    "qwen2_moe": {
-        "ffn_gate_inp": "mlp.gate",
-        "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
-        "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
-        "ffn_up_shexp": "mlp.shared_expert.up_proj",
-        "ffn_down_shexp": "mlp.shared_expert.down_proj",
-        "ffn_gate_exps": "mlp.experts.{}.gate_proj",
-        "ffn_up_exps": "mlp.experts.{}.up_proj",
-        "ffn_down_exps": "mlp.experts.{}.down_proj",
-    },
-    "mixtral": {
-        "ffn_gate_inp": "block_sparse_moe.gate",
-        "ffn_gate_exps": "block_sparse_moe.experts.{}.w1",
-        "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
-        "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
-    },
-}
 FREQUENCIES = "rope_freqs.weight"  # what LLaMA 3 divides its frequencies by
-SIZES = {
-    "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size",
-    "block_count": "num_hidden_layers",
-    "feed_forward_length": "intermediate_size",
-    "attention.head_count": "num_attention_heads",
-}
-EXPERT_SIZES = {
-    "mixtral": {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
-    "qwen2_moe": {
-        "expert_count": "num_experts",
-        "expert_used_count": "num_experts_per_tok",
-        "expert_feed_forward_length": "moe_intermediate_size",
-        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
-    },
-}
+SIZES = {"context_length": "max_position_embeddings", "embedding_length": "hidden_size"}
+SIZES |= {"block_count": "num_hidden_layers", "feed_forward_length": "intermediate_size"}
+SIZES |= {"attention.head_count": "num_attention_heads"}
+USED = {"expert_used_count": "num_experts_per_tok"}
+MOE = {"expert_count": "num_experts", "expert_feed_forward_length": "moe_intermediate_size"}
+MOE |= {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
+EXPERT_SIZES = {"mixtral": USED | {"expert_count": "num_local_experts"}, "qwen2_moe": USED | MOE}
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3_FACTORS, LLAMA3_LENGTH = (8.0, 32.0, 16.0, 4.0, 2.0), 8192  # of the published models; tried in turn
+ROLES = {"bos": "bos", "eos": "eos", "pad": "padding"}
 
 
-def layer_names(model_type: str) -> dict[str, str]:
-    """Return GGUF's and Hugging Face's name of each tensor of a layer; {} stands for an expert's number."""
-    return LAYER | EXPERTS.get(model_type, {})
+@cache
+def _names(architecture: str, layers: int):
+    from gguf import MODEL_ARCH, get_tensor_name_map
+
+    return get_tensor_name_map(MODEL_ARCH[architecture.upper()], layers)
 
 
-def gguf_name(name: str, model_type: str) -> tuple[str, int | None]:
+def gguf_name(name: str, config: dict) -> tuple[str, int | None]:
     """Return GGUF's name of one of Hugging Face's tensors, and the expert's number within it."""
-    module, _, kind = name.rpartition(".")
-    for theirs, ours in OUTER.items():
-        if module == ours:
-            return f"{theirs}.{kind}", None
-    _, _, layer, part = module.split(".", 3)
-    expert = re.search(r"(?<=experts\.)\d+", part)
-    plain = part.replace(expert[0], "{}", 1) if expert else part
-    theirs = next(key for key, value in layer_names(model_type).items() if value == plain)
-    return f"blk.{layer}.{theirs}.{kind}", int(expert[0]) if expert else None
+    expert = re.search(r"(?<=\.experts\.)\d+\.", name)
+    whole = name[: expert.start()] + name[expert.end() :] if expert else name
+    names = _names(MODEL_TYPES[config["model_type"]], config["num_hidden_layers"])
+    found = names.get_name(whole, (".weight", ".bias"))
+    assert found, f"{name} is a tensor of these architectures"
+    return found, int(expert[0][:-1]) if expert else None
 
 
 def turned_heads(name: str, config: dict) -> int:
@@ -99,11 +60,7 @@ def turned_heads(name: str, config: dict) -> int:
 
 
 def read_config(file: GGUFFile) -> dict:
-    """Return the values of a Hugging Face config.json.
-
-    Raises:
-        UserError: For what none of the families computes.
-    """
+    """Return the values of a Hugging Face config.json. Raises UserError for what none of the families computes."""
     path, architecture = file.path, file.metadata.get("general.architecture")
     if architecture not in ARCHITECTURES:
         raise UserError(
@@ -184,7 +141,7 @@ def _scaling(file: GGUFFile, values: _Values, config: dict) -> dict:
 
 
 def frequency_factors(config: dict, block: dict) -> np.ndarray:
-    """Return float32 [head size / 2]: llama.cpp divides the frequencies of LLaMA 3's positions by these."""
+    """Return what llama.cpp divides the frequencies of LLaMA 3's positions by, float32 [head size / 2]."""
     size, theta = head_size(config), config["rope_theta"]
     plain = inverse_frequencies(size, theta, block | {"rope_type": "default"}, 1)
     return (np.asarray(plain) / np.asarray(inverse_frequencies(size, theta, block, 1))).astype(np.float32)
@@ -199,29 +156,25 @@ def _tokens(file: GGUFFile) -> dict:
     return ids
 
 
-ROLES = {"bos": "bos", "eos": "eos", "pad": "padding"}
+def huggingface_tensors(file: GGUFFile, config: dict, expected: Iterable[str]) -> dict[str, GGUFTensor]:
+    """Return the expected tensors, which have Hugging Face's names, as far as the file has them, and its others.
 
-
-def huggingface_tensors(file: GGUFFile, config: dict) -> dict[str, GGUFTensor]:
-    """Return all tensors by Hugging Face's names. Tensors without a known name keep theirs."""
-    found, layer = {}, layer_names(config["model_type"])
-    for name, tensor in file.tensors.items():
-        module, _, kind = name.rpartition(".")
-        block = re.fullmatch(r"blk\.(\d+)\.(\w+)", module)
-        if name == FREQUENCIES:
+    config: As read_config gives it.
+    """
+    found, used = {}, {FREQUENCIES}
+    for theirs in expected:
+        name, expert = gguf_name(theirs, config)
+        tensor = file.tensors.get(name)
+        if tensor is None or (expert is not None and (len(tensor.shape) != 3 or expert >= tensor.shape[0])):
             continue
-        if not block or block[2] not in layer:
-            found[f"{OUTER[module]}.{kind}" if module in OUTER else name] = tensor
-            continue
-        tensor = replace(tensor, heads=_fitting(turned_heads(name, config), tensor))
-        theirs = f"model.layers.{block[1]}.{layer[block[2]]}.{kind}"
-        if "{}" in theirs and len(tensor.shape) == 3:
-            found |= {theirs.format(number): tensor.expert(number) for number in range(tensor.shape[0])}
-        elif block[2] == "ffn_gate_inp_shexp" and len(tensor.shape) == 1:
+        used.add(name)
+        if expert is not None:
+            found[theirs] = tensor.expert(expert)
+        elif name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 1:
             found[theirs] = replace(tensor, shape=(1, *tensor.shape))
         else:
-            found[theirs] = tensor
-    return found
+            found[theirs] = replace(tensor, heads=_fitting(turned_heads(name, config), tensor))
+    return found | {name: tensor for name, tensor in file.tensors.items() if name not in used}
 
 
 def _fitting(heads: int, tensor: GGUFTensor) -> int:
@@ -233,8 +186,7 @@ def _fitting(heads: int, tensor: GGUFTensor) -> int:
 def require_one_file(path: Path) -> Path:
     """Return the GGUF file that a path means: itself, or the only one of a folder.
 
-    Raises:
-        UserError: For a part of a file, and for a folder with several.
+    Raises UserError for a part of a file, and for a folder with several.
     """
     found = sorted(path.glob("*.gguf")) if path.is_dir() else [path]
     if len(found) > 1:

@@ -264,6 +264,8 @@ def _of_json(directory: Path, config: dict) -> tuple[dict, str]:
         scores = [ranks.get(token, -1e6) for token in tokens]
         spaced = tokenizer.encode("a", add_special_tokens=False).tokens[0] != "a"
         return texts | {"model": "llama", "scores": scores, "add_space_prefix": spaced}, "sentencepiece's BPE"
+    if not pairs:
+        raise UserError(f"{path}: no merges, without which llama.cpp loads no byte-level BPE.")
     for split in SPLITS:
         again = make_bpe(str(path), tokens, kinds, pairs, split, None)
         if all(_ids(again, text) == _ids(tokenizer, text) for text in PROBES):

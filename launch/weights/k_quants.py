@@ -80,10 +80,7 @@ def _q4_k(blocks: np.ndarray) -> np.ndarray:
 
 
 def _scale_and_minimum(parts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return (scale, minimum), float32 [blocks, parts] each: x is about scale * code - minimum.
-
-    Codes are from 0 to 15, minima from 0 on.
-    """
+    """Return float32 [blocks, parts] twice: x is about scale * code - minimum, codes from 0 to 15, minima from 0 on."""
     largest, smallest = parts.max(axis=2), np.minimum(parts.min(axis=2), 0)
     weights = np.sqrt(np.mean(parts * parts, axis=2, keepdims=True)) + np.abs(parts)
     weighted = weights * parts
