@@ -23,7 +23,9 @@ def prepare_process(script: str, argv: list[str]) -> tuple[RunConfig, list[str]]
     """Check the run and prepare this process for training. Returns the run and lines for the user.
 
     A process that has imported Paddle already (a forked rank) keeps its settings: they are inherited.
-    Raises UserError when a check fails.
+
+    Raises:
+        UserError: If a check fails.
     """
     die_with_parent()
     if "--help" in argv:
@@ -66,7 +68,7 @@ def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
 
 
 def check(run: RunConfig) -> None:
-    """The checks of launch.preflight, shown on rank 0.
+    """Check the run by launch.preflight, shown on rank 0.
 
     Faults are shown by the first rank of every node: each has its own cards, data and disk.
     """
@@ -88,5 +90,5 @@ def check(run: RunConfig) -> None:
 
 
 def _variable(name: str, default: int) -> int:
-    """An integer variable that the launcher has set for this rank."""
+    """Return an integer variable that the launcher has set for this rank."""
     return int(os.environ.get(name, default))

@@ -33,15 +33,23 @@ class Lora:
 
 @dataclass(frozen=True)
 class Prefix:
-    """Prefix tuning: so many trained tokens before each layer's keys and values."""
+    """Prefix tuning.
+
+    Attributes:
+        tokens: Trained tokens before each layer's keys and values.
+    """
 
     tokens: int
 
 
 @dataclass(frozen=True)
 class Offload:
-    """What is kept in host memory. returns: the optimizer's states are on the device during its step. activations: the
-    inputs of recomputed layers, until the layers' backward passes."""
+    """The offload to host memory.
+
+    Attributes:
+        returns: The optimizer's states are on the device during its step.
+        activations: The inputs of recomputed layers, until the layers' backward passes.
+    """
 
     optimizer: bool = False
     returns: bool = False
@@ -50,7 +58,7 @@ class Offload:
     activations: bool = False
 
     def keeps_more_than(self, other: "Offload") -> bool:
-        """Whether it keeps something in host memory that the other does not."""
+        """Return whether this one has something in host memory that the other has not."""
         mine, others = ((one.optimizer, one.gradients, one.parameters, one.activations) for one in (self, other))
         return any(one > another for one, another in zip(mine, others, strict=True))
 
@@ -62,11 +70,15 @@ GRADIENTS, PARAMETERS, ACTIVATIONS = "gradients", "parameters", "activations"  #
 
 @dataclass(frozen=True)
 class Engine:
-    """How a framework runs a step. The defaults are PaddleNLP's; what others do differently is for published runs.
+    """The way a framework runs a step. The defaults are PaddleNLP's; other values are for published runs.
 
-    softmax_passes: how often exact attention reads or writes the scores, forward and backward (float32 counts double)
-    overlapped:     of GRADIENTS, PARAMETERS, ACTIVATIONS, what goes between nodes beside arithmetic
-    virtual_stages: that each card of a pipeline takes turns in (interleaved schedule)
+    The defaults are PaddleNLP's; what others do differently is for published runs.
+
+    Attributes:
+        softmax_passes: How often exact attention reads or writes the scores, forward and backward (float32 counts
+            double).
+        overlapped: Of GRADIENTS, PARAMETERS, ACTIVATIONS, what goes between nodes beside arithmetic.
+        virtual_stages: That each card of a pipeline takes turns in (interleaved schedule).
     """
 
     softmax_passes: tuple[float, float] = (18, 20)
@@ -78,36 +90,38 @@ class Engine:
 class Job:
     """One run.
 
-    config:            the model's, as launch/families/configs has it
-    layout:            the degrees
-    sequence_parallel: activations between blocks are sharded over the tensor parallel ranks
-    micro_batch, accumulation, eval_batch: samples of a device at once; micro batches a step
-    sequence_length:   tokens of a sample, the longest
-    compute:           dtype of weights and activations
-    amp:               O1: float32 weights, matrix products in `compute`; "" where there is nothing to cast
-    master_weights:    a float32 copy of each trained weight that is kept in half precision
-    master_gradients:  gradients are summed and kept in float32 (--amp_master_grad)
-    recompute:         "", full, full_attn or core_attn
-    adapter:           what is trained instead of the model's own weights
-    base:              how the frozen weights of linear layers are quantized
-    checkpoints:       kept on disk at once
-    on_gpu:            a card, or a CPU with the framework's own operators (--cpu_fast off)
-    own_loss:          the loss is one of ours (launch/training/losses.py), not that of the model's class
-    rows:              of a sample in a batch: a pair has two
-    loss_type:         of preference tuning, "" in other methods
-    reference:         what a preference loss compares with (launch/methods/preference_flags.py)
-    saves_in_background: checkpoints are copied to host memory before they are written
-    save_steps:        between two checkpoints; 0: none is saved, or one at the end of an epoch
-    dense_mask:        packed rows are kept apart by a mask of [length, length] each, not by FlashMask
-    fused_rope:        rotary embeddings by one kernel
-    tensor_parallel_overlap: sums of gradients over tensor parallel ranks beside the products of weights' gradients
-    float32_norms_and_head: these compute in float32, their weights stay in `compute`
-    loss_chunk_tokens: of the flag
-    moment_item:       bytes of an element of AdamW's two moments
-    nodes, network:    the machines, all with as many cards, and what joins them; None: there is one
-    sharding_first:    pipeline stages are neighbors, sharding ranks are not (--hybrid_parallel_topo_order)
-    whole_sends:       each tensor parallel rank sends all activations to the next stage, not its part of them
-    engine:            what runs it
+    Attributes:
+        config: The model's, as launch/families/configs has it.
+        layout: The degrees.
+        sequence_parallel: Activations between blocks are sharded over the tensor parallel ranks.
+        micro_batch, accumulation, eval_batch: Samples of a device at once; micro batches a step.
+        sequence_length: Tokens of a sample, the longest.
+        compute: Dtype of weights and activations.
+        amp: O1: float32 weights, matrix products in `compute`; "" where there is nothing to cast.
+        master_weights: A float32 copy of each trained weight that is kept in half precision.
+        master_gradients: Gradients are summed and kept in float32 (--amp_master_grad).
+        recompute: "", full, full_attn or core_attn.
+        adapter: What is trained instead of the model's own weights.
+        base: How the frozen weights of linear layers are quantized.
+        checkpoints: Kept on disk at once.
+        on_gpu: A card, or a CPU with the framework's own operators (--cpu_fast off).
+        own_loss: The loss is one of ours (launch/training/losses.py), not that of the model's class.
+        rows: Of a sample in a batch: a pair has two.
+        loss_type: Of preference tuning, "" in other methods.
+        reference: What a preference loss compares with (launch/methods/preference_flags.py).
+        saves_in_background: Checkpoints are copied to host memory before they are written.
+        save_steps: Between two checkpoints; 0: none is saved, or one at the end of an epoch.
+        dense_mask: Packed rows are kept apart by a mask of [length, length] each, not by FlashMask.
+        fused_rope: Rotary embeddings by one kernel.
+        tensor_parallel_overlap: Sums of gradients over tensor parallel ranks beside the products of weights'
+            gradients.
+        float32_norms_and_head: These compute in float32, their weights stay in `compute`.
+        loss_chunk_tokens: Of the flag.
+        moment_item: Bytes of an element of AdamW's two moments.
+        nodes, network: The machines, all with as many cards, and what joins them; None: there is one.
+        sharding_first: Pipeline stages are neighbors, sharding ranks are not (--hybrid_parallel_topo_order).
+        whole_sends: Each tensor parallel rank sends all activations to the next stage, not its part of them.
+        engine: What runs it.
     """
 
     config: dict = field(hash=False)  # two jobs that differ in it alone are not equal
@@ -150,6 +164,7 @@ class Job:
 
     @property
     def family(self) -> Family:
+        """The model's family."""
         return family_of_config(self.config)
 
     @property
@@ -164,7 +179,7 @@ class Job:
 
     @property
     def moment_bytes(self) -> int:
-        """Of both moments of a trained parameter."""
+        """Bytes per trained parameter for both AdamW moments."""
         return 2 * self.moment_item
 
     @property
@@ -174,6 +189,7 @@ class Job:
 
     @property
     def trains_all(self) -> bool:
+        """Whether the whole model is trained, not an adapter."""
         return self.adapter is None
 
     @property
@@ -183,6 +199,7 @@ class Job:
 
     @property
     def global_batch(self) -> int:
+        """Samples of a step on all ranks."""
         return self.micro_batch * self.accumulation * self.layout.data_ranks
 
     @property
@@ -217,13 +234,17 @@ class Job:
 
     @property
     def residual_bytes(self) -> int:
-        """Of what one layer hands to the next on this rank, for one micro batch."""
+        """Bytes that one layer hands to the next on this rank, for one micro batch."""
         elements = self.batch * self.sequence_length * self.config["hidden_size"]
         return elements * self.item // (self.layout.tensor_parallel_degree if self.sequence_parallel else 1)
 
     def loss_chunk(self, vocabulary: int, trained: bool) -> int:
-        """Tokens of a micro batch whose logits exist at once where a rank has so many ids of the vocabulary; 0: all, or
-        there are none. trained: whether the gradient of the output layer's weight is computed."""
+        """Return the tokens of a micro batch whose logits exist at once; 0: all, or there are no logits.
+
+        Args:
+            vocabulary: Ids that a rank has.
+            trained: Whether the gradient of the output layer's weight is computed.
+        """
         if self.reward_model:
             return 0
         tokens = self.batch * self.sequence_length
@@ -231,7 +252,7 @@ class Job:
 
     @property
     def cards(self) -> int:
-        """Of a node."""
+        """Number of cards of a node."""
         return self.layout.processes // self.nodes
 
     @cached_property
@@ -253,29 +274,39 @@ class Job:
 
     @property
     def crossing(self) -> str:
-        """What goes between nodes: sharding over 8 nodes, pipeline parallel over 2 nodes"""
+        """The communication between nodes, such as "sharding over 8 nodes, pipeline parallel over 2 nodes"."""
         return ", ".join(f"{name} over {group.nodes} nodes" for name, group in self.groups.items() if group.nodes > 1)
 
     @property
     def between_steps(self) -> "Job":
-        """The same for all jobs that keep the same between two steps: without what only the work of a step follows
-        from."""
+        """The job without the values that only the work of a step depends on.
+
+        It is the same for all jobs that have the same memory between two steps.
+        """
         recompute = "full" if self.recompute else ""  # of that, whether there is any
         return self.changed(micro_batch=1, accumulation=1, sequence_length=1, eval_batch=0, recompute=recompute)
 
     def changed(self, **changes) -> "Job":
-        """The same with other values; what-if for advice."""
+        """Return the job with other values, a what-if for advice."""
         return replace(self, **changes)
 
     @classmethod
     def from_flags(cls, script: str, words: Flags, processes: int, card: Card | None = None) -> "Job":
-        """Return the job that a method's flags mean, on so many processes. script: of RunConfig."""
+        """Return the job of a method's flags on `processes` processes. script: as in RunConfig."""
         return cls.from_run(RunConfig(script, words, processes=processes), card)
 
     @classmethod
     def from_run(cls, run: RunConfig, card: Card | None = None) -> "Job":
-        """card: which kind it shall run on; None: it is unknown, and what depends on it (bfloat16, flash attention) is
-        taken as on an A100. Raises UserError where there is no such model or layout."""
+        """Return the job of a run.
+
+        Args:
+            run: Its configuration.
+            card: The kind that it runs on; None: it is unknown, and its consequences (bfloat16, flash attention) are an
+                A100's.
+
+        Raises:
+            UserError: If there is no such model or layout.
+        """
         values = run.flags
         if not values.model_name_or_path:
             raise UserError("--model_name_or_path: not given; the plan needs a model's configuration.")
@@ -333,7 +364,10 @@ class Job:
 
 
 def _overlapped(values: FlagValues, layout: Layout) -> frozenset[str]:
-    """By flags alone; upstream ignores enable_stage1_overlap under pipeline parallel."""
+    """Return the communication that overlaps, by flags alone.
+
+    Upstream ignores enable_stage1_overlap under pipeline parallel.
+    """
     if layout.pipeline_parallel_degree > 1:
         overlaps = "enable_sharding_comm_overlap" in values.words("pipeline_parallel_config")
     else:
@@ -342,7 +376,7 @@ def _overlapped(values: FlagValues, layout: Layout) -> frozenset[str]:
 
 
 def moment_item(values: FlagValues) -> int:
-    """Bytes of an element of a moment: float32 in every precision, unless the optimizer keeps them in bfloat16."""
+    """Return the bytes of an element of a moment: float32 in every precision, unless the optimizer stores bfloat16."""
     return ITEM[BFLOAT16 if values.optim == "adamw_16bit_moment" else FLOAT32]
 
 
@@ -367,8 +401,11 @@ def _base(values: FlagValues) -> Format | None:
 
 
 def _offload(values: FlagValues) -> Offload:
-    """--offload_optim keeps the optimizer in host memory; `offload` beside a stage the gradients of stage 2, and the
-    parameters of stage 3, too."""
+    """Return the offload.
+
+    --offload_optim has the optimizer in host memory; `offload` beside a stage has the gradients of stage 2, and the
+    parameters of stage 3, too.
+    """
     words = values.words("sharding")
     sharded = "offload" in words
     return Offload(
@@ -381,7 +418,10 @@ def _offload(values: FlagValues) -> Offload:
 
 
 def checkpoints_at_once(values: FlagValues) -> int:
-    """A checkpoint beyond --save_total_limit is removed only after the next one is written, the best one never."""
+    """Return the largest number of checkpoints at once.
+
+    One beyond --save_total_limit is removed only after the next one is written, the best one never.
+    """
     strategy = values.save_strategy
     if strategy == "no":
         return 0

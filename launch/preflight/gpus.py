@@ -19,9 +19,13 @@ IDLE_BYTES = 2 * GIB
 
 
 def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
-    """devices: the requested cards, as in CUDA_VISIBLE_DEVICES. memory_gb: needed on each; 0: unknown.
+    """Check the requested cards.
 
     Where cards are missing or too small, nothing else is checked.
+
+    Args:
+        devices: As in CUDA_VISIBLE_DEVICES.
+        memory_gb: Needed on each; 0: unknown.
     """
     here = list_cards()
     cards = {str(card.index): card for card in here} | {card.uuid: card for card in here}
@@ -58,7 +62,10 @@ def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
 
 
 def check_kind(chosen: list[DetectedCard]) -> Finding:
-    """The chosen cards have the same compute capability and memory; otherwise the weakest card limits all."""
+    """Check that the chosen cards have the same compute capability and memory.
+
+    Otherwise the weakest card limits all.
+    """
     kinds: dict[tuple, list[str]] = {}
     for card in chosen:
         kinds.setdefault((card.compute_capability, round(card.memory_bytes / GIB)), []).append(str(card.index))
@@ -70,7 +77,7 @@ def check_kind(chosen: list[DetectedCard]) -> Finding:
 
 
 def check_free(chosen: list[DetectedCard]) -> list[Finding]:
-    """Nobody else uses the cards. One finding for each that is in use."""
+    """Check that nobody else uses the cards. One finding for each that is in use."""
     findings = []
     for card in chosen:
         used = card.memory_bytes - card.free_bytes
@@ -83,7 +90,7 @@ def check_free(chosen: list[DetectedCard]) -> list[Finding]:
 
 
 def check_slices(chosen: list[DetectedCard]) -> list[Finding]:
-    """No card is split by MIG where several are needed: slices cannot exchange data."""
+    """Check that no card is split by MIG where several are needed: slices cannot exchange data."""
     sliced = ",".join(str(card.index) for card in chosen if card.mig)
     if not sliced:
         return []
@@ -97,7 +104,7 @@ def check_slices(chosen: list[DetectedCard]) -> list[Finding]:
 
 
 def check_memory_errors(chosen: list[DetectedCard]) -> list[Finding]:
-    """No card has had memory errors that it could not correct."""
+    """Check that no card has had memory errors that it could not correct."""
     return [
         Finding(
             False,
@@ -111,7 +118,7 @@ def check_memory_errors(chosen: list[DetectedCard]) -> list[Finding]:
 
 
 def check_links(chosen: list[DetectedCard]) -> list[Finding]:
-    """One line about how the cards are connected."""
+    """Return one line about how the cards are connected."""
     pairs = nvlink_pairs(chosen) if len(chosen) > 1 else None
     if pairs is None:
         return []
@@ -125,7 +132,7 @@ def check_links(chosen: list[DetectedCard]) -> list[Finding]:
 
 
 def describe(cards: list[DetectedCard]) -> str:
-    """2 x NVIDIA A100-SXM4-80GB (80 GB)"""
+    """Return the cards, such as "2 x NVIDIA A100-SXM4-80GB (80 GB)"."""
     kinds = Counter(f"{card.name} ({round(card.memory_bytes / GIB)} GB)" for card in cards)
     return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
 
@@ -135,7 +142,7 @@ def _describe_process(pid: int, memory_bytes: int | None) -> str:
 
 
 def _numbered_differently(here: list[DetectedCard]) -> bool:
-    """Whether CUDA may number the cards differently from NVML: by default CUDA puts the fastest kind first."""
+    """Return whether CUDA may number the cards differently from NVML: by default CUDA puts the fastest kind first."""
     return len({card.name for card in here}) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
 
 
@@ -151,7 +158,7 @@ def _visible(device: str) -> bool:
 
 
 def check_driver(driver: Driver | None, cards: list[DetectedCard], build: str | None) -> Finding:
-    """Whether the installed Paddle fits the driver and the cards. build: as cuda.paddle_build() returns it."""
+    """Check that the installed Paddle fits the driver and the cards. build: as cuda.paddle_build() returns it."""
     if driver is None or not cards:
         if build in (None, "cpu"):
             return Finding(True, "driver", "no NVIDIA driver, and none needed by Paddle's CPU build")
@@ -169,9 +176,9 @@ def check_driver(driver: Driver | None, cards: list[DetectedCard], build: str | 
 
 
 def check_gates(run: RunConfig) -> list[Finding]:
-    """Whether the cards can compute in the requested precision and with the requested kernels.
+    """Check that the cards can compute in the requested precision and with the requested kernels.
 
-    No finding where the cards are unknown: in a run started by hand each rank checks its own.
+    [] where the cards are unknown: in a run started by hand each rank checks its own.
     """
     flags = run.flags
     if str(flags.device).startswith("cpu"):

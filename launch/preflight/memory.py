@@ -22,9 +22,9 @@ from launch.preflight.report import Finding
 
 
 def check_memory(run: RunConfig) -> list[Finding]:
-    """The planned memory against that of the cards, or of this machine.
+    """Compare the planned memory with the cards', or this machine's.
 
-    No finding where the cards are unknown, or where another check reports a fault of the model.
+    [] where the cards are unknown, or where another check reports a fault of the model.
     """
     values = run.flags
     if not values.do_train:
@@ -48,8 +48,10 @@ def check_memory(run: RunConfig) -> list[Finding]:
 
 
 def card_of(run: RunConfig) -> Card | None:
-    """The kind of the chosen cards, else as the user named them, else by the memory that the recipe needs; None where
-    nothing is known."""
+    """Return the kind of the chosen cards, else the user's, else by the memory that the recipe needs.
+
+    None where unknown.
+    """
     try:
         return card_here(run) or requested_card(run.card, run.gpu_memory_gb)
     except UserError:
@@ -57,7 +59,7 @@ def card_of(run: RunConfig) -> Card | None:
 
 
 def card_here(run: RunConfig) -> Card | None:
-    """The kind of the chosen cards; None where they are not here."""
+    """Return the kind of the chosen cards; None where they are not here."""
     chosen = [card for card in list_cards() if str(card.index) in run.devices or card.uuid in run.devices]
     return kind_of(chosen[0]) if chosen else None
 
@@ -96,7 +98,7 @@ def _can_be_pinned(ranks: int) -> int:
 
 
 def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
-    """Offload needs so much available memory: it is page-locked, so none of it can be swapped out."""
+    """Compare offload with the available memory, which is page-locked, so none of it can be swapped out."""
     available, needed = _can_be_pinned(ranks), ranks * sum(parts.values())
     found = f"{needed / GIB:.0f} GiB for {plural(ranks, 'rank')} here, {available / GIB:.0f} GiB available"
     if needed <= available or forced:
@@ -106,7 +108,7 @@ def _in_host_memory(parts: dict[str, int], ranks: int, forced: bool) -> Finding:
 
 
 def _on_cpu(tensors: int, ranks: int) -> Finding:
-    """All ranks of this machine together. The memory of Python and libraries is not counted."""
+    """Check all ranks of this machine together. The memory of Python and libraries is not counted."""
     available = available_bytes()
     where = "1 rank" if ranks == 1 else f"each of {ranks} ranks"
     found = f"{tensors / GIB:.1f} GiB of tensors in {where}, {available / GIB:.1f} GiB available here"

@@ -54,16 +54,21 @@ GROUPS = (OFFLOAD, RECOMPUTE, BATCH, EVALUATION)
 
 @dataclass(frozen=True)
 class Fitting:
-    """The run as requested, and the candidate that was chosen: the same where nothing is changed. batch_stays: why the
-    micro batch is not changed; "" where it may be."""
+    """The run as requested, and the candidate that was chosen: the same where nothing is changed.
+
+    Attributes:
+        batch_stays: Why the micro batch is not changed; "" where it may be.
+    """
 
     before: Candidate
     after: Candidate
     batch_stays: str = ""
 
     def lines(self) -> list[str]:
-        """Return why the micro batch stays, if it must; a line for each change with memory and speed, one after the
-        other."""
+        """Return why the micro batch stays, if it must.
+
+        A line for each change with memory and speed, one after the other.
+        """
         lines, candidate, job = [], self.before, self.before.job
         if self.batch_stays:
             lines.append(f"{_batch(job)} stays as it is: {self.batch_stays}")
@@ -77,14 +82,15 @@ class Fitting:
 
 
 def fit(run: RunConfig, card: Card, host_bytes: float = inf) -> Fitting:
-    """Return the fastest candidate that fits the cards, if the run does not leave SPARE free, or if it is faster by
-    more than WORTH; nothing of what is learned changes.
+    """Return the fastest candidate that fits the cards, if the run leaves less than SPARE free or is slower by WORTH.
 
-    Changed are micro batch against accumulation, the grade of recompute, the evaluation batch, and what is kept in host
-    memory. What fits without SPARE is a last resort. More is kept in host memory only where nothing fits without,
-    activations only where the optimizer there is not enough.
+    It trains the same. Changed are micro batch against accumulation, the grade of recompute, the evaluation batch, and
+    the offload to host memory. Candidates without SPARE are a last resort. More is offloaded only where nothing fits
+    without, activations only where the optimizer there is not enough.
 
     Args:
+        run: the run to fit
+        card: of its ranks
         host_bytes: host memory for each rank
 
     Raises:
@@ -157,8 +163,9 @@ def _batch(job: Job) -> str:
 class Proposal:
     """A candidate that is offered.
 
-    arguments: ARGS that make a recipe's run so
-    slowdown:  time a token, compared with the run as requested; of no meaning on other cards
+    Attributes:
+        arguments: ARGS that make a recipe's run so.
+        slowdown: Time a token, compared with the run as requested; of no meaning on other cards.
     """
 
     candidate: Candidate
@@ -167,12 +174,13 @@ class Proposal:
 
     @property
     def title(self) -> str:
+        """The title of the candidate."""
         tight = " (tight)" if self.candidate.memory.tight else ""
         return " + ".join(edit.title for edit in self.candidate.edits) + tight
 
     @property
     def result(self) -> str:
-        """What else is trained then; "" where the run computes the same."""
+        """The changes of the trained model; "" where the run computes the same."""
         return "; ".join(edit.result for edit in self.candidate.edits if edit.result)
 
 
@@ -181,13 +189,15 @@ PINNED = (*BATCH, "recompute", "offload_optim")
 
 
 def arguments_of(run: RunConfig, candidate: Candidate, pinned: tuple[str, ...] = ()) -> str | None:
-    """Return ARGS that make a recipe's run the candidate: the user's own, those that FIT has changed, which it leaves
-    alone where they are given, and all that differ.
+    """Return the ARGS that make a recipe's run the candidate.
 
-    None where no whole accumulation leads to the candidate's samples: that of ARGS counts on the recipe's own layout.
+    They are the user's own, FIT's changes, which it leaves alone where they are given, and all different flags. None
+    where no whole accumulation leads to the candidate's samples: ARGS' counts on the recipe's own layout.
 
     Args:
-        pinned: flags that are stated even where they do not differ
+        run: the recipe's
+        candidate: of the run
+        pinned: flags that are given even where they do not differ
     """
     before, fitted, flags = run.words, run.fitted or {}, candidate.flags
     if pinned:
@@ -226,8 +236,9 @@ ENOUGH, CLOSEST = 3, 8
 
 
 def changes_that_fit(run: RunConfig, card: Card, count: int) -> list[Proposal]:
-    """Return changes after which the run fits on such cards, the fastest first, ties in the literature's order; tight
-    ones last. Empty where nothing of the list, up to three at a time, is enough.
+    """Return changes after which the run fits on such cards, the fastest first, ties in the literature's order.
+
+    Tight ones last. Empty where nothing of the list, up to three at a time, is enough.
 
     The fastest change of each set of kinds is given: one of micro batches 1 and 2, one of stages 2 and 3. None contains
     another that suffices; a smaller model is combined with others only where nothing else helps.
@@ -313,8 +324,10 @@ def exit_code_of_plan(run: RunConfig, card: Card | None) -> int:
 
 
 def lines_below_a_plan(run: RunConfig, card: Card | None) -> list[str]:
-    """Return advice where the run does not fit on such cards, and where it does what is faster; nothing where no card
-    is named."""
+    """Return advice where the run does not fit on such cards, and where it does what is faster.
+
+    Nothing where no card is named.
+    """
     if card is None:
         return []
     if plan_memory(Job.from_run(run, card), card).fits:
@@ -323,8 +336,10 @@ def lines_below_a_plan(run: RunConfig, card: Card | None) -> list[str]:
 
 
 def lines_after_out_of_memory(planned: ThisRun) -> list[str]:
-    """Return the cheapest changes that bring the plan's peak, or what the card has, down by SPARED: the plan was too
-    low."""
+    """Return the cheapest changes that bring the plan's peak, or the card's memory, down by SPARED.
+
+    The plan was too low.
+    """
     if planned.card is None:
         return []
     least = int((1 - SPARED) * min(planned.plan.peak_bytes, planned.card.memory_bytes))
@@ -351,8 +366,11 @@ def _fastest(found: Iterable[Candidate], limits: SearchLimits) -> list[Candidate
 
 
 def fastest_layouts(run: RunConfig, card: Card, samples: int) -> list[Candidate]:
-    """Return the fastest LAYOUTS that fit, one candidate for each, fastest first, with so many samples a step: of all
-    legal combinations of tensor, pipeline and sequence parallel, sharding, offload, micro batch and recompute."""
+    """Return the fastest LAYOUTS that fit, one candidate for each, fastest first, with as many samples a step.
+
+    They are of all legal combinations of tensor, pipeline and sequence parallel, sharding, offload, micro batch and
+    recompute.
+    """
     limits = SearchLimits(
         card.memory_bytes, allows=_is_legal, count=LAYOUTS, kind=lambda candidate: candidate.job.layout
     )
@@ -367,8 +385,10 @@ def smallest_layout(run: RunConfig, card: Card, samples: int) -> Candidate | Non
 
 
 def layouts_on(run: RunConfig, card: Card, cards: int, nodes: Nodes = ONE_NODE) -> tuple[RunConfig, list[Proposal]]:
-    """Return the run of a recipe's own cards on so many cards a node, and its fastest layouts that fit, with as many
-    samples a step."""
+    """Return the run of a recipe's own cards on `cards` cards a node, and its fastest layouts that fit.
+
+    They have as many samples a step.
+    """
     samples, processes = run.global_batch, nodes.count * cards
     if processes != run.processes:
         run = replace(run, processes=processes, devices=tuple(map(str, range(cards))), stated=run.layout)
@@ -406,7 +426,7 @@ def faster_lines(ways: list[Proposal]) -> list[str]:
 
 
 def describe(candidate: Candidate) -> str:
-    """2 processes: sharding stage2 2; micro batch 4 x accumulation 2: 20.1 GiB, 2,345 tokens/s (± 27%)"""
+    """Return a candidate in words, such as "2 processes: sharding stage2 2; micro batch 4 x accumulation 2"."""
     job, time, card = candidate.job, candidate.time, candidate.card
     others = [
         f"recompute {job.recompute}" if job.recompute else "",

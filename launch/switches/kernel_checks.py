@@ -71,7 +71,7 @@ class Heads:
 
 
 def heads_of(case: SwitchCase, alibi: bool) -> Heads:
-    """Return those of one rank; keys and values that are fewer than ranks are kept whole on each."""
+    """Return the heads of one rank; fewer keys and values than ranks are whole on each."""
     degree, config = case.tensor_parallel_degree, case.config
     query, key_value = attention_heads(config), key_value_heads(config)
     own = key_value // degree if key_value % degree == 0 else key_value

@@ -26,21 +26,22 @@ from launch.families.registry import family_of_config
 class SwitchCase:
     """A training run on one kind of card, as far as switches depend on it.
 
-    compute_capability: (major, minor) of the card, None without one
-    build:              the CUDA version that Paddle was built for, "12.6", or "cpu"; None where unknown
-    fused_ln:           the module that is built here, if any
-    dtype:              in which attention is computed
-    level:              --fp16_opt_level, "O0" in float32: under O1 the weights are float32
-    float32_norms:      norms compute in float32 (--fp32_norms_and_head)
-    head_size:          elements of a head, those that ALiBi adds included
-    mask:               "causal" where none is needed, "dense": [queries, keys] of each sample
-    packed:             samples are packed into rows
-    dropout:            of attention's weights
-    frozen:             what is trained in place of the model's weights, "" where these are
-    past_keys:          what has keys and values from before the sample, "" where nothing has
-    prefix:             tokens of prefix tuning
-    tensor_parallel_degree: ranks that share a layer; words: of --tensor_parallel_config
-    config:             the model's
+    Attributes:
+        compute_capability: (major, minor) of the card, None without one.
+        build: The CUDA version that Paddle was built for, "12.6", or "cpu"; None where unknown.
+        fused_ln: The module that is built here, if any.
+        dtype: In which attention is computed.
+        level: --fp16_opt_level, "O0" in float32: under O1 the weights are float32.
+        float32_norms: Norms compute in float32 (--fp32_norms_and_head).
+        head_size: Elements of a head, those that ALiBi adds included.
+        mask: "causal" where none is needed, "dense": [queries, keys] of each sample.
+        packed: Samples are packed into rows.
+        dropout: Of attention's weights.
+        frozen: What is trained in place of the model's weights, "" where these are.
+        past_keys: What has keys and values from before the sample, "" where nothing has.
+        prefix: Tokens of prefix tuning.
+        tensor_parallel_degree: Ranks that share a layer; words: of --tensor_parallel_config.
+        config: The model's.
     """
 
     family: Family
@@ -65,7 +66,7 @@ class SwitchCase:
 
     @property
     def capability(self) -> tuple[int, int]:
-        """That of the card, where there is one."""
+        """The compute capability of the card, where there is one."""
         assert self.compute_capability is not None
         return self.compute_capability
 
@@ -142,7 +143,11 @@ def case_of(
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A reason against a feature. when: whether it applies; {case.X} in the text stands for a value of the case."""
+    """A reason against a feature.
+
+    Attributes:
+        when: Whether it applies; {case.X} in the text stands for a value of the case.
+    """
 
     when: Callable[[SwitchCase], bool]
     text: str
@@ -190,7 +195,11 @@ class Switch:
         return True
 
     def setting(self, values: Any) -> str:
-        """Return auto, on, off or required. values: has the flags."""
+        """Return auto, on, off or required.
+
+        Args:
+            values: Has the flags.
+        """
         return getattr(values, self.flag) or "off"
 
     def obstacle(self, case: SwitchCase) -> str:
@@ -202,7 +211,11 @@ class Switch:
         return next(filter(None, map(self.obstacle, cases)), "")
 
     def expected(self, values: Any, cases: list[SwitchCase]) -> Decision:
-        """Return the decision by the table, on several kinds of cards. Raises UserError as `decide` does."""
+        """Return the decision by the table, on several kinds of cards.
+
+        Raises:
+            UserError: As `decide` does.
+        """
         return self.decide(self.setting(values), self.first_obstacle(cases), cases[0])
 
     def planned(self, values: Any, case: SwitchCase) -> bool:

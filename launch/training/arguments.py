@@ -24,6 +24,8 @@ ALONE = {"nargs": "?", "const": "on"}  # a switch that has two states in PaddleN
 
 @dataclass(frozen=True)
 class ModelArguments:
+    """Flags of the model."""
+
     model_name_or_path: str = flag(
         MISSING, help="Model directory, or the name of a configuration in launch/families/configs."
     )
@@ -56,6 +58,8 @@ class ModelArguments:
 
 @dataclass(frozen=True)
 class AdapterArguments:
+    """Flags of adapters."""
+
     lora: bool = flag(False, help="Train low-rank adapters, the model's own weights frozen.")
     lora_rank: int = flag(8, help="Rank r of the adapters.")
     lora_alpha: float | None = flag(
@@ -90,7 +94,7 @@ class AdapterArguments:
 
 @dataclass
 class RunArguments(TrainingArguments):
-    """What upstream's TrainingArguments say, and our own additions, for all methods."""
+    """Flags of all methods: upstream's TrainingArguments, and our own additions."""
 
     min_learning_rate: float = flag(0.0, help="Where a cosine or linear schedule ends.")
     decay_steps: int = flag(-1, help="Steps until min_learning_rate is reached. Default: max_steps.")
@@ -183,8 +187,11 @@ def argument_classes(method: Method) -> tuple[type, ...]:
 
 
 def make_arguments(run: RunConfig) -> Any:
-    """Return an object of each of its method's argument classes, from the flags that the run states and that were
-    checked before. Raises UserError for values that upstream refuses."""
+    """Return an object of each of its method's argument classes, from the run's explicit, checked flags.
+
+    Raises:
+        UserError: For values that upstream refuses.
+    """
     stated = run.flags.stated
     if "skip_data_intervals" in stated:
         stated["skip_data_intervals"] = [stated["skip_data_intervals"]]  # upstream takes a list of intervals

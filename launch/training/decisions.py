@@ -13,14 +13,18 @@ from launch.training.device import compute_capability
 
 @dataclass(frozen=True)
 class Decisions:
+    """The kernels and the precision that a run uses."""
+
     precision: str
     made: dict[Switch, Decision] = field(default_factory=dict)
 
     def uses(self, switch: Switch) -> bool:
+        """Return whether a fused kernel is used."""
         return switch in self.made and self.made[switch].enabled
 
     @property
     def lines(self) -> list[str]:
+        """Return the lines about all decisions."""
         return [self.precision, *(decision.reason for decision in self.made.values())]
 
 

@@ -22,7 +22,8 @@ CPU_ROUNDS = 5  # of which the fastest counts: other work takes the cores now an
 def set_device(name: str, deterministic: bool = False) -> None:
     """Use the device of --device in this process. deterministic: make sure that Paddle was set so at its import.
 
-    Raises UserError when there is none of the kind, or Paddle was not.
+    Raises:
+        UserError: If there is none of the kind, or Paddle was not.
     """
     if name.startswith("gpu") and not _has_gpu():
         raise UserError(f"--device: found {name}, but there is no GPU for Paddle here. Use --device cpu, or rehearse.")
@@ -32,8 +33,11 @@ def set_device(name: str, deterministic: bool = False) -> None:
 
 
 def compute_capability(device: str | None = None) -> tuple[int, int] | None:
-    """(major, minor) of this process's card, None on a CPU. device: as --device says it, before set_device was called;
-    None: the one in use."""
+    """Return (major, minor) of this process's card, None on a CPU.
+
+    Args:
+        device: As in --device, before set_device was called; None: the one in use.
+    """
     if device is None:
         return paddle.device.cuda.get_device_capability(_card()) if on_gpu() else None
     if not device.startswith("gpu") or not _has_gpu():
@@ -43,8 +47,10 @@ def compute_capability(device: str | None = None) -> tuple[int, int] | None:
 
 
 def _card() -> int:
-    """The number of the card in use. Without a number Paddle answers for the one that CUDA has current in this thread,
-    which is card 0 in a new one."""
+    """Return the number of the card in use.
+
+    Without a number Paddle answers for the one that CUDA has current in this thread, which is card 0 in a new one.
+    """
     return int(paddle.get_device().partition(":")[2])
 
 
@@ -53,16 +59,17 @@ def _has_gpu() -> bool:
 
 
 def on_gpu() -> bool:
+    """Return whether this process uses a card."""
     return paddle.get_device().startswith("gpu")
 
 
 def card_name() -> str:
-    """As the driver calls this process's card, "" on a CPU."""
+    """Return the driver's name of this process's card, "" on a CPU."""
     return paddle.device.cuda.get_device_name(_card()) if on_gpu() else ""
 
 
 def peak_memory_bytes() -> int:
-    """The peak of the bytes that Paddle's allocator had in tensors in this process."""
+    """Return the peak of the bytes that Paddle's allocator had in tensors in this process."""
     if on_gpu():
         return paddle.device.cuda.max_memory_allocated(_card())
     return core.host_memory_stat_peak_value("Allocated", 0)
@@ -82,14 +89,18 @@ WITH_ATTENTION = "a%/b% is without and with the operations of attention"
 
 @dataclass(frozen=True)
 class Peak:
-    """FLOP/s of this process's device at most. note: a line that says of what MFU is a share."""
+    """FLOP/s of this process's device at most.
+
+    Attributes:
+        note: A line that says of what MFU is a share.
+    """
 
     flops: float
     note: str
 
 
 def device_peak(dtype: str) -> Peak:
-    """That of this process's device in the dtype of training.
+    """Return the peak rate of this process's device in the dtype of training.
 
     A card we know: its datasheet. Otherwise (a CPU, an unknown card, float32) the rate of a large matrix product,
     measured now on all ranks at once: utilisation then means "of what this machine's own matrix product reaches". A
@@ -114,7 +125,10 @@ def device_peak(dtype: str) -> Peak:
 
 
 def _measured_matmul_flops(dtype: str, size: int, count: int) -> float:
-    """FLOP/s of matrix products, over several after one that warms up; the device is waited for around all of them."""
+    """Return FLOP/s of matrix products, over several after one that warms up.
+
+    The device is waited for around all of them.
+    """
     a = paddle.ones([size, size], dtype=dtype)  # pyright: ignore[reportArgumentType]  # one of the stub's names
     paddle.matmul(a, a)
     _wait_for_device()
@@ -155,7 +169,7 @@ def measure_network() -> list[str]:
 
 
 def bus_bandwidth(size: int, seconds: float, ranks: int) -> float:
-    """Bytes a second that each rank has to send and receive: comparable with a network's speed, whatever the ranks.
+    """Return the bytes a second that each rank has to send and receive, comparable with a network's speed.
 
     An all-reduce moves 2 (n - 1) / n times its size through each of n ranks
     (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md, "AllReduce").

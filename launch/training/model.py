@@ -41,7 +41,7 @@ COPIED_FLAGS = [
 def build_config(
     model_args, sequence_length: int, training_args, decisions, continuation: Continuation, scores: bool = False
 ):
-    """The paddlenlp configuration of the model: its file, then the flags and decisions that change how it runs.
+    """Return the paddlenlp configuration of the model: its file, then the flags and decisions that change how it runs.
 
     scores: whether it becomes a reward model.
     """
@@ -65,7 +65,7 @@ def build_config(
 
 
 def _fresh_vocabulary(values: dict, model_args, training_args, continuation: Continuation) -> int | None:
-    """As rank 0 finds it: the tokenizer's files need not be visible to the others yet."""
+    """Return the vocabulary as rank 0 finds it: the tokenizer's files need not be visible to the others yet."""
     flags = SimpleNamespace(
         continue_training=bool(model_args.continue_training),
         tokenizer_name_or_path=model_args.tokenizer_name_or_path,
@@ -76,7 +76,7 @@ def _fresh_vocabulary(values: dict, model_args, training_args, continuation: Con
 
 
 def vocabulary_lines(config, model_args) -> list[str]:
-    """Where a fresh model has another vocabulary than its configuration: lines for the user."""
+    """Return lines for the user where a fresh model has another vocabulary than its configuration."""
     published = load_config(model_args.model_name_or_path)["vocab_size"]
     if config.vocab_size == published:
         return []
@@ -85,7 +85,7 @@ def vocabulary_lines(config, model_args) -> list[str]:
 
 
 def family_config(values: dict):
-    """The paddlenlp configuration from a config.json's values, once what is wrong with its family is corrected."""
+    """Return the paddlenlp configuration of a config.json's values, once the family's faults are corrected."""
     family = family_of_config(values)
     correct(family.corrections)
     # A model that answers keeps keys and values, which paddlenlp's fused path refuses: a run alone switches it on.
@@ -93,14 +93,14 @@ def family_config(values: dict):
 
 
 def _make_room(config, length: int) -> None:
-    """At least `length` positions, under the name that the family has for them; Bloom counts none."""
+    """Make room for at least `length` positions, under the family's name for them; Bloom counts none."""
     for name in POSITIONS:
         if hasattr(config, name):
             setattr(config, name, max(getattr(config, name), length))
 
 
 def _require_weights(name: str) -> None:
-    """Raises UserError for a checked-in configuration's own name: weights have an owner, or a directory."""
+    """Raise UserError for a checked-in configuration's own name: weights have an owner, or a directory."""
     if not Path(name).is_dir() and "/" not in name:
         raise UserError(
             f"--model_name_or_path: {name!r} is a configuration without weights. Give a model directory or a name with "
@@ -109,10 +109,16 @@ def _require_weights(name: str) -> None:
 
 
 def build_model(config, model_args, training_args, base: Format | None = None):
-    """The model on its device, in the dtype of training, with random or loaded weights.
+    """Return the model on its device, in the dtype of training, with random or loaded weights.
 
-    base: of the linear layers, which are quantized while they are read or drawn; None: they stay as they are.
     `directory` of a model with loaded weights is where they were found.
+
+    Args:
+        config: Of the model.
+        model_args: The flags.
+        training_args: The flags.
+        base: The format of the linear layers, which are quantized while they are read or drawn; None: they stay as
+            they are.
     """
     family = family_of_config(config.to_dict())
     model_class = class_of(config, training_args.pipeline_parallel_degree > 1)
@@ -129,7 +135,7 @@ def build_model(config, model_args, training_args, base: Format | None = None):
 
 
 def class_of(config, pipeline: bool = False):
-    """The class of paddlenlp, or of launch/models, for a configuration."""
+    """Return the class of paddlenlp, or of launch/models, for a configuration."""
     values = config.to_dict()
     family = family_of_config(values)
     if gives_scores(values):
@@ -140,7 +146,7 @@ def class_of(config, pipeline: bool = False):
 
 
 def _when_filled(family, base: Format | None, training_args):
-    """What is done with a parameter as soon as it is read; None: nothing."""
+    """Return the function that is called with each parameter as soon as it is read; None without one."""
     if base:
         return quantize_filled(family, base)
     sliced = training_args.host_offload and ShardingOption.FULL_SHARD in training_args.sharding
@@ -148,9 +154,10 @@ def _when_filled(family, base: Format | None, training_args):
 
 
 def weights_directory(name: str, model_class, config) -> Path:
-    """The directory that a name means: itself, or where PaddleNLP keeps what it downloads, which rank 0 does first.
+    """Return the directory of a name: itself, or PaddleNLP's folder of downloads, which rank 0 fills first.
 
-    Raises UserError where the name cannot be downloaded.
+    Raises:
+        UserError: If the name cannot be downloaded.
     """
     if Path(name).is_dir():
         return Path(name)
@@ -161,7 +168,7 @@ def weights_directory(name: str, model_class, config) -> Path:
 
 
 def speed_up(model, training_args) -> list[str]:
-    """On a CPU, put the faster operators of launch/cpu into the model; returns lines for the user."""
+    """Put the faster operators of launch/cpu into the model on a CPU; returns lines for the user."""
     if training_args.device != "cpu" or training_args.cpu_fast == "off":
         return []
     return [kernels.apply(model, compiled_operators())]
@@ -183,7 +190,7 @@ def keep_activations(model, training_args) -> list[str]:
 
 
 def compute_dtype(training_args) -> str:
-    """The dtype weights are kept in: half precision under O2, else float32."""
+    """Return the dtype of stored weights: half precision under O2, else float32."""
     if training_args.fp16_opt_level == "O2":
         if training_args.bf16:
             return "bfloat16"
@@ -193,14 +200,14 @@ def compute_dtype(training_args) -> str:
 
 
 def matmul_dtype(training_args) -> str:
-    """The dtype that matrix products are computed in: on a card half precision under O1, too."""
+    """Return the dtype of matrix products: on a card half precision under O1, too."""
     if training_args.device == "cpu":
         return compute_dtype(training_args)
     return attention_dtype(training_args.bf16, training_args.fp16, training_args.fp16_opt_level)
 
 
 def load_tokenizer(model_args):
-    """The tokenizer that is saved beside the weights; None where no flag names one and the model comes without.
+    """Return the tokenizer that is saved beside the weights; None where no flag names one and the model comes without.
 
     Pretraining reads token ids: the tokenizer is not needed to train, only to use the model afterwards. One in the
     model's directory belongs to its vocabulary, whether its weights are taken or new ones are drawn.
@@ -217,8 +224,11 @@ def load_tokenizer(model_args):
 
 
 def open_tokenizer(flag: str, name: str):
-    """The tokenizer of a directory, or of a name that PaddleNLP downloads. Raises UserError where its files are
-    damaged, or of a class that PaddleNLP does not have."""
+    """Return the tokenizer of a directory, or of a name that PaddleNLP downloads.
+
+    Raises:
+        UserError: If its files are damaged, or of a class that PaddleNLP does not have.
+    """
     directory = Path(name)
     if directory.is_dir():
         read_tokenizer(directory)
@@ -235,7 +245,10 @@ def open_tokenizer(flag: str, name: str):
 
 
 def _load(flag: str, name: str, load):
-    """What `load` loads by a name, from a directory or PaddleNLP's hub. Raises UserError when neither has it."""
+    """Return the result of `load` for a name, from a directory or PaddleNLP's hub.
+
+    Raises UserError when neither has it.
+    """
     try:
         return load()
     except OSError as error:  # missing files, and every failure of a download
@@ -271,6 +284,7 @@ class InFloat32(paddle.nn.Layer):
     output_dtype: paddle.dtype | None = None
 
     def forward(self, hidden_states, *args, **kwargs):
+        """Compute the layer in float32."""
         wide = {name: _widened(parameter) for name, parameter in self._parameters.items() if parameter is not None}
         vars(self).update(wide)  # found before the parameters of the same names
         try:
@@ -283,7 +297,7 @@ class InFloat32(paddle.nn.Layer):
 
 
 def _widened(parameter: paddle.Tensor) -> paddle.Tensor:
-    """In float32, and sharded by tensor parallelism as it is."""
+    """Return a parameter in float32, sharded by tensor parallelism as before."""
     wide = parameter.astype("float32")
     wide.is_distributed = getattr(parameter, "is_distributed", False)
     return wide

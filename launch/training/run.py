@@ -46,9 +46,11 @@ from launch.watch import BUILDING, HangTimer, RunPhase, out_of_memory_explained
 class Training:
     """The training of a run by its method: the part of a Method that needs Paddle.
 
-    method: whose it is. loss_flags: those that decide which loss is trained, beside those of the model.
-    reference_weights: the loss compares the model with its weights before training. needs_second_copy: the run sets
-    second_copy, the model as it is before training.
+    Attributes:
+        method: Its method.
+        loss_flags: The flags that decide which loss is trained, beside the model's. reference_weights: the loss
+            compares the model with its weights before training. needs_second_copy: the run sets second_copy, the
+            model as it is before training.
     """
 
     method: Method
@@ -57,7 +59,7 @@ class Training:
     second_copy: Any = None
 
     def __init__(self, *arguments):
-        """arguments: objects of argument_classes(method)."""
+        """Take the arguments: objects of argument_classes(method)."""
         self.arguments = arguments
         self.model_args, self.adapter_args, self.data_args, *_, self.training_args = arguments
 
@@ -72,7 +74,7 @@ class Training:
         return self.method.rows_per_sample(self.arguments[-2])
 
     def open_data(self, tokenizer, config, continuation: Continuation, row_ends: bool) -> TrainingData:
-        """continuation: the run's. row_ends: whether packed rows are masked by FlashMask."""
+        """Open the data. continuation: the run's. row_ends: whether packed rows are masked by FlashMask."""
         raise NotImplementedError
 
     def prepare(self, model) -> list[str]:
@@ -80,19 +82,25 @@ class Training:
         return []
 
     def make_loss(self, model, data: TrainingData) -> Loss:
+        """Return the loss of the method."""
         raise NotImplementedError
 
     def random_weights_loss(self, shape: ModelShape) -> float | None:
-        """What the first loss should be, None where the weights are trained."""
+        """Return the first loss of random weights, None where the weights are pretrained."""
         return None
 
     def make_answers(self, tokenizer, model) -> Answers | None:
-        """Has the model answer at each evaluation, None where the loss is enough."""
+        """Return the evaluation by answers, None where the loss is enough."""
         return None
 
 
 class Run:
-    """config: what the user requested. started: time.time() at the start of the process."""
+    """A run of one method.
+
+    Attributes:
+        config: The user's request.
+        started: time.time() at the start of the process.
+    """
 
     def __init__(self, config: RunConfig, started: float):
         self.training = config.method.load_training()(*make_arguments(config))
@@ -100,7 +108,11 @@ class Run:
         self.continuation = Continuation()  # build() finds it
 
     def build(self, lines: list[str]) -> Trainer:
-        """The Trainer, and what it will do in lines on rank 0. lines: that come before these."""
+        """Return the Trainer, and print on rank 0 what it will do.
+
+        Args:
+            lines: Printed before these.
+        """
         training, args = self.training, self.training.training_args
         model_args, adapter_args = training.model_args, training.adapter_args
         check_world()
@@ -134,7 +146,7 @@ class Run:
         return trainer
 
     def train(self, trainer: Trainer) -> bool:
-        """Whether training has come to its end, and the model or adapter is written."""
+        """Train, and return whether training has come to its end, with the model or adapter written."""
         trainer.train(self.continuation)
         if trainer.checkpointer.stopped_by:
             trainer.checkpointer.print_how_to_continue()
@@ -149,7 +161,7 @@ class Run:
 
 
 def build_base(training: Training, config) -> tuple[Any, list[str]]:
-    """The model that a run begins with, and lines about how it computes."""
+    """Return the model that a run begins with, and lines about how it computes."""
     model_args, adapter_args, args = training.model_args, training.adapter_args, training.training_args
     model = build_model(config, model_args, args, base_format(adapter_args))
     trained = not (adapter_args.lora or adapter_args.prefix_tuning)
@@ -161,7 +173,7 @@ def build_base(training: Training, config) -> tuple[Any, list[str]]:
 
 
 def build_trainer(training: Training, model, tokenizer, data: TrainingData, model_identity: dict) -> Trainer:
-    """The Trainer of a run with all of its parts."""
+    """Return the Trainer of a run with all of its parts."""
     args = copy.copy(training.training_args)
     args.max_steps = data.steps  # what the data make of --num_train_epochs
     peak = device_peak(matmul_dtype(args))

@@ -27,10 +27,11 @@ FUSION = ("enable_stage1_overlap", "enable_stage1_tensor_fusion", "split_param")
 class Request:
     """A requested run.
 
-    run:    the run
-    layout: how its processes are arranged
-    stage:  the requested sharding stage; layout.sharding is empty where the sharding degree is 1
-    model:  config.json of the model, empty where it is unknown
+    Attributes:
+        run: The run.
+        layout: How its processes are arranged.
+        stage: The requested sharding stage; layout.sharding is empty where the sharding degree is 1.
+        model: config.json of the model, empty where it is unknown.
     """
 
     run: RunConfig
@@ -40,39 +41,48 @@ class Request:
 
     @property
     def flags(self) -> FlagValues:
+        """The flags of the run."""
         return self.run.flags
 
     @property
     def tensor(self) -> int:
+        """The tensor parallel degree."""
         return self.layout.tensor_parallel_degree
 
     @property
     def pipeline(self) -> int:
+        """The pipeline parallel degree."""
         return self.layout.pipeline_parallel_degree
 
     @property
     def samples_a_step(self) -> int:
+        """The samples of a step."""
         return self.layout.data_ranks * self.samples_a_data_rank
 
     @property
     def samples_a_data_rank(self) -> int:
+        """The samples of a step on a data rank."""
         return self.run.samples_a_data_rank
 
     @property
     def heads(self) -> int | None:
+        """The heads of the model."""
         return self.size(*HEADS)
 
     @property
     def head_divisors(self) -> str:
+        """The degrees that divide the heads."""
         heads = self.heads or 0
         return ", ".join(str(degree) for degree in range(1, heads + 1) if heads % degree == 0)
 
     @property
     def layers(self) -> int | None:
+        """The layers of the model."""
         return self.size(*LAYERS)
 
     @property
     def inner(self) -> int | None:
+        """The inner size of the model's MLP."""
         return self.size(*INNER)
 
     @property
@@ -93,7 +103,7 @@ class Request:
 
     @property
     def may_use_float16(self) -> bool:
-        """Whether the run is in float16 on some cards: auto chooses it on those without bfloat16."""
+        """Whether the run is in float16 on some cards: auto chooses it on cards without bfloat16."""
         bf16, fp16 = stated_precision(self.flags.precision, self.flags.bf16 or "off", bool(self.flags.fp16))
         return fp16 or (bf16 == "auto" and not self.run.on_cpu)
 
@@ -122,17 +132,21 @@ class Request:
 
     @property
     def fusion_words(self) -> str:
+        """The words of --sharding_parallel_config that fuse."""
         return ", ".join(word for word in FUSION if self.has_word("sharding_parallel_config", word))
 
     @property
     def reference(self) -> str:
-        """What preference tuning compares with, one of REFERENCES; NONE in other runs."""
+        """The reference of preference tuning, one of REFERENCES; NONE in other runs."""
         return reference_of_flags(self.flags)
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What each evaluation of the run measures: no scores of answers that are not made, no distance from a
-        reference that is not there. Of KTO's what data with one kind of response have, too."""
+        """The metrics of each evaluation of the run.
+
+        It has no scores of answers that are not made, and no distance from a missing reference. Of KTO's it has the
+        ones of data with one kind of response, too.
+        """
         flags, names = self.flags, self.run.method.metrics
         if not flags.eval_with_do_generation:
             names = tuple(name for name in names if not name.startswith(("bleu", "rouge")))
@@ -142,6 +156,7 @@ class Request:
 
     @property
     def metric_names(self) -> str:
+        """The names of the metrics."""
         return ", ".join(self.metrics)
 
     @property
@@ -158,19 +173,22 @@ class Request:
         return self.family.lacking if self.family else {}
 
     def refuses(self, word: str) -> bool:
-        """Whether the model's family cannot be used with this feature (Family.refused)."""
+        """Return whether the model's family cannot be used with this feature (Family.refused)."""
         return bool(self.family) and word in self.family.refused
 
     def has_word(self, flag: str, *words: str) -> bool:
-        """Whether a flag of several words, such as --pipeline_parallel_config, has one of these."""
+        """Return whether a flag of several words, such as --pipeline_parallel_config, has one of these."""
         return bool(set(words) & set(self.flags.words(flag)))
 
     def divides(self, degree: int, *names: str) -> bool:
-        """Whether a degree divides a size of the model, which has one of these names; True for an unknown size."""
+        """Return whether a degree divides a size of the model, which has one of these names.
+
+        True for an unknown size.
+        """
         return (self.size(*names) or 0) % degree == 0
 
     def size(self, *names: str) -> int | None:
-        """The first of these keys of the model's configuration that it has."""
+        """Return the first of these keys of the model's configuration that it has."""
         return stated(self.model, names)
 
 
@@ -178,9 +196,10 @@ class Request:
 class Rule:
     """A row: where `when` is true, the run is refused or an announcement is made.
 
-    flag:   the one to change, without dashes
-    found, reason, fix: texts for the user; {run.X} stands for a value of the request
-    source: file and function of the pinned packages in which it is seen, or how it was measured
+    Attributes:
+        flag: The one to change, without dashes.
+        found, reason, fix: Texts for the user; {run.X} stands for a value of the request.
+        source: File and function of the pinned packages in which it is seen, or how it was measured.
     """
 
     flag: str
@@ -192,6 +211,7 @@ class Rule:
     action: str = REFUSE
 
     def finding(self, run: Request) -> Finding:
+        """Return the finding of a run that meets the rule."""
         found = f"{self.found}: {self.reason}".format(run=run)
         ok = self.action == ANNOUNCE
         return Finding(ok, f"--{self.flag}", found, "" if ok else self.fix.format(run=run))
