@@ -182,4 +182,4 @@ def test_every_method_has_a_recipe_and_preferences_their_rows_and_reference():
         found = fit.run_of_recipe("lora", model, {})
         assert found[0].target == "lora-qwen2.5-7b" and found[1].words["chat_template"] == ["qwen2"]
         assert found[1].words["output_dir"] == ["./checkpoints/qwen2.5-7b-lora"]
-    assert fit.run_of_recipe("lora", "Qwen/Qwen3-4B", {})[0].target == "lora-qwen3-8b", "the nearest of its family"
+    assert fit.run_of_recipe("lora", "Qwen/Qwen3-14B", {})[0].target == "lora-qwen3-4b", "one of its family"
