@@ -28,7 +28,8 @@ class Ernie4_5_MoeConfig(Qwen2MoeConfig):
 
     def __init__(self, head_dim: int | None = None, moe_layer_start_index=1, moe_norm_min=1e-12, **kwargs):
         self.head_dim, self.moe_layer_start_index, self.moe_norm_min = head_dim, moe_layer_start_index, moe_norm_min
-        super().__init__(**{"sliding_window": None} | kwargs)
+        kwargs = {"sliding_window": None} | kwargs
+        super().__init__(**kwargs)  # pyright: ignore[reportArgumentType]  # paddlenlp's have no hints
 
 
 class Correction(nn.Layer):
@@ -68,7 +69,7 @@ BLOCKS["ernie4_5_moe"] = ErnieBlock
 ATTENTIONS["ernie4_5_moe"] = Ernie4_5Attention
 
 
-def _put_layers(layers: nn.LayerList, config: Ernie4_5_MoeConfig) -> None:
+def _put_layers(layers: nn.LayerList, config) -> None:
     put_attention(layers)
     for layer in list(layers)[: config.moe_layer_start_index]:
         layer.mlp = Qwen2MLP(config)
@@ -89,7 +90,7 @@ class Ernie4_5_MoeForCausalLM(Qwen2MoeForCausalLM):
 
     config_class = Ernie4_5_MoeConfig
 
-    def __init__(self, config: Ernie4_5_MoeConfig):
+    def __init__(self, config):
         super().__init__(config)
         _put_layers(self.qwen2_moe.layers, config)
         if config.tie_word_embeddings:
@@ -100,4 +101,5 @@ class Ernie4_5_MoeForCausalLM(Qwen2MoeForCausalLM):
     def _get_tensor_parallel_mappings(cls, config, is_split=True):
         """Return those of Qwen2, which has the first layers and a tied head, with those of the experts."""
         experts = super()._get_tensor_parallel_mappings(config, is_split)
-        return experts | Qwen2ForCausalLM._get_tensor_parallel_mappings(config, is_split)
+        dense = Qwen2ForCausalLM._get_tensor_parallel_mappings(config, is_split)  # pyright: ignore[reportArgumentType]
+        return experts | dense

@@ -16,7 +16,8 @@ class Qwen3MoeConfig(Qwen2MoeConfig):
 
     def __init__(self, head_dim: int | None = None, **kwargs):
         self.head_dim = head_dim
-        super().__init__(**{"shared_expert_intermediate_size": None, "sliding_window": None} | kwargs)
+        kwargs = {"shared_expert_intermediate_size": None, "sliding_window": None} | kwargs
+        super().__init__(**kwargs)  # pyright: ignore[reportArgumentType]  # paddlenlp's have no hints
 
 
 ATTENTIONS["qwen3_moe"] = Qwen3Attention

@@ -32,7 +32,7 @@ def correct() -> None:
     modeling.load_balancing_loss_func = _of_sparse_layers
 
 
-def _of_sparse_layers(logits: tuple, *others) -> paddle.Tensor:
+def _of_sparse_layers(logits: tuple, *others):
     return _auxiliary_loss(tuple(one for one in logits if one is not None), *others)
 
 
