@@ -71,7 +71,7 @@ measures: ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price
 	@$(call needs,MODEL) $(PLAIN) launch/commands/guide.py measures :MODEL --gpus:GPUS \
 	    --gpu_memory_gb:GPU_MEMORY_GB --card:CARD :ARGS...
 
-certify: setup ## check all that only a card runs (45 min; QUICK=1: 9 min)
+certify: setup ## check all that only a card runs (55 min; QUICK=1: 9 min)
 	@$(RUN) launch/commands/certify.py $(if $(QUICK),--quick) :ARGS...
 
 # What it was called, when it measured one recipe.
@@ -84,7 +84,7 @@ verify-gpu: setup
 download: setup ## MODEL=OWNER/NAME [FROM=modelscope OUTPUT=...]: from a hub
 	@$(call needs,MODEL) $(RUN) launch/commands/download.py :MODEL --from:FROM --output:OUTPUT :ARGS...
 
-import: setup ## MODEL=FOLDER of Hugging Face, or x.gguf [OUTPUT=...]: make it ours
+import: setup ## MODEL=FOLDER of Hugging Face or x.gguf [OUTPUT=]: make it ours
 	@$(call needs,MODEL) $(RUN) launch/commands/import_weights.py :MODEL :OUTPUT :ARGS...
 
 export: setup ## MODEL=FOLDER [FORMAT=gguf QUANT=q4_k_m]: to HF or llama.cpp

@@ -60,12 +60,16 @@ def make_material(directory: str) -> None:
 
 
 def train(script: str, argv: list[str], observers: list[str]) -> dict:
-    """Train by a method as its script does: exit code, what it said, what was observed.
+    """Train by a method as its script does, or run launch/commands/X.py by "commands.X": exit code, what it said, what
+    was observed.
 
     observers: "module:function", called before; what they return is called at the end, for facts.
     """
     from launch.guard import guarded
+    from launch.methods.registry import find_method
     from launch.train import train_method
+
+    main = partial(train_method, script) if find_method(script) else importlib.import_module(f"launch.{script}").main
 
     found = []
     for observer in observers:
@@ -73,7 +77,7 @@ def train(script: str, argv: list[str], observers: list[str]) -> dict:
         found.append(getattr(importlib.import_module(module), name)())
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        exit_code = guarded(partial(train_method, script), argv) or 0
+        exit_code = guarded(main, argv) or 0
     facts = {key: value for facts_of in found if facts_of and not exit_code for key, value in facts_of().items()}
     said = {"stdout": out.getvalue(), "stderr": " ".join(err.getvalue().split())}
     return {"exit_code": exit_code, **said, "facts": facts}

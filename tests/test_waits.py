@@ -20,6 +20,7 @@ MAY_WAIT = re.compile(rf"\.({'|'.join(WAITS)})\((\)|\w+=)|waitpid|subprocess\.|{
 LIMITED = {
     "tests/serving/browser.py": "self.socket.recv()",  # the connection has a limit
     "tests/card/tiny_model.py": "ThreadPoolExecutor",  # what its threads ask has a limit of seconds
+    "launch/weights/k_quants.py": "ThreadPoolExecutor",  # its threads compute alone
 }
 
 

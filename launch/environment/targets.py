@@ -88,7 +88,7 @@ def data_text(tools: list[str]) -> str:
     rows = []
     for tool in tools:
         with open(f"data_tools/{tool}.py", encoding="utf-8") as file:
-            rows.append(_row(f"  data-{tool:<11}", file.readline().strip().removeprefix('"""')))
+            rows.append(_row(f"  data-{tool:<11}", file.readline().strip().lstrip('r"')))
     return "\n".join(rows)
 
 

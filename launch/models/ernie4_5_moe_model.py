@@ -94,7 +94,8 @@ class Ernie4_5_MoeForCausalLM(Qwen2MoeForCausalLM):
         super().__init__(config)
         _put_layers(self.qwen2_moe.layers, config)
         if config.tie_word_embeddings:
-            self.lm_head = Qwen2LMHead(config, embedding_weights=self.qwen2_moe.embed_tokens.weight, transpose_y=True)
+            embeddings = self.qwen2_moe.embed_tokens.weight
+            self.lm_head = Qwen2LMHead(config, embeddings, transpose_y=True)  # pyright: ignore[reportArgumentType]
             self.tie_weights()
 
     @classmethod

@@ -11,7 +11,7 @@ import pytest
 from tests.processes.waiting import gone
 from tests.store import ROOT
 
-TARGETS = ("setup", "lint", "test", "test-long", "test-nightly")
+TARGETS = ("setup", "lint", "regenerate", "test", "test-long", "test-nightly")
 
 
 def run_ci(folder: Path, makefile: str) -> subprocess.CompletedProcess:
@@ -33,14 +33,14 @@ def test_all_are_run_and_a_failure_of_any_counts(tmp_path, failing):
     assert result.returncode == (1 if failing else 0)
     for target in TARGETS:
         code = 2 if target == failing else 0  # make's own code for a failure
-        shown = f"{target} SLICE=turn" if target == "test-nightly" else target
+        shown = {"test-nightly": "test-nightly SLICE=turn", "regenerate": "regenerate CHECK=1"}.get(target, target)
         assert f"ci: make {shown}: exit code {code} after" in result.stdout
         assert re.search(rf"^ +0\.0 min  make {shown}$", result.stdout, re.MULTILINE)
 
 
 def test_what_a_target_leaves_is_named_and_ended(tmp_path):
     left = "setsid sleep 300 & echo $$! > left"
-    result = run_ci(tmp_path, f"test:\n\t@{left}\nsetup lint test-long test-nightly:\n\t@:\n")
+    result = run_ci(tmp_path, f"test:\n\t@{left}\nsetup lint regenerate test-long test-nightly:\n\t@:\n")
     [line] = [line for line in result.stdout.splitlines() if " left process " in line]
     pid = (tmp_path / "left").read_text().strip()
     assert line.startswith(f"ci: make test left process {pid}, which is ended: ")

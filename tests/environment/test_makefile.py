@@ -20,7 +20,8 @@ def house(tmp_path):
     folder = tmp_path / "launch" / "environment"
     shutil.copytree(ROOT / "launch" / "environment", folder)
     (folder / "setup.py").write_text("")
-    shutil.copytree(ROOT / "launch" / "config", tmp_path / "launch" / "config")
+    for room in ("config", "methods"):
+        shutil.copytree(ROOT / "launch" / room, tmp_path / "launch" / room)
     for file in ("launch/__init__.py", "launch/errors.py", "data_tools/language.py"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / file)

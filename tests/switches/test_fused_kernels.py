@@ -42,7 +42,7 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize(("kernel", "changes"), ALLOWED, ids=lambda one: getattr(one, "flag", str(one)))
+@pytest.mark.parametrize(("kernel", "changes"), ALLOWED, ids=lambda one: getattr(one, "flag", None) or "-".join(one))
 def test_allowed(kernel, changes):
     assert kernel.obstacle(replace(A100, **changes)) == ""
 

@@ -76,7 +76,7 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
     """run_pretrain, in which Paddle's allocator is asked for 16 TB in one phase of step 2: exit code and words."""
     import paddle
 
-    from launch.training import pretraining, run, saver, trainer
+    from launch.training import pretrain, run, saver, trainer
     from tests.runs_ranks import train
 
     def exhausted(*args, **kwargs):
@@ -91,7 +91,7 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
         def backward(ctx, gradient):
             exhausted()
 
-    upstream, upstream_start, begun = pretraining.PretrainingLoss.__call__, pretraining.PretrainingLoss.start_step, []
+    upstream, upstream_start, begun = pretrain.PretrainingLoss.__call__, pretrain.PretrainingLoss.start_step, []
 
     def start_step(loss, global_step):
         begun.append(global_step)
@@ -103,7 +103,7 @@ def run_out_of_memory(argv: list[str], phase: str) -> dict:
         loss = upstream(self, *args, **kwargs)
         return Greedy.apply(loss) if phase == "backward" and begun[-1] == 1 else loss
 
-    pretraining.PretrainingLoss.start_step, pretraining.PretrainingLoss.__call__ = start_step, of_batch
+    pretrain.PretrainingLoss.start_step, pretrain.PretrainingLoss.__call__ = start_step, of_batch
     if phase == "optimizer":
         paddle.optimizer.AdamW.step = exhausted
     if phase == "evaluation":
