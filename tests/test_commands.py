@@ -16,6 +16,7 @@ COMMANDS = [
     "launch/commands/config_from.py PATH",
     "launch/commands/dashboard.py --logdir PATH",
     "launch/commands/demo.py align --model PATH",
+    "launch/commands/demo.py chat --model PATH",
     "launch/commands/demo.py finetune --model PATH",
     "launch/commands/doctor.py --deepspeed PATH",
     "launch/commands/evaluate.py --compare PATH PATH",

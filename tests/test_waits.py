@@ -21,6 +21,7 @@ LIMITED = {
     "tests/serving/browser.py": "self.socket.recv()",  # the connection has a limit
     "tests/card/tiny_model.py": "ThreadPoolExecutor",  # what its threads ask has a limit of seconds
     "launch/weights/k_quants.py": "ThreadPoolExecutor",  # its threads compute alone
+    "launch/commands/demo_chat.py": "ProcessPoolExecutor",  # its process computes alone, and Ctrl-C ends it, too
 }
 
 

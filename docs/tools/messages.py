@@ -32,6 +32,7 @@ ROOMS = (
     "launch/commands/config_from.py",
     "launch/commands/doctor.py",
     "launch/commands/download.py",
+    "launch/commands/demo_chat.py",
     "launch/hubs/hub.py",
     "launch/environment/doctor_checks.py",
     "launch/config/aliases.py",

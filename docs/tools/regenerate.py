@@ -1,7 +1,7 @@
 """Write every generated file of the repository, each by its own generator, and the list of them in CONTRIBUTING.md.
 
     python -m docs.tools.regenerate            what `make regenerate` runs
-    python -m docs.tools.regenerate --check    then fail if a file was out of date
+    python -m docs.tools.regenerate --check    fail if a file was out of date
 
 The generated part of a page stands between two marks, or is the whole page.
 """

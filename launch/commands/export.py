@@ -2,7 +2,7 @@
 
     python launch/commands/export.py checkpoints/llama-7b ./exported/llama-7b
     python launch/commands/export.py checkpoints/llama-7b-lora ./exported/lora
-    python launch/commands/export.py checkpoints/llama-7b --format gguf --quant q4_k_m
+    python launch/commands/export.py checkpoints/llama-7b --format gguf
 
 The source is the output directory of a run or one of its checkpoint-N, trained in any layout. To export an adapter
 together with its base, merge them first (make merge). Neither a GPU nor torch is needed; weights are read in pieces.

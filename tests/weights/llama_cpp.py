@@ -53,8 +53,11 @@ def _main(model: str) -> None:
             asked = {"prompt": ids, "n_predict": count, "temperature": 0, "n_probs": likeliest, "cache_prompt": False}
             asked |= {"return_tokens": True, "samplers": ["temperature"]}
             found = client.post("/completion", json=asked).raise_for_status().json()
-            told = found.get("completion_probabilities", [])
-            tops = [{one["id"]: one["logprob"] for one in each["top_logprobs"]} for each in told]
+            told, tops = found.get("completion_probabilities", []), []
+            for token in found["tokens"]:  # one that ends within a character has none
+                has = told and told[0]["id"] == token
+                tops.append({one["id"]: one["logprob"] for one in told.pop(0)["top_logprobs"]} if has else {})
+            assert not told
             answers["complete"].append({"ids": found["tokens"], "tops": tops})
     print(json.dumps(answers), flush=True)
 
