@@ -104,13 +104,15 @@ def odd(content="a", **more):
     [
         (odd(tools=[messages.Tool(name="f", parameters="{")]), "tools: parameters of f: not JSON, Expecting property"),
         (odd(tools=[messages.Tool(name="f", parameters="[]")]), "tools.0.function.parameters: Input should be a"),
-        (odd(tools=[messages.Tool(name="f", parameters="[" * 131_073)]), "tools: brackets and colons: found 131,073"),
+        (odd(tools=[messages.Tool(name="f", parameters="[" * 131_073)]), "brackets and colons: found 131,073"),
         (odd(tools=[messages.Tool()] * 16_385), "tools: found 16,385, expected at most 16,384"),
         (odd(tools=[TIDE], tool_choice="sail"), "tool_choice: found sail, the tools are tide_at"),
         (odd(tool_choice="required"), "tool_choice: found required, the tools are none"),
         (messages.ChatRequest(model="poems", messages=[messages.Message(role="a")]), "messages.0.role: Input should"),
         (messages.ChatRequest(model="poems", messages=[messages.Message(tool_calls=[messages.ToolCall()] * 16_385)]),
          "tool_calls: found 16,385, expected at most 16,384"),
+        (messages.ChatRequest(messages=[messages.Message(tool_calls=[messages.ToolCall(arguments="[" * 131_073)])]),
+         "brackets and colons: found 131,073"),
     ],
 )  # fmt: skip
 def test_what_is_no_chat_is_refused_as_over_rest(stub, request_, said):

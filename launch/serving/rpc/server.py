@@ -116,8 +116,8 @@ def _chat_of(request) -> Chat:
     """Return the chat of a request, by the checks of REST. Raise Refusal."""
     turns, tools = _few("messages", request.messages), _few("tools", request.tools)
     _require_few("tool_calls", sum(len(turn.tool_calls) for turn in turns), MOST_ITEMS)
-    marks = sum(tool.parameters.count(mark) for tool in tools for mark in "[{:")
-    _require_few("tools: brackets and colons", marks, MOST_MARKS)
+    texts = [tool.parameters for tool in tools] + [call.arguments for turn in turns for call in turn.tool_calls]
+    _require_few("brackets and colons", sum(text.count(mark) for text in texts for mark in "[{:"), MOST_MARKS)
     found = {"model": request.model, "messages": [*map(_turn, turns)], "tools": [*map(_tool, tools)]}
     if request.tool_choice:
         named = {"type": "function", "function": {"name": request.tool_choice}}
