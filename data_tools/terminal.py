@@ -72,10 +72,9 @@ def marks(stream: TextIO) -> tuple[str, str]:
 
 
 def prepare_streams() -> None:
-    """Have stdout print ?
+    """Have stdout print ? for characters that its encoding lacks, such as the Chinese of a document, and not fail.
 
-    for what its encoding lacks, such as the Chinese of a document, instead of failing. A stream that is closed takes
-    all and shows nothing.
+    A stream that is closed takes all and shows nothing.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:

@@ -94,8 +94,8 @@ class Hub(ABC):
         """Return the files that the repository lists.
 
         Raises:
-            UserError: And.
-            Unreachable: If the hub does not answer.
+            UserError: If the hub refuses.
+            Unreachable: If it does not answer.
         """
 
     @abstractmethod

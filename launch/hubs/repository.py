@@ -31,11 +31,11 @@ LARGEST_FIRST = 64_000_000  # of a configuration or an index, which are read bef
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file in the folder of a repository. Each "" where the hub does not state it.
+    """A file in the folder of a repository.
 
     Attributes:
-        sha256: Of its content.
-        git_sha1: Its name as an object of git, which hubs give for small files.
+        sha256: Of its content; "" where the hub does not state it.
+        git_sha1: Its name as an object of git, which hubs give for small files; else "".
     """
 
     name: str
@@ -138,9 +138,7 @@ def first_files(snapshot: Snapshot) -> list[RemoteFile]:
 
 
 def needed_files(snapshot: Snapshot, family: Family, directory: Path, only_config: bool) -> list[RemoteFile]:
-    """Return the files that the import of a model of this family reads, with licences, small ones first.
-
-    generation_config.json is one of them.
+    """Return the files that the import of a model of this family reads, and its licences, small ones first.
 
     Args:
         snapshot: Of the repository.

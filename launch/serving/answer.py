@@ -296,8 +296,8 @@ class Answer:
 async def before(deadline: float, wanted: Awaitable[T]) -> T:
     """Return the awaited result. deadline: as time.monotonic().
 
-    It does without asyncio.wait_for, which up to Python 3.11 loses a cancellation that arrives together with an event:
-    the answer to a client that has left would be generated to its end.
+    asyncio.wait_for loses, up to Python 3.11, a cancellation that arrives together with an event: the answer to a
+    client that has left would be generated to its end.
 
     Raises:
         Refusal: If time runs out.

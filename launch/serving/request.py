@@ -327,8 +327,8 @@ def adjusted(logits: np.ndarray, options: Options, tokens: list[int]) -> np.ndar
 def draw(logits: np.ndarray, options: Options, random: np.random.Generator) -> int:
     """Return a drawn token id. logits: [vocabulary].
 
-    It applies temperature, then keeps the top_k most likely tokens, then the fewest of these whose probabilities add up
-    to top_p.
+    The temperature comes first; then the top_k most likely tokens are kept, then the fewest of these whose
+    probabilities add up to top_p.
     """
     below = logits.astype(np.float64) - logits.max()
     with np.errstate(over="ignore"):  # a temperature near 0 leaves only the most likely token

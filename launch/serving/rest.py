@@ -101,7 +101,7 @@ class Reply:
         return choice | ({"finish_reason": "tool_calls"} if calls and piece.finish is Finish.STOP else {})
 
     def _choices(self, piece: AnswerPiece) -> list[dict]:
-        """Yield a part of an answer's stream: log-probabilities are in the first choice, the end in the last one."""
+        """Return a part of an answer's stream: log-probabilities are in the first choice, the end in the last one."""
         if not self.is_chat:
             return [self._choice(piece, {"text": piece.text})]
         deltas, parts = [], read_piece(self.readers[piece.number], piece)

@@ -143,9 +143,7 @@ class Texts:
                 self.memory.keep(self.texts[number])
 
     def _chosen(self) -> list[tuple[int, Text, int]]:
-        """Return texts and how many tokens of each are computed now.
-
-        It is the newest one, or as much of its prompt as time allows.
+        """Return texts and how many tokens of each are computed now: the newest one, or what time allows of its prompt.
 
         Of texts that continue alike the first one computes what the others take over in the next step. One whose prompt
         is scored takes nothing over: stored blocks have no logits.

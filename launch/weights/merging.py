@@ -144,11 +144,7 @@ ROUNDING = {"float64": 1e-5, "float32": 1e-5, "bfloat16": 2.0**-7, "float16": 2.
 
 
 def check_weights(base: Path, lora: LoraFiles, merged: Path) -> float:
-    """Return the largest difference between the weights of `merged` and base + adapter.
-
-    It is relative to the largest value nearby.
-
-    It reads both once.
+    """Return the largest difference between the weights of `merged` and base + adapter, relative to values nearby.
 
     Raises:
         UserError: With the names of all tensors that are missing, or that are not the merged ones.

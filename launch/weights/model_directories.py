@@ -80,7 +80,7 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     dtype: of the weights; None: as they are. The result is read back as an import would, and compared.
 
     Raises:
-        UserError: And leaves nothing behind, where source is not a whole model or target exists already.
+        UserError: If source is not a whole model or target exists already. Nothing is left behind.
     """
     if not (source / CONFIG).is_file():
         raise UserError(f"{source / CONFIG}: no such file. Name the model directory of a run, or of `make merge`.")
@@ -217,7 +217,7 @@ def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
     dtype: of the weights; None: as they are. Runs no code from source, and reads only the files that it needs.
 
     Raises:
-        UserError: And leaves nothing behind, where source is no such model or target exists already.
+        UserError: If source is no such model or target exists already. Nothing is left behind.
     """
     theirs = read_config(source / CONFIG, "a Hugging Face model")
     return import_model(theirs, source / CONFIG, find_torch_weights(source), source, target, dtype, shard_bytes)

@@ -45,7 +45,7 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
     model in Hugging Face's format, a directory or a name on its hub; default: base.
 
     Raises:
-        UserError: And leaves nothing behind, where source is no adapter, or one that PEFT cannot express.
+        UserError: If source is no adapter, or one that PEFT cannot express. Nothing is left behind.
     """
     lora = read_lora(source)
     name = str(base or lora.config.get("base_model_name_or_path") or "")
@@ -72,7 +72,7 @@ def import_adapter(source: Path, base: Path, target: Path) -> int:
     """Write `target`, an adapter of ours, from PEFT's; the number of tensors. base: our directory of its model.
 
     Raises:
-        UserError: And leaves nothing behind, where source is no LoRA of the base, or one with more than plain LoRA.
+        UserError: If source is no LoRA of the base, or one with more than plain LoRA. Nothing is left behind.
     """
     theirs = _read_peft_config(source / CONFIG)
     config = load_config(str(base))
