@@ -98,10 +98,10 @@ def _write(path: Path, config: dict, grouped: dict[str, list[TensorSource]], tex
         add = {str: writer.add_string, bool: writer.add_bool, int: writer.add_uint32}.get(type(value), writer.add_array)
         add(key, value)
     kinds, tied = {}, "output.weight" not in grouped
+    experts = config.get("num_local_experts") or config.get("num_experts") or 0
     for name, items in grouped.items():
         shape = _shape(items)
-        layer = int(name.split(".")[1]) if name.startswith("blk.") else 0
-        kind = kinds[name] = kind_of(name, shape, quant.upper(), layer, layers, tied)
+        kind = kinds[name] = kind_of(name, shape, quant.upper(), layers, experts, tied)
         block, size = block_of(kind)
         bytes_shape = (*shape[:-1], shape[-1] // block * size)
         kind = GGMLQuantizationType[kind]

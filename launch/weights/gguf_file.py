@@ -23,7 +23,7 @@ from launch.errors import UserError
 
 AGAIN = "Copy or download the file again."
 MAGIC, VERSIONS, BIG_ENDIAN = b"GGUF", (2, 3), 3 << 24
-STRING, ARRAY, BOOL, UINT32 = 8, 9, 7, 4
+STRING, ARRAY, BOOL = 8, 9, 7
 SCALARS = {0: "u1", 1: "i1", 2: "u2", 3: "i2", 4: "u4", 5: "i4", 6: "f4", 7: "u1", 10: "u8", 11: "i8", 12: "f8"}
 # Types that are stored as they are, and those that are unpacked to float32.
 PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}

@@ -18,14 +18,16 @@ TINY = np.float32(1e-30)
 SUBSTITUTES = {"Q4_K": "Q5_0", "Q6_K": "Q8_0"}
 
 
-def kind_of(name: str, shape: tuple[int, ...], quant: str, layer: int, layers: int, tied: bool) -> str:
-    """Return the ggml type of a tensor of a file that is called `quant`. layer: its number; name: GGUF's.
+def kind_of(name: str, shape: tuple[int, ...], quant: str, layers: int, experts: int, tied: bool) -> str:
+    """Return the ggml type of a tensor of a file that is called `quant`. name: GGUF's. layers, experts: of the model.
 
     F32 for vectors and routers; more bits for the output layer and, in Q4_K_M, for values and the second matrices of
-    some layers.
+    some layers, as for the small matrices of attention beside 8 experts or in 80 layers. Where llama.cpp takes Q5_K,
+    which is not packed here, Q6_K.
     """
-    part = name.split(".")[-2]
-    if len(shape) == 1 or part == "ffn_gate_inp" or part.endswith("shexp") and shape[0] == 1:
+    *place, part, _ = name.split(".")
+    layer = int(place[1]) if place else 0
+    if len(shape) == 1 or part == "ffn_gate_inp":
         return "F32"
     if quant in ("F16", "BF16", "Q8_0"):
         kind = quant
@@ -33,9 +35,12 @@ def kind_of(name: str, shape: tuple[int, ...], quant: str, layer: int, layers: i
         kind = "Q6_K"
     elif quant == "Q4_K_M":
         more = layer < layers // 8 or layer >= 7 * layers // 8 or (layer - layers // 8) % 3 == 2
-        kind = "Q6_K" if more and part in ("attn_v", "ffn_down", "ffn_down_exps") else "Q4_K"
+        more = more and part.startswith(("attn_v", "ffn_down"))
+        kind = "Q6_K" if more or (part, experts) == ("attn_output", 8) or (part, layers) == ("attn_v", 80) else "Q4_K"
     else:
         kind = quant
+    if kind.startswith("Q") and part in ("attn_k", "attn_v") and experts == 8:
+        kind = "Q8_0"
     columns = shape[-1]
     if kind in SUBSTITUTES and columns % BLOCK:
         kind = SUBSTITUTES[kind]

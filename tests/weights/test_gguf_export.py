@@ -66,25 +66,28 @@ def test_k_quants_are_nearer_than_the_plain_types_of_their_bits(kind):
     )
 
 
-TYPES = [  # name, columns, QUANT, layer of 16, tied -> type (llama.cpp's llama-quant.cpp)
+TYPES = [  # name, columns, QUANT, experts, tied -> type, of 16 layers (llama.cpp's llama-quant.cpp)
     ("token_embd.weight", 512, "Q4_K_M", 0, True, "Q6_K"),
     ("token_embd.weight", 576, "Q4_K_M", 0, True, "Q8_0"),
     ("token_embd.weight", 512, "Q4_K_M", 0, False, "Q4_K"),
     ("output.weight", 512, "Q4_0", 0, False, "Q6_K"),
-    ("blk.1.attn_v.weight", 512, "Q4_K_M", 1, False, "Q6_K"),
-    ("blk.2.attn_v.weight", 512, "Q4_K_M", 2, False, "Q4_K"),
-    ("blk.4.ffn_down.weight", 512, "Q4_K_M", 4, False, "Q6_K"),
-    ("blk.14.ffn_down.weight", 512, "Q4_K_M", 14, False, "Q6_K"),
-    ("blk.3.attn_q.weight", 576, "Q4_K_M", 3, False, "Q5_0"),
-    ("blk.3.attn_q.weight", 48, "Q4_K_M", 3, False, "F16"),
-    ("blk.3.attn_q.weight", 512, "Q8_0", 3, False, "Q8_0"),
-    ("blk.3.ffn_gate_inp.weight", 512, "Q8_0", 3, False, "F32"),
+    ("blk.1.attn_v.weight", 512, "Q4_K_M", 0, False, "Q6_K"),
+    ("blk.2.attn_v.weight", 512, "Q4_K_M", 0, False, "Q4_K"),
+    ("blk.4.ffn_down.weight", 512, "Q4_K_M", 0, False, "Q6_K"),
+    ("blk.14.ffn_down_exps.weight", 512, "Q4_K_M", 8, False, "Q6_K"),
+    ("blk.3.attn_k.weight", 512, "Q4_K_M", 8, False, "Q8_0"),
+    ("blk.3.attn_output.weight", 512, "Q4_K_M", 8, False, "Q6_K"),
+    ("blk.3.attn_k.weight", 512, "Q4_K_M", 64, False, "Q4_K"),
+    ("blk.3.attn_q.weight", 576, "Q4_K_M", 0, False, "Q5_0"),
+    ("blk.3.attn_q.weight", 48, "Q4_K_M", 0, False, "F16"),
+    ("blk.3.attn_q.weight", 512, "Q8_0", 0, False, "Q8_0"),
+    ("blk.3.ffn_gate_inp.weight", 512, "Q8_0", 8, False, "F32"),
 ]
 
 
-@pytest.mark.parametrize("name, columns, quant, layer, tied, kind", TYPES)
-def test_each_tensor_has_llama_cpps_type(name, columns, quant, layer, tied, kind):
-    assert kind_of(name, (64, columns), quant, layer, 16, tied) == kind
+@pytest.mark.parametrize("name, columns, quant, experts, tied, kind", TYPES)
+def test_each_tensor_has_llama_cpps_type(name, columns, quant, experts, tied, kind):
+    assert kind_of(name, (64, columns), quant, 16, experts, tied) == kind
 
 
 @pytest.mark.parametrize("quant, kinds", [("q8_0", {"F32", "Q8_0"}), ("q4_k_m", {"F32", "Q4_K", "Q6_K"})])
