@@ -27,35 +27,20 @@ class Ernie4_5_MoeForward(Ernie4_5Forward, SparseDecoder):
     """The forward pass of ERNIE 4.5 with experts."""
 
     prefix = PREFIX
-
-    def __init__(self, job, memory, weights):
-        super().__init__(job, memory, weights)
-        self.experts, self.chosen = job.config["num_experts"], job.config["num_experts_per_tok"]
+    normalizes = True
 
     def mlp(self, name: str, x: Tensor) -> Tensor:
         """Return the output of the experts, or in a first layer of the MLP."""
-        if f"{name}.gate.weight" not in self.weights:
-            return super().mlp(name, x)
-        ops = self.ops
-        rows = ops.reshape(x, (self.batch * self.length, self.hidden))
-        mixed = self.mix(f"{name}.experts", rows, self.route(f"{name}.gate", rows, normalized=True))
-        out = ops.add(mixed, self.expert(f"{name}.shared_expert", rows))
-        self.alive(x)
-        return ops.reshape(out, x.shape)
+        return super().mlp(name, x) if f"{name}.gate.weight" in self.weights else self.expert(name, x)
 
-    def route(self, name: str, x: Tensor, normalized: bool) -> Tensor:
-        """Return the weights of each token's experts [tokens, chosen], all computed in float32."""
-        ops = self.ops
-        logits = ops.matmul(ops.cast(x, FLOAT32), ops.cast(self.weights[f"{name}.weight"], FLOAT32))
-        shares = ops.softmax(logits)
-        weights = ops.record(ops.new((x.shape[0], self.chosen), FLOAT32), [shares], [ops.new((*x.shape[:1], 1), 8)])
-        out = ops.cast(ops.multiply(weights, ops.mean(weights)), x.item)
-        self.alive(logits)
-        return out
+    def shared(self, name: str, x: Tensor, mixed: Tensor) -> Tensor:
+        """Add the output of the shared experts."""
+        return self.ops.add(mixed, self.expert(f"{name}.shared_expert", x))
 
-    def expert(self, name: str, x: Tensor) -> Tensor:
-        """Return the output of one expert."""
-        return super().mlp(name, x)
+    def router_logits(self, name: str, x: Tensor) -> Tensor:
+        """Return the logits of the router, computed in float32."""
+        ops = self.ops
+        return ops.matmul(ops.cast(x, FLOAT32), ops.cast(self.weights[f"{name}.weight"], FLOAT32))
 
 
 def _mlp(config: dict, layer: str) -> Iterator[Parameter]:

@@ -22,18 +22,8 @@ class MixtralForward(SparseDecoder):
 
     tiles_for_flash_attention = True
     mlp_name = "block_sparse_moe"
+    normalizes = True
     rms_norm = MistralForward.rms_norm  # written alike
-
-    def __init__(self, job, memory, weights):
-        super().__init__(job, memory, weights)
-        self.experts, self.chosen = job.config["num_local_experts"], job.config["num_experts_per_tok"]
-
-    def mlp(self, name: str, x: Tensor) -> Tensor:
-        """Return the output of the MLP."""
-        rows = self.ops.reshape(x, (self.batch * self.length, self.hidden))
-        mixed = self.mix(f"{name}.experts", rows, self.route(f"{name}.gate", rows, normalized=True))
-        self.alive(x)
-        return self.ops.reshape(mixed, x.shape)
 
     def expert(self, name: str, x: Tensor) -> Tensor:
         """Return the output of one expert."""

@@ -19,24 +19,12 @@ ROUTING = (*SIZES, "norm_topk_prob", "output_router_logits", "router_aux_loss_co
 class Qwen2MoeForward(SparseDecoder):
     """The forward pass of Qwen2-MoE."""
 
-    def __init__(self, job, memory, weights):
-        super().__init__(job, memory, weights)
-        self.experts, self.chosen = job.config["num_experts"], job.config["num_experts_per_tok"]
-
-    def mlp(self, name: str, x: Tensor) -> Tensor:
-        """Return the output of the MLP."""
-        ops = self.ops
-        rows = ops.reshape(x, (self.batch * self.length, self.hidden))
-        weights = self.route(f"{name}.gate", rows, normalized=bool(self.job.config.get("norm_topk_prob")))
-        mixed = self.mix(f"{name}.experts", rows, weights)
-        gate = ops.sigmoid(self.product(f"{name}.shared_expert_gate", rows))
-        out = ops.add(mixed, ops.multiply(self.expert(f"{name}.shared_expert", rows), gate))
-        self.alive(x, mixed)
-        return ops.reshape(out, x.shape)
-
-    def expert(self, name: str, x: Tensor) -> Tensor:
-        """Return the output of one expert."""
-        return super().mlp(name, x)
+    def shared(self, name: str, x: Tensor, mixed: Tensor) -> Tensor:
+        """Add the output of the expert for all tokens, times its gate."""
+        gate = self.ops.sigmoid(self.product(f"{name}.shared_expert_gate", x))
+        out = self.ops.add(mixed, self.ops.multiply(self.expert(f"{name}.shared_expert", x), gate))
+        self.alive(mixed)
+        return out
 
 
 def experts(config: dict, layer: str) -> Iterator[Parameter]:

@@ -16,7 +16,6 @@ from launch.families.parameters import head_size
 from launch.families.qwen2_moe import NO_PIPELINE, experts
 from launch.families.qwen3 import HEAD_SIZE, Qwen3Forward
 from launch.families.sparse_decoder import SparseDecoder
-from launch.tape.autograd import Tensor
 
 PREFIX = "qwen2_moe"  # the names that parameters have from the class of paddlenlp
 SIZES = ("moe_intermediate_size", "num_experts", "num_experts_per_tok")
@@ -27,22 +26,6 @@ class Qwen3MoeForward(Qwen3Forward, SparseDecoder):
     """The forward pass of Qwen3-MoE."""
 
     prefix = PREFIX
-
-    def __init__(self, job, memory, weights):
-        super().__init__(job, memory, weights)
-        self.experts, self.chosen = job.config["num_experts"], job.config["num_experts_per_tok"]
-
-    def mlp(self, name: str, x: Tensor) -> Tensor:
-        """Return what a layer's experts make of x."""
-        rows = self.ops.reshape(x, (self.batch * self.length, self.hidden))
-        weights = self.route(f"{name}.gate", rows, normalized=bool(self.job.config.get("norm_topk_prob")))
-        mixed = self.mix(f"{name}.experts", rows, weights)
-        self.alive(x)
-        return self.ops.reshape(mixed, x.shape)
-
-    def expert(self, name: str, x: Tensor) -> Tensor:
-        """Return what one expert makes of its rows."""
-        return super().mlp(name, x)
 
 
 def _read_config(theirs: Values) -> dict:

@@ -20,31 +20,48 @@ class SparseDecoder(GatedDecoder):
     Attributes:
         experts: Of a layer.
         chosen: Of a token.
+        normalizes: Whether the weights of a token's experts are divided by their sum, without `norm_topk_prob`.
     """
 
-    experts: int
-    chosen: int
+    normalizes = False
 
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
+        self.experts = job.config.get("num_experts") or job.config["num_local_experts"]
+        self.chosen = job.config["num_experts_per_tok"]
         leaves = [one.node for one in weights.values() if isinstance(one.node, Leaf) and one.node.awaited]
         self.awaited = {found[0] for leaf in leaves if (found := EXPERT.match(leaf.name))}
 
+    def mlp(self, name: str, x: Tensor) -> Tensor:
+        """Return the output of the experts."""
+        rows = self.ops.reshape(x, (self.batch * self.length, self.hidden))
+        out = self.shared(name, rows, self.mix(f"{name}.experts", rows, self.route(f"{name}.gate", rows)))
+        self.alive(x)
+        return self.ops.reshape(out, x.shape)
+
+    def shared(self, name: str, x: Tensor, mixed: Tensor) -> Tensor:
+        """Return the mix, with the output of an expert for all tokens where there is one."""
+        return mixed
+
     def expert(self, name: str, x: Tensor) -> Tensor:
         """Return the output of the expert of this name for its rows."""
-        raise NotImplementedError
+        return super().mlp(name, x)
 
-    def route(self, name: str, x: Tensor, normalized: bool) -> Tensor:
+    def route(self, name: str, x: Tensor) -> Tensor:
         """Return the weights of each token's experts, [tokens, chosen]. x: [tokens, hidden]. name: of the router."""
         ops = self.ops
-        logits = self.product(name, x)
+        logits = self.router_logits(name, x)
         shares = ops.softmax(ops.cast(logits, FLOAT32))
         weights = ops.record(ops.new((x.shape[0], self.chosen), FLOAT32), [shares], [ops.new((*x.shape[:1], 1), 8)])
-        if normalized:
+        if self.job.config.get("norm_topk_prob", self.normalizes):
             weights = ops.multiply(weights, ops.mean(weights))
         out = ops.cast(weights, x.item)
         self.alive(logits)
         return out
+
+    def router_logits(self, name: str, x: Tensor) -> Tensor:
+        """Return the logits of the router, [tokens, experts]."""
+        return self.product(name, x)
 
     def mix(self, name: str, x: Tensor, weights: Tensor) -> Tensor:
         """Return the mix of the experts' outputs. x: [tokens, hidden]. name: the prefix of an expert's number."""
