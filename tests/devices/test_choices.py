@@ -36,6 +36,7 @@ UNMASKED = {
     "llama-7b/pretrain-4d",
     "llama3-8b/pretrain",
     "qwen3-8b/kto-lora",
+    "qwen3-8b/prefix",
     "qwen3-8b/pretrain",
 }
 
