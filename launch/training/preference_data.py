@@ -96,13 +96,11 @@ def collate_pairs(
     samples as PaddingCollator does, and "pairs", bool [2 B, n, pairs of the batch]: whether a label belongs to a pair.
     Its last size is read without waiting for a card. pad, length, multiple, row_ends: of PaddingCollator.
     """
-    rows = [sample if isinstance(sample, list) else [sample] for sample in samples]
-    chosen = [[(pair.prompt_ids, pair.chosen_ids) for pair in row] for row in rows]
-    rejected = [[(pair.prompt_ids, pair.rejected_ids) for pair in row] for row in rows]
-    joined = [_row(parts) for parts in (*chosen, *rejected)]
+    rows = _rows(samples)
+    joined = [_row(parts) for parts in rows]
     batch = PaddingCollator(pad, length, packed, multiple, row_ends)(joined)
     if packed:
-        batch["pairs"] = _numbers(batch["labels"], batch["position_ids"], [len(row) for row in rows])
+        batch["pairs"] = _numbers(batch["labels"], batch["position_ids"], [len(row) for row in rows[: len(samples)]])
     return batch
 
 
@@ -122,10 +120,8 @@ def collate_scored(
 
     The arguments are collate_pairs'.
     """
-    rows = [sample if isinstance(sample, list) else [sample] for sample in samples]
-    chosen = [[(pair.prompt_ids, pair.chosen_ids) for pair in row] for row in rows]
-    rejected = [[(pair.prompt_ids, pair.rejected_ids) for pair in row] for row in rows]
-    texts = [[np.concatenate(part).astype(np.int64) for part in row] for row in (*chosen, *rejected)]
+    rows = _rows(samples)
+    texts = [[np.concatenate(part).astype(np.int64) for part in row] for row in rows]
     joined = [
         {
             "input_ids": np.concatenate(row),
@@ -137,7 +133,7 @@ def collate_scored(
     batch = PaddingCollator(pad, length, packed, multiple, row_ends)(joined)
     size = batch.pop("labels").shape[1]
     ends = [number * size + np.cumsum([len(text) for text in row]) - 1 for number, row in enumerate(texts)]
-    tokens = [len(response) for row in (*chosen, *rejected) for _, response in row]
+    tokens = [len(response) for row in rows for _, response in row]
     return batch | {"ends": np.concatenate(ends), "tokens": np.array(tokens, dtype=np.int64)}
 
 
@@ -156,6 +152,13 @@ def collate_desired(
 def unrelated(sample: Desired) -> Desired:
     """Return the unrelated response behind the same prompt."""
     return sample._replace(response_ids=sample.unrelated_ids)
+
+
+def _rows(samples: Sequence[Pair] | Sequence[list[Pair]]) -> list[list[tuple[np.ndarray, np.ndarray]]]:
+    """Return (prompt, response) of each row's pairs: the rows of chosen responses first, then the rejected ones'."""
+    rows = [sample if isinstance(sample, list) else [sample] for sample in samples]
+    chosen = [[(pair.prompt_ids, pair.chosen_ids) for pair in row] for row in rows]
+    return chosen + [[(pair.prompt_ids, pair.rejected_ids) for pair in row] for row in rows]
 
 
 def _row(parts: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
