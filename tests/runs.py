@@ -25,12 +25,6 @@ from tests.ranks import RankServer
 from tests.store import kept
 
 RANKS = "tests.runs_ranks"
-SCRIPTS = {
-    "pretraining": "run_pretrain",
-    "finetuning": "finetune_generation",
-    "preferences": "run_dpo",
-    "rewards": "run_reward",
-}
 OBSERVERS = {
     "pretraining": ["tests.distributed.observation:observe"],
     "finetuning": ["tests.training.finetune_ranks:look"],
@@ -156,7 +150,7 @@ class Runs:
         """Return what each of some runs of one process said, made one after the other and not kept. jobs: the flags of
         each, with its --output_dir."""
         words = [as_words(self.words(method, **flags)) for flags in jobs.values()]
-        [said] = self.ranks(1, f"{RANKS}:train_all", SCRIPTS[method], words)
+        [said] = self.ranks(1, f"{RANKS}:train_all", method, words)
         return dict(zip(jobs, said, strict=True))
 
     def _trained(self, method: str, layout: Layout, model: str, sgd: int, flags: dict, whole: Path | None) -> Run:
@@ -176,7 +170,7 @@ class Runs:
                     shutil.copytree(path, folder / "out" / path.name)
             argv = as_words(words | {"output_dir": folder / "out"})
             (folder / "flags.json").write_text(json.dumps(argv))
-            said = self.ranks(layout.processes, f"{RANKS}:train", SCRIPTS[method], argv, observers)
+            said = self.ranks(layout.processes, f"{RANKS}:train", method, argv, observers)
             assert not any(one["exit_code"] for one in said), said
             return said
 

@@ -11,7 +11,7 @@ from launch.reporting.records import read_train_log
 from tests.distributed.cells import DROPOUT, FULL, INT8, KTO, PAIRS, PRETRAINING, Cell
 from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2
 from tests.kills.ranks import random_moments
-from tests.runs import SCRIPTS, Runs, as_words
+from tests.runs import Runs, as_words
 
 STEPS = 10  # each is saved
 EACH_STEP = {"max_steps": STEPS, "save_steps": 1, "do_eval": 0}
@@ -52,7 +52,7 @@ def train(runs: Runs, victim: Cell, output: Path, kill: Kill = Kill()) -> Outcom
     return runs.ranks.outcome(
         victim.layout.processes,
         "tests.kills.ranks:train",
-        SCRIPTS[victim.method],
+        victim.method,
         as_words(words),
         list(kill.moment) or None,
         directory=output.with_name(f"{output.name}-log"),

@@ -18,7 +18,7 @@ from tests.distributed.cells import FULL, PRETRAINING
 from tests.distributed.layouts import DP2, SINGLE, Layout
 from tests.kills.reading_ranks import read_notes
 from tests.recipes.machine import ROOT
-from tests.runs import SCRIPTS, as_words
+from tests.runs import as_words
 
 TRAIN = "tests.kills.reading_ranks:train"
 # A run that is killed after step 5 on two ranks and after step 9 on one, and goes on to the end on four.
@@ -44,7 +44,7 @@ class Reading:
         notes = f"{output}-notes-{layout.name}-{layout.accumulation}"
         words = as_words(self.runs.words(self.method, layout, **self.flags) | {"output_dir": output})
         outcome = self.runs.ranks.outcome(
-            layout.processes, TRAIN, SCRIPTS[self.method], words, notes, directory=Path(f"{notes}-log"), grace=0.2,
+            layout.processes, TRAIN, self.method, words, notes, directory=Path(f"{notes}-log"), grace=0.2,
             environment={FAULT_VARIABLE: f"after-rename@{kill_after}"} if kill_after else None,
         )  # fmt: skip
         assert outcome.exit_code == (137 if kill_after else 0)
