@@ -9,7 +9,9 @@ from launch.methods.registry import METHODS
 from tests.store import ROOT
 from tests.test_import_law import parsed, python_files
 
-NAMES = {name for method in METHODS for name in (method.name, method.script, f"launch/{method.script}.py")}
+NAMES = {method.name for method in METHODS} | {
+    name for method in METHODS if method.script for name in (method.script, f"launch/{method.script}.py")
+}
 OBJECTS = {method.name.upper() for method in METHODS}
 FORMER = {"finetunes", "prefers", "scores"}
 
