@@ -105,7 +105,7 @@ REFUSED = {
     ),
     "use_pose_convert": ((), "positions are those of the tokens: PoSE is not supported here"),
     "use_long_sequence_strategies": ((), "the model's config.json says how positions are scaled"),
-    "autoregressive": ((), "the form of the data says what is learned"),
+    "autoregressive": ((), "the form of the data says which tokens count in the loss"),
     "no_recompute_layers": ((), "every layer is computed again; --recompute_granularity says what of it"),
     "pp_recompute_interval": (("1",), "every layer is computed again; --recompute_granularity says what of it"),
     "offload_recompute_inputs": ((), "--offload activations does it"),

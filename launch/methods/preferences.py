@@ -27,8 +27,8 @@ class PreferenceArguments:
 
     loss_type: str = flag(
         "sigmoid",
-        help="What is learnt. From pairs, sigmoid: DPO; hinge: SLiC; ipo: IPO; simpo: SimPO; or: ORPO; the last two "
-        "need no reference. From single responses, kto: KTO.",
+        help="The loss. Of pairs, sigmoid: DPO; hinge: SLiC; ipo: IPO; simpo: SimPO; or: ORPO; the last two need no "
+        "reference. Of single responses, kto: KTO.",
         choices=list(COMPARES),
     )
     beta: float = flag(0.1, help="How strongly the reference holds the policy; tau of IPO, beta of SimPO.")

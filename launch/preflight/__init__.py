@@ -57,12 +57,10 @@ def run(
 ) -> list[Finding]:
     """Return all checks, in the order in which they are shown.
 
-    If not, facts that take time to find are left out.
-
     Args:
         config: Of the run.
         starts: Whether the run starts in its output directory now; False in its own ranks and on further nodes.
-        shows: Whether findings without a fault are shown.
+        shows: Whether findings without a fault are shown. If not, facts that take time to find are left out.
         continuation: Of the run, where it is known already.
     """
     installed = check_installed()

@@ -1,6 +1,6 @@
 """What is proposed for a run, each a call of launch/plan/search.py, with the ARGS that make it so.
 
-fit(run, card)                     # FIT: changes of nothing that is learned
+fit(run, card)                     # FIT: the trained model stays the same
 changes_that_fit(run, card, 3)     # advice where it does not fit
 faster_ways(run, card)             # advice where it does
 layouts_on(run, card, cards=2)     # make fit
@@ -65,10 +65,7 @@ class Fitting:
     batch_stays: str = ""
 
     def lines(self) -> list[str]:
-        """Return why the micro batch stays, if it must.
-
-        A line for each change with memory and speed, one after the other.
-        """
+        """Return a line for each change with memory and speed, after why the micro batch stays, if it must."""
         lines, candidate, job = [], self.before, self.before.job
         if self.batch_stays:
             lines.append(f"{_batch(job)} stays as it is: {self.batch_stays}")
@@ -126,7 +123,7 @@ def fit(run: RunConfig, card: Card, host_bytes: float = inf) -> Fitting:
 
 
 def _batch_stays(job: Job, run: RunConfig) -> str:
-    """Return why another micro batch would change what is learned; "" where it would not, and where there is no other.
+    """Return why another micro batch would train another model; "" where it would not, and where there is no other.
 
     Packed rows are not padded to each other. Fine-tuning leaves the auxiliary loss out (launch/training/losses.py).
     """
@@ -399,7 +396,7 @@ def layouts_on(run: RunConfig, card: Card, cards: int, nodes: Nodes = ONE_NODE) 
 def faster_ways(run: RunConfig, card: Card) -> list[Proposal]:
     """Return the fastest candidate that fits in the run's own layout, and in others, if it is worth a change.
 
-    Nothing of what is learned changes: a step has the same samples. Of recompute all or nothing is tried.
+    The trained model stays the same: a step has the same samples. Of recompute all or nothing is tried.
     """
     before = Candidate(run, card, Job.from_run(run, card))
     limits = SearchLimits(
