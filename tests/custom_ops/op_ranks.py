@@ -6,6 +6,7 @@ import paddle
 from tests.custom_ops.kernels import reference_backward, reference_forward
 
 EPSILON = 1e-6
+SMALL_BLOCK = 64 << 10  # bytes; malloc takes it from its heap
 
 
 def where() -> str:
@@ -245,12 +246,24 @@ def beside_cpu_fast() -> dict:
     return {"line": line, "loss": float((losses[1] - losses[0]).abs()), "gradient": float(max(relative))}
 
 
-def page_faults(rows: int, hidden: int) -> list[int]:
-    """Of this process, in each of a few forward passes whose result is fresh memory."""
+def page_faults(rows: int, hidden: int, held: int = 0) -> list[int]:
+    """Of this process, in each of a few forward passes whose result is fresh memory.
+
+    held: bytes that malloc holds free before the first of them, and that are in use before the second.
+    """
+    import ctypes
     import resource
 
+    libc = ctypes.CDLL("libc.so.6")
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     x, weight = paddle.ones([rows, hidden]), paddle.ones([hidden])
+    pieces = [libc.malloc(SMALL_BLOCK) for _ in range(held // SMALL_BLOCK)]
+    libc.malloc(SMALL_BLOCK)  # behind them: what is freed stays between blocks in use
+    for piece in pieces:
+        libc.free(piece)
     op(x, weight)
+    for _ in pieces:
+        libc.malloc(SMALL_BLOCK)
     counts = []
     for _ in range(5):
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

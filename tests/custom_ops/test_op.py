@@ -118,7 +118,8 @@ def test_a_large_result_takes_huge_pages(fused_ranks):
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc")
-def test_a_result_of_some_megabytes_is_kept_by_malloc_as_it_comes(fused_ranks):
+@pytest.mark.parametrize("held", [0, 48 << 20])
+def test_a_result_of_some_megabytes_is_kept_by_malloc_as_it_comes(fused_ranks, held):
     """4 MiB are 1,024 pages, which malloc would give back and fault in again with each call."""
-    (faults,) = fused_ranks(1, f"{RANKS}:page_faults", 2048, 512)
+    (faults,) = fused_ranks(1, f"{RANKS}:page_faults", 2048, 512, held)
     assert min(faults) < 100

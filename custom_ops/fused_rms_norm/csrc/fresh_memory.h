@@ -13,13 +13,19 @@ namespace rms_norm {
 
 // Up to 32 MB glibc's malloc begins to keep blocks, once one of their size was freed. From aligned blocks, as Paddle's
 // are, it learns a size too small by what the alignment took (malloc.c, _int_memalign and free), so it never keeps them:
-// a plain block shows it. Where somebody has set the thresholds, they stay as they are.
+// a plain block shows it, if it comes from the system and not from memory that malloc holds already. Where somebody has
+// set the thresholds, they stay as they are.
 inline void show_malloc_large_blocks() {
 #if defined(__GLIBC__)
   constexpr size_t kLargestLearned = 32 << 20, kMargin = 64 << 10;  // DEFAULT_MMAP_THRESHOLD_MAX on 64 bits
   static const bool shown = [] {
-    void* volatile block = std::malloc(kLargestLearned - kMargin);  // volatile: or the compiler leaves both out
-    std::free(block);
+    void* volatile blocks[8] = {};  // volatile: or the compiler leaves out all of it
+    for (auto& block : blocks) {
+      block = std::malloc(kLargestLearned - kMargin);
+      // IS_MMAPPED of malloc.c, in the size before a block
+      if (block == nullptr || (static_cast<size_t*>(block)[-1] & 2)) break;
+    }
+    for (auto& block : blocks) std::free(block);
     return true;
   }();
   (void)shown;
