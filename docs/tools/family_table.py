@@ -1,20 +1,23 @@
-"""The table of model families as Markdown, put where a document wants it.
+"""The tables of model families and of PEFT's keys as Markdown, put where a document wants them.
 
     python -m docs.tools.family_table docs/families.md
 
-replaces what stands between the two marks, a line each: <!-- families --> and <!-- end of families -->.
+replaces what stands between the two marks, a line each: <!-- families --> and <!-- end of families -->,
+<!-- peft-keys --> and <!-- end of peft-keys -->.
 """
 
+import json
 import sys
 
 from data_tools.cli import Parser
-from docs.tools.pages import write_tables
+from docs.tools.pages import joined, write_tables
 from launch.families.family import FEATURES, Family
 from launch.families.registry import FAMILIES
 from launch.guard import guarded
 from launch.reporting.markdown import markdown
+from launch.weights.peft_keys import CARRIED, LIMITED, WITHOUT_EFFECT
 
-NAME = "families"
+NAME, PEFT_KEYS = "families", "peft-keys"
 HAS, LACKS = "yes", "-"
 
 
@@ -39,8 +42,19 @@ def _reasons() -> list[str]:
     return [f"- {feature}, {', '.join(names)}: {reason}." for (feature, reason), names in titles.items()]
 
 
+def peft_table() -> str:
+    """Return what becomes of each key of PEFT's adapter_config.json, keys with one answer in one row."""
+    rows = [(f"`{key}`", "carried over") for key in CARRIED] + [
+        (f"`{key}`", "without effect") for key in WITHOUT_EFFECT
+    ]
+    for key, limit in LIMITED.items():
+        allowed = ", ".join(f"`{json.dumps(value)}`" for value in limit.allowed)
+        rows.append((f"`{key}`", f"{allowed}; others are refused: {limit.reason}"))
+    return markdown(["keys of `adapter_config.json`", "here"], joined(rows))
+
+
 def main(argv: list[str]) -> None:
-    write_tables(Parser("python -m docs.tools.family_table", __doc__), argv, {NAME: table})
+    write_tables(Parser("python -m docs.tools.family_table", __doc__), argv, {NAME: table, PEFT_KEYS: peft_table})
 
 
 if __name__ == "__main__":

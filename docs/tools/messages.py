@@ -54,6 +54,7 @@ ROOMS = (
     "launch/preflight",
     "launch/processes/logs.py",
     "launch/processes/supervise.py",
+    "launch/weights/peft_keys.py",
 )
 # Words that stand alone in the tables and lines of a plan, and in front of messages.
 TERMS = (

@@ -17,7 +17,7 @@ from paddlenlp.peft import LoRAConfig, LoRAModel, PrefixConfig, PrefixModelForCa
 
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import use_quantized
-from launch.errors import UserError
+from launch.families.lora_targets import lora_targets
 from launch.families.parameters import SCORE, attention_heads, gives_scores, head_size, key_value_heads, layers
 from launch.families.registry import family_of_config
 
@@ -31,11 +31,11 @@ def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
     Raises:
         UserError: If a target is no linear layer of the model's family.
     """
-    rank = adapter_args.lora_rank
+    rank, requested = adapter_args.lora_rank, adapter_args.lora_target_modules or []
     # By PiSSA's paper the product counts once.
     alpha = rank if adapter_args.pissa else RSLORA_ALPHA if adapter_args.rslora else 2 * rank
     config = LoRAConfig(
-        target_modules=target_patterns(model.config.to_dict(), adapter_args.lora_target_modules),
+        target_modules=[rf".*\.{layer}" for layer in lora_targets(model.config.to_dict(), requested)],
         r=rank,
         lora_alpha=adapter_args.lora_alpha or alpha,
         lora_dropout=adapter_args.lora_dropout,
@@ -54,15 +54,6 @@ def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
 def trained_whole(model) -> list[str] | None:
     """Return patterns of tensors that are trained whole, as LoRAConfig takes them: the score of a reward model."""
     return [re.escape(SCORE)] if gives_scores(model.config.to_dict()) else None
-
-
-def target_patterns(config: dict, requested: list[str] | None) -> list[str]:
-    """Return patterns of whole layer names, as LoRAConfig takes them."""
-    layers = family_of_config(config).linear_layers
-    unknown = sorted(set(requested or []) - set(layers))
-    if unknown:
-        raise UserError(f"--lora_target_modules: found {', '.join(unknown)}, allowed: {', '.join(layers)}.")
-    return [rf".*\.{layer}" for layer in requested or layers]
 
 
 def initialize_lora(lora: LoRAModel, seed: int) -> None:

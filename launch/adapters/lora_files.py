@@ -9,6 +9,7 @@ Formats: safetensors with an index, as in launch/adapters/adapter_files.py and i
 
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor
 from launch.checkpoint.weight_files import Misfits, difference, read_indexed
+from launch.config.typed import typed, within_quotes
 from launch.errors import UserError
 from launch.families.named_configs import read_config
 from launch.families.parameters import SCORE
@@ -24,6 +26,7 @@ from launch.families.parameters import SCORE
 CONFIG, INDEX = "lora_config.json", "peft_model.safetensors.index.json"
 PDPARAMS = "lora_model_state.pdparams"
 PREFIX_CONFIG = "prefix_config.json"  # of the other kind of adapter
+PEFT_CONFIG = "adapter_config.json"
 # The first adapter of a run with --pissa 1, in its output directory; before it trains, by another name.
 PISSA_START, PISSA_NEW = "pissa_start", "pissa_start.new"
 # Kinds of adapters that add more than their product, or change the base.
@@ -69,8 +72,14 @@ class LoraFiles:
         return scaling_of(self.config)
 
 
-def require_adapter(directory: Path) -> None:
-    """Raise UserError where a directory has neither kind of adapter."""
+def require_adapter(directory: Path, base: object = "BASE") -> None:
+    """Raise UserError where a directory has neither kind of adapter. base: of PEFT's adapter, for the message."""
+    if (directory / PEFT_CONFIG).is_file() and not (directory / CONFIG).is_file():
+        ours, flag = Path("models") / directory.resolve().name, within_quotes(f"--base {shlex.quote(str(base))}")
+        raise UserError(
+            f"{directory}: an adapter in PEFT's format. Import it, and give the result: make import "
+            f'MODEL={typed(directory)} OUTPUT={typed(ours)} ARGS="{flag}"'
+        )
     if not (directory / CONFIG).is_file() and not (directory / PREFIX_CONFIG).is_file():
         raise UserError(f"{directory}: no adapter: neither {CONFIG} nor {PREFIX_CONFIG} is there.")
 
@@ -82,6 +91,8 @@ def read_lora(directory: str | Path) -> LoraFiles:
         UserError: If the directory holds no adapter, one of another kind, or a broken one.
     """
     directory = Path(directory)
+    if (directory / PEFT_CONFIG).is_file():
+        require_adapter(directory)
     config = read_config(directory / CONFIG, "a LoRA adapter")
     require_lora(config, directory / CONFIG)
     other = [kind for kind in OTHER_KINDS if config.get(kind)]

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import BEGINS_ANEW, Parser, amount
-from launch.adapters.lora_files import LoraFiles, read_lora
+from launch.adapters.lora_files import LoraFiles, read_lora, require_adapter
 from launch.config.typed import typed
 from launch.entry import start_paddle
 from launch.errors import UserError
@@ -29,6 +29,7 @@ from launch.weights.merging import check_weights, merge, merged_tensors
 def main(argv: list[str]) -> None:
     """Run the command."""
     args = _parse(argv)
+    require_adapter(args.adapter_path, args.model_name_or_path or "BASE")
     lora = read_lora(args.adapter_path)
     base = _base(args, lora)
     merged_tensors(base, lora)  # do they fit each other? before anything that takes time

@@ -5,6 +5,7 @@ family.lacking.get("sequence_parallel")  # why not, and what works instead; None
 """
 
 import json
+import re
 from functools import lru_cache
 from itertools import islice
 
@@ -50,6 +51,13 @@ def family_of(model_type: str) -> Family:
             "Add a module to launch/families for another family."
         )
     return FAMILIES[model_type]
+
+
+def their_name(name: str, model_type: str) -> str:
+    """Return the name of our parameter in a Hugging Face file; `name` may be its layer's."""
+    for pattern, replacement in family_of(model_type).published.renamed:
+        name = re.sub(pattern, replacement, name)
+    return name
 
 
 @lru_cache(maxsize=16)

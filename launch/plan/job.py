@@ -9,6 +9,7 @@ from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.arithmetic import loss_chunk
+from launch.families.lora_targets import lora_targets
 from launch.families.parameters import gives_scores
 from launch.families.registry import Family, as_reward_model, family_of_config
 from launch.methods.preference_flags import ADAPTER_OFF, KTO, NONE, SECOND_COPY, reference_of_flags
@@ -339,7 +340,7 @@ class Job:
             fused_rms_norm=FUSED_RMS_NORM.planned(values, case),
             fused_rope=FUSED_ROPE.planned(values, case),
             tensor_parallel_overlap=OVERLAP.planned(values, case),
-            adapter=_adapter(values, family_of_config(config)),
+            adapter=_adapter(values, config),
             base=_base(values),
             offload=_offload(values),
             eval_batch=values.per_device_eval_batch_size if values.do_eval else 0,
@@ -380,12 +381,12 @@ def moment_item(values: FlagValues) -> int:
     return ITEM[BFLOAT16 if values.optim == "adamw_16bit_moment" else FLOAT32]
 
 
-def _adapter(values: FlagValues, family: Family) -> Lora | Prefix | None:
+def _adapter(values: FlagValues, config: dict) -> Lora | Prefix | None:
     if values.prefix_tuning:
         return Prefix(values.num_prefix_tokens or 128)
     if values.lora:
-        targets = (values.lora_target_modules or "").split()
-        return Lora(values.lora_rank, tuple(targets) or family.linear_layers, values.lora_dropout or 0.0)
+        targets = lora_targets(config, (values.lora_target_modules or "").split())
+        return Lora(values.lora_rank, targets, values.lora_dropout or 0.0)
     return None
 
 

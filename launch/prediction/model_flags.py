@@ -76,7 +76,7 @@ def check_adapter(name: str, adapter: Path) -> None:
         UserError: If it does not, where there is no adapter, and for a reward model's; a prefix, which is small, is
             compared when it is loaded.
     """
-    lora_files.require_adapter(adapter)
+    lora_files.require_adapter(adapter, name)
     if (adapter / lora_files.CONFIG).is_file():
         lora = lora_files.read_lora(adapter)
         if lora.score:

@@ -76,7 +76,9 @@ class AdapterArguments:
         "adapter is written as a plain LoRA of rank 2 r.",
     )
     lora_target_modules: list[str] | None = flag(
-        None, help="Last words of the names of the linear layers with adapters: q_proj v_proj. Default: all."
+        None,
+        help="Linear layers with adapters, as PEFT names them: q_proj v_proj, regular expressions, or all-linear. "
+        "Default: all.",
     )
     prefix_tuning: bool = flag(
         False, help="Train keys and values before the first token's, the model's weights frozen."

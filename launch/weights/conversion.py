@@ -17,7 +17,14 @@ from launch.errors import UserError
 from launch.families.family import HuggingFace, Values
 from launch.families.named_configs import TOKENS, check_config, check_values
 from launch.families.parameters import HEAD, LINEAR, ROUTER, WORD, Parameter, gives_scores
-from launch.families.registry import FAMILIES, as_reward_model, family_of, family_of_config, parameters
+from launch.families.registry import (
+    FAMILIES,
+    as_reward_model,
+    family_of,
+    family_of_config,
+    parameters,
+    their_name,
+)
 
 ENDS = "eos_token_id"  # of which a model may have several
 
@@ -38,13 +45,6 @@ class Origin:
     transposed: bool
     part: int = 0
     parts: int = 1
-
-
-def their_name(name: str, model_type: str) -> str:
-    """Return the name of our parameter in a Hugging Face file; `name` may be its layer's."""
-    for pattern, replacement in family_of(model_type).published.renamed:
-        name = re.sub(pattern, replacement, name)
-    return name
 
 
 def origin(parameter: Parameter, model_type: str, names: Collection[str]) -> Origin:

@@ -17,9 +17,9 @@ from launch.checkpoint.stored_tensor import StoredTensor, convert
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import gives_scores, head_size
-from launch.families.registry import family_of_config
+from launch.families.registry import family_of_config, their_name
 from launch.models.rotary_scaling import ORIGINAL
-from launch.weights.conversion import our_config, rows_at_once, their_config, their_name
+from launch.weights.conversion import our_config, rows_at_once, their_config
 from launch.weights.gguf_file import block_of, read_gguf, row_order
 from launch.weights.gguf_names import (
     EXPERT_SIZES,

@@ -8,8 +8,8 @@ import json
 import tempfile
 from pathlib import Path
 
-from launch.families.registry import parameters
-from launch.weights.conversion import our_config, their_name
+from launch.families.registry import parameters, their_name
+from launch.weights.conversion import our_config
 from launch.weights.gguf_file import read_gguf
 from launch.weights.gguf_names import huggingface_tensors, read_config
 from launch.weights.gguf_tokenizer import write_tokenizer

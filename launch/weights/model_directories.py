@@ -18,7 +18,7 @@ from launch.checkpoint.weight_files import Misfits, Weight, difference, find_wei
 from launch.errors import UserError
 from launch.families.named_configs import check_values, load_config, read_config
 from launch.families.parameters import WORD, Parameter, gives_scores
-from launch.families.registry import Family, family_of_config, parameters
+from launch.families.registry import Family, family_of_config, parameters, their_name
 from launch.families.tokenizer_files import read_tokenizer
 from launch.weights.conversion import (
     ENDS,
@@ -35,7 +35,6 @@ from launch.weights.conversion import (
     rows_at_once,
     same_bytes,
     their_config,
-    their_name,
 )
 from launch.weights.tokenizer import export_tokenizer, import_tokenizer
 from launch.weights.torch_reader import find_torch_weights

@@ -7,35 +7,31 @@ Names there: base_model.model.<the layer's name in the Hugging Face model>.lora_
 """
 
 import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from launch.adapters import lora_files
-from launch.adapters.lora_files import LoraFiles, read_lora, require_lora
+from launch.adapters.lora_files import LoraFiles, read_lora, require_lora, scaling_of
 from launch.checkpoint.safetensors_file import SINGLE, TORCH, NewTensor, read_header, write_safetensors
-from launch.checkpoint.stored_tensor import StoredTensor
-from launch.checkpoint.weight_files import Misfits
+from launch.checkpoint.stored_tensor import StoredTensor, convert
+from launch.checkpoint.weight_files import Misfits, difference
 from launch.errors import UserError
+from launch.families.lora_targets import named_by
 from launch.families.named_configs import load_config, read_config
 from launch.families.parameters import LINEAR, SCORE
-from launch.families.registry import parameters
-from launch.weights.conversion import their_name
+from launch.families.registry import parameters, their_name
+from launch.weights.peft_keys import check_keys
+from launch.weights.torch_reader import read_torch
 from launch.weights.whole import written_whole
 
-WEIGHTS, CONFIG = "adapter_model.safetensors", "adapter_config.json"
+WEIGHTS, BIN, CONFIG = "adapter_model.safetensors", "adapter_model.bin", lora_files.PEFT_CONFIG
+PREFIX = "base_model.model."
 OUR_WEIGHTS = "peft_model-00001-of-00001.safetensors"
 ONE_FILE = 1 << 62  # bytes
-# Settings of PEFT that make more, or something else, of an adapter than scaling * A @ B.
-PLAIN = {
-    "peft_type": "LORA",
-    "bias": "none",
-    "use_dora": False,
-    "fan_in_fan_out": False,
-    "modules_to_save": None,
-    "rank_pattern": {},
-    "alpha_pattern": {},
-}
 
 
 def export_adapter(source: Path, base: Path | None, target: Path, base_model_name: str | None = None) -> int:
@@ -60,7 +56,7 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
         theirs = _their_layer(layer, config)
         tensors += [_transposed(f"{theirs}.lora_A.weight", pair.a), _transposed(f"{theirs}.lora_B.weight", pair.b)]
     if lora.score:
-        tensors.append(_transposed(f"base_model.model.{SCORE}", lora.score))
+        tensors.append(_transposed(f"{PREFIX}{SCORE}", lora.score))
     with written_whole(target) as directory:
         write_safetensors(directory, tensors, ONE_FILE, lambda _: None, TORCH)
         (directory / SINGLE).rename(directory / WEIGHTS)
@@ -71,42 +67,110 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
 def import_adapter(source: Path, base: Path, target: Path) -> int:
     """Write `target`, an adapter of ours, from PEFT's; the number of tensors. base: our directory of its model.
 
+    Layers of another rank or scaling than the others get zeros up to the largest rank, and the scaling into B.
+
     Raises:
         UserError: If source is no LoRA of the base, or one with more than plain LoRA. Nothing is left behind.
     """
-    theirs = _read_peft_config(source / CONFIG)
-    config = load_config(str(base))
-    linear = [parameter.name.removesuffix(".weight") for parameter in parameters(config) if parameter.kind == LINEAR]
-    layers = {_their_layer(layer, config): layer for layer in linear}
-    stored, metadata = read_header(source / WEIGHTS)
-    misfits = Misfits()
-    tensors = []
-    for name, tensor in stored.items():
-        layer, _, kind = name.removesuffix(".weight").rpartition(".")
-        if layer in layers and kind in ("lora_A", "lora_B"):
-            tensors.append(_transposed(f"{layers[layer]}.{kind}", tensor))
-        else:
-            misfits.extra.add(name)
-    if misfits:
-        raise UserError(f"{source} is no LoRA adapter of {base}: {misfits}.")
+    theirs = read_config(source / CONFIG, "a PEFT adapter")
+    check_keys(theirs, source / CONFIG)
+    require_lora({key: value for key, value in theirs.items() if key != "scaling"}, source / CONFIG)
+    pairs, score = _pairs(source, theirs, base)
+    ours = _our_config(theirs, sorted({layer.rpartition(".")[2] for layer in pairs}), base)
+    scalings = {layer: _rank_and_scaling(theirs, pair.peft_name) for layer, pair in pairs.items()}
+    if theirs.get("rank_pattern") or theirs.get("alpha_pattern"):
+        rank = max(rank for rank, _ in scalings.values())
+        ours |= {"r": rank, "lora_alpha": rank, "rslora": False}
+        scaled = [(layer, pair, scalings[layer][1]) for layer, pair in pairs.items()]
+    else:
+        scaled = [(layer, pair, 1.0) for layer, pair in pairs.items()]
+    tensors = [_transposed(SCORE, score)] if score else []
+    for layer, pair, factor in scaled:
+        tensors += [_widened(f"{layer}.lora_A", pair.a, ours["r"], 1, 1.0)]
+        tensors += [_widened(f"{layer}.lora_B", pair.b, ours["r"], 0, factor)]
     with written_whole(target) as directory:
         write_safetensors(directory, tensors, ONE_FILE, lambda _: None)
         (directory / SINGLE).rename(directory / OUR_WEIGHTS)
         index = {"metadata": {}, "weight_map": {tensor.name: OUR_WEIGHTS for tensor in tensors}}
         _write_json(directory / lora_files.INDEX, index)
-        modules = sorted({tensor.name.split(".")[-2] for tensor in tensors})
-        _write_json(directory / lora_files.CONFIG, _our_config(theirs, modules, base))
+        _write_json(directory / lora_files.CONFIG, ours)
         read_lora(directory)  # pairs, ranks and shapes
     return len(tensors)
 
 
-def _read_peft_config(path: Path) -> dict:
-    config = read_config(path, "a PEFT adapter")
-    for key, allowed in PLAIN.items():
-        if (config.get(key) or allowed) != allowed:
-            raise UserError(f"{path}: {key}: found {config[key]!r}, allowed: {allowed!r}: plain LoRA.")
-    require_lora(config, path)
-    return config
+@dataclass(frozen=True)
+class _PeftPair:
+    """A [rank, inputs] and B [outputs, rank] of a layer. peft_name: in the Hugging Face model."""
+
+    peft_name: str
+    a: StoredTensor
+    b: StoredTensor
+
+
+def _pairs(source: Path, theirs: dict, base: Path) -> tuple[dict[str, _PeftPair], StoredTensor | None]:
+    """Return the tensors by our layers' names, and a reward model's score."""
+    config = load_config(str(base))
+    linear = [parameter.name.removesuffix(".weight") for parameter in parameters(config) if parameter.kind == LINEAR]
+    stored = _stored(source)
+    score = stored.pop(f"{PREFIX}{SCORE}", None)
+    pairs, misfits = {}, Misfits()
+    for layer in linear:
+        name = their_name(layer, config["model_type"])
+        a, b = (stored.pop(f"{PREFIX}{name}.lora_{half}.weight", None) for half in "AB")
+        if not a and not b:
+            continue
+        rank, _ = _rank_and_scaling(theirs, name)
+        if a and b and len(a.shape) == len(b.shape) == 2 and (a.shape[0], b.shape[1]) == (rank, rank):
+            pairs[layer] = _PeftPair(name, a, b)
+        else:
+            found = " and ".join(str(list(half.shape)) if half else "nothing" for half in (a, b))
+            misfits.different.add(difference(name, found, f"A and B of rank {rank}"))
+        if not _is_adapted(theirs, name):
+            raise UserError(
+                f"{source / CONFIG}: target_modules: found {theirs['target_modules']!r}, which do not name {name}, "
+                f"of which there are tensors: PEFT would leave them out. Take them out, or add the name."
+            )
+    misfits.extra |= stored.keys()
+    if misfits or not pairs:
+        raise UserError(f"{source} is no LoRA adapter of {base}: {misfits or 'no tensors'}.")
+    return pairs, score
+
+
+def _stored(source: Path) -> dict[str, StoredTensor]:
+    """Return the tensors of a directory, of the safetensors file where both are there, as PEFT does."""
+    if (source / WEIGHTS).is_file() or not (source / BIN).is_file():
+        return read_header(source / WEIGHTS)[0]
+    return read_torch(source / BIN)
+
+
+def _is_adapted(theirs: dict, layer: str) -> bool:
+    """Return whether PEFT gives a layer an adapter (check_target_module_exists in its tuners_utils.py)."""
+    targets, excluded, chosen = (
+        theirs.get(key) for key in ("target_modules", "exclude_modules", "layers_to_transform")
+    )
+    if excluded and named_by(excluded, layer):
+        return False
+    if targets is None:  # by the model's class
+        return True
+    if chosen in (None, []) or isinstance(targets, str) or layer in targets:
+        return named_by(targets, layer)
+    patterns = theirs.get("layers_pattern") or [r"[^.]*"]
+    found = (
+        re.match(rf"(?:^|.*?\.){pattern}\.(\d+)\.", layer)
+        for pattern in ([patterns] if isinstance(patterns, str) else patterns)
+    )
+    number = next((int(match[1]) for match in found if match), None)
+    return named_by(targets, layer) and number in (chosen if isinstance(chosen, list) else [chosen])
+
+
+def _rank_and_scaling(theirs: dict, layer: str) -> tuple[int, float]:
+    """Return the rank of a layer and the factor of its product (get_pattern_key in PEFT's utils/other.py)."""
+    values = dict(theirs)
+    for key, pattern in (("r", "rank_pattern"), ("lora_alpha", "alpha_pattern")):
+        of_layers = theirs.get(pattern) or {}
+        found = (value for name, value in of_layers.items() if re.match(rf"(.*\.)?({name})$", layer))
+        values[key] = next(found, theirs[key])
+    return values["r"], scaling_of(values | {"rslora": theirs.get("use_rslora") is True})
 
 
 def _our_config(theirs: dict, modules: list[str], base: Path) -> dict:
@@ -124,7 +188,21 @@ def _our_config(theirs: dict, modules: list[str], base: Path) -> dict:
 
 
 def _their_layer(layer: str, config: dict) -> str:
-    return "base_model.model." + their_name(f"{layer}.weight", config["model_type"]).removesuffix(".weight")
+    return PREFIX + their_name(f"{layer}.weight", config["model_type"]).removesuffix(".weight")
+
+
+def _widened(name: str, stored: StoredTensor, rank: int, axis: int, factor: float) -> NewTensor:
+    """Return a matrix of theirs as ours, times a factor, with zeros up to a rank on an axis of ours."""
+    if stored.shape[1 - axis] == rank and factor == 1:
+        return _transposed(name, stored)
+    missing = [(0, rank - size if place == axis else 0) for place, size in enumerate(stored.shape[::-1])]
+
+    def pieces() -> Iterator[np.ndarray]:
+        ours = convert(stored.open(), stored.dtype, "float32").T * np.float32(factor)
+        yield np.ascontiguousarray(np.pad(ours, missing))
+
+    shape = tuple(size + added for size, (_, added) in zip(stored.shape[::-1], missing, strict=True))
+    return NewTensor(name, "float32", shape, pieces)
 
 
 def _transposed(name: str, stored: StoredTensor) -> NewTensor:

@@ -254,9 +254,9 @@ def with_lora(model, rank: int):
     """Adapters on all linear layers, nothing else trained."""
     from paddlenlp.peft import LoRAConfig, LoRAModel
 
-    from launch.adapters.add import target_patterns
+    from launch.families.lora_targets import lora_targets
 
-    targets = target_patterns(model.config.to_dict(), requested=None)
+    targets = [rf".*\.{layer}" for layer in lora_targets(model.config.to_dict(), [])]
     config = LoRAConfig(target_modules=targets, r=rank, lora_alpha=2 * rank, dtype="float32")
     return LoRAModel(model, config)
 

@@ -175,6 +175,7 @@ GPUS=2 --sharding stage2 --sharding_parallel_config enable_stage2_overlap --logg
     ✗ --sharding_parallel_config: enable_stage2_overlap with --lora_dropout 0.1
 --pissa 1 --weight_quantize_algo nf4 ✗ --pissa: 1 with --weight_quantize_algo nf4: weights are quantized
 --pissa 1 --lora 0 ✗ --pissa: 1 without --lora 1
+--lora_target_modules q_proj qkv_proj ✗ --lora_target_modules: found qkv_proj, allowed: q_proj, k_proj
 --prefix_tuning 1 ✗ --zero_padding: in a way of its own ✗ --lora: 1 with --prefix_tuning 1: one adapter at a time
 --lora 0 --prefix_tuning 1 --zero_padding 0
 --pad_to_multiple_of 7 ✗ --pad_to_multiple_of: 7, which does not divide --max_length

@@ -12,8 +12,7 @@ import sentencepiece
 from safetensors.numpy import load_file
 
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.families.registry import FAMILIES
-from launch.weights.conversion import their_name
+from launch.families.registry import FAMILIES, their_name
 from launch.weights.model_directories import export_directory, import_directory
 from launch.weights.peft import export_adapter
 from launch.weights.tokenizer import export_tokenizer

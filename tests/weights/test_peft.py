@@ -1,6 +1,9 @@
 """LoRA adapters to PEFT's format and back; what PEFT calls them is written down here by hand."""
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +12,16 @@ from safetensors.numpy import load_file, save_file
 
 from launch.adapters.lora_files import read_lora
 from launch.commands.export import main
+from launch.commands.merge import main as merge_main
 from launch.errors import UserError
 from launch.prediction.model_flags import check_adapter
-from launch.weights.model_directories import import_directory
+from launch.weights.merging import merge, merged_tensors
+from launch.weights.model_directories import export_directory, import_directory
 from launch.weights.peft import export_adapter, import_adapter
+from launch.weights.peft_keys import CARRIED, LIMITED, WITHOUT_EFFECT, check_keys
 from tests.families import published as models
+from tests.store import ROOT
+from tests.weights.peft_kinds import KINDS
 
 RANK, LAYER = 3, "llama.layers.1.self_attn.q_proj"
 
@@ -98,7 +106,22 @@ def test_there_and_back(tmp_path, base, adapter, rslora, scaling):
     [
         ({"use_dora": True}, "use_dora: found True, allowed: False"),
         ({"bias": "all"}, "bias: found 'all', allowed: 'none'"),
-        ({"rank_pattern": {"q_proj": 4}}, "rank_pattern: found"),
+        (
+            {"init_lora_weights": "pissa_niter_4"},
+            "found 'pissa_niter_4', allowed: True, False, None, 'gaussian'",
+        ),
+        (
+            {"modules_to_save": ["lm_head"]},
+            "modules_to_save: found .* whole layers were trained. Or merge",
+        ),
+        ({"use_hyper_lora": 1}, "use_hyper_lora: found 1, which PEFT 0.21 does not have"),
+        ({"rank_pattern": {"q_proj": 4}}, r"q_proj \(found \[3, 48\] and \[48, 3\], expected A and B of rank 4\)"),
+        (
+            {"target_modules": ["v_proj"]},
+            r"found \['v_proj'\], which do not name model.layers.1.self_attn.q",
+        ),
+        ({"exclude_modules": ".*q_proj"}, "target_modules: found"),
+        ({"layers_to_transform": [0]}, "target_modules: found"),
         ({"fan_in_fan_out": True}, "fan_in_fan_out: found True, allowed: False"),
         ({"r": 1}, "rank 1"),
         ({"r": 0}, "r: found 0, allowed: a whole number from 1"),
@@ -112,6 +135,76 @@ def test_what_is_not_plain_lora_is_refused_and_leaves_nothing(tmp_path, base, ad
     with pytest.raises(UserError, match=message):
         import_adapter(tmp_path / "theirs2", base, tmp_path / "out" / "x")
     assert not list((tmp_path / "out").glob("*"))
+
+
+PATTERNS = {"rank_pattern": {"layers.1.self_attn.q_proj": 5}, "alpha_pattern": {r"layers\.0\..*v_proj": 3}}
+NORMAL = {("q", 0): 4, ("q", 1): 4, ("v", 0): 4, ("v", 1): 4}
+# Settings of a LoRA of rank 3 with alpha 12 -> the factor of B A of each layer.
+SCALINGS = [
+    ({}, NORMAL),
+    ({"init_lora_weights": "gaussian", "target_modules": "all-linear"}, NORMAL),
+    ({"use_rslora": True}, {key: 12 / 3**0.5 for key in NORMAL}),
+    (PATTERNS, NORMAL | {("q", 1): 12 / 5, ("v", 0): 1}),
+    (PATTERNS | {"use_rslora": True}, {key: 12 / 3**0.5 for key in NORMAL} | {("q", 1): 12 / 5**0.5, ("v", 0): 3**0.5}),
+    ({"target_modules": r"model\.layers\.1\..*(q|v)_proj"}, {("q", 1): 4, ("v", 1): 4}),
+    ({"exclude_modules": ["v_proj"], "layers_to_transform": 0, "layers_pattern": "layers"}, {("q", 0): 4}),
+]
+
+
+@pytest.mark.parametrize(("change", "scalings"), SCALINGS, ids=range(len(SCALINGS)))
+def test_a_merged_import_is_what_the_settings_mean(tmp_path, base, change, scalings):
+    draw, expected, tensors = np.random.default_rng(0), {}, {}
+    for (part, number), scaling in scalings.items():
+        layer = f"layers.{number}.self_attn.{part}_proj"
+        rank = 5 if "rank_pattern" in change and (part, number) == ("q", 1) else RANK
+        outputs = {"q": 48, "v": 16}[part]
+        a, b = draw.normal(size=(rank, 48)).astype("f4"), draw.normal(size=(outputs, rank)).astype("f4")
+        tensors |= {f"base_model.model.model.{layer}.lora_{half}.weight": one for half, one in (("A", a), ("B", b))}
+        expected[f"llama.{layer}.weight"] = scaling * (b.astype("f8") @ a).T
+    theirs = tmp_path / "peft"
+    theirs.mkdir()
+    save_file(tensors, theirs / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 12, "target_modules": ["q_proj", "v_proj"]} | change
+    (theirs / "adapter_config.json").write_text(json.dumps(config))
+    import_adapter(theirs, base, tmp_path / "lora")
+    lora = read_lora(tmp_path / "lora")
+    before = load_file(base / "model.safetensors")
+    found = {one.name: np.concatenate(list(one.pieces())) - before[one.name] for one in merged_tensors(base, lora)}
+    for name, change in found.items():
+        np.testing.assert_allclose(change, expected.get(name, 0 * change), rtol=0, atol=1e-5, err_msg=name)
+
+
+def test_a_directory_of_peft_is_answered_by_the_import(tmp_path, base, adapter):
+    """In merge; predict, evaluate and serve call check_adapter."""
+    theirs = tmp_path / "theirs2"
+    export_adapter(adapter, None, theirs)
+    how = f'Import it, and give the result: make import MODEL={theirs} OUTPUT=models/theirs2 ARGS="--base {base}"'
+    with pytest.raises(UserError, match=re.escape(f"{theirs}: an adapter in PEFT's format. {how}")):
+        check_adapter(str(base), theirs)
+    words = ["--adapter_path", str(theirs), "--model_name_or_path", str(base), "--output_dir", str(tmp_path / "m")]
+    with pytest.raises(UserError, match=re.escape(how)):
+        merge_main(words)
+
+
+@pytest.mark.nightly
+def test_merged_logits_are_those_of_peft(tmp_path, base):
+    """Adapters of all kinds that are carried, as PEFT makes, saves and merges them; our table has all its keys."""
+
+    def in_peft(*args):
+        command = [sys.executable, "-W", "ignore", "-m", "tests.weights.merged_in_peft", *map(str, args)]
+        return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+    theirs = models.save(tmp_path / "hf", *models.llama())
+    keys = json.loads(in_peft("adapters", theirs, tmp_path))
+    check_keys(keys, Path("defaults"))
+    assert keys.keys() == {*CARRIED, *WITHOUT_EFFECT, *LIMITED} - {"runtime_config"}
+    for name in KINDS:
+        import_adapter(tmp_path / name, base, tmp_path / f"{name}-lora")
+        merge(base, read_lora(tmp_path / f"{name}-lora"), tmp_path / f"{name}-merged", 10**9, lambda _: None)
+        export_directory(tmp_path / f"{name}-merged", tmp_path / f"{name}-hf", None, 10**9)
+    differences = json.loads(in_peft("compare", theirs, tmp_path))
+    assert differences.keys() == KINDS.keys()
+    assert max(differences.values()) <= 1e-6, differences
 
 
 def test_an_adapter_of_another_model(tmp_path, base, adapter):

@@ -9,6 +9,7 @@ from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout, LayoutError, degree, sharding_stage
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
+from launch.families.lora_targets import ALL, FLAG, lora_targets
 from launch.preflight.report import Finding
 from launch.preflight.rules import (
     adapters,
@@ -47,8 +48,21 @@ def check_compatibility(run: RunConfig) -> list[Finding]:
         layout = _smallest(run.words)
         impossible = [Finding(False, f"--{error.flag}", error.found, error.fix)]
     request = Request(run, layout, sharding_stage(run.words), _model(run.flags))
-    findings = [rule.finding(request) for rule in RULES if rule.when(request)]
+    findings = [*_targets(request), *(rule.finding(request) for rule in RULES if rule.when(request))]
     return impossible + findings if impossible else [_described(request), *findings]
+
+
+def _targets(run: Request) -> list[Finding]:
+    """Check that every word of --lora_target_modules names layers of the model."""
+    words = (run.flags.lora_target_modules or "").split()
+    if not (run.flags.lora and words and run.family):
+        return []
+    try:
+        lora_targets(run.model, words)
+    except UserError as error:
+        fix = f"names of those, separated by spaces, or {ALL[0]}"
+        return [Finding(False, FLAG, str(error).removeprefix(f"{FLAG}: "), fix)]
+    return []
 
 
 def _described(run: Request) -> Finding:

@@ -1,0 +1,85 @@
+"""Every key of PEFT 0.21's adapter_config.json: carried over, without effect, or refused with the reason."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.errors import UserError
+
+CARRIED = (
+    *("r", "lora_alpha", "lora_dropout", "use_rslora", "rank_pattern", "alpha_pattern", "target_modules"),
+    *("exclude_modules", "layers_to_transform", "layers_pattern"),
+)
+# They describe the file or the way that A and B were trained, and change nothing of what a trained A and B mean.
+WITHOUT_EFFECT = (
+    *("auto_mapping", "base_model_name_or_path", "revision", "inference_mode", "peft_version", "runtime_config"),
+    *("corda_config", "eva_config", "loftq_config", "lora_ga_config", "ensure_weight_tying", "megatron_core"),
+    "qalora_group_size",
+)
+
+
+@dataclass(frozen=True)
+class LimitedKey:
+    """A key of which some values cannot be carried over.
+
+    Attributes:
+        allowed: Values that leave plain LoRA; an absent key has the first one.
+        reason: Why others are refused.
+        fix: What to do with such an adapter.
+    """
+
+    allowed: tuple
+    reason: str
+    fix: str = ""
+
+
+MERGE = "merge it with PEFT (merge_and_unload), then import the model"
+ALTERED = "training began by taking a part off the base's weights, so A and B do not belong to the base itself"
+PLAIN = "save it with PEFT's path_initial_model_for_weight_conversion, which makes a plain LoRA of it"
+LIMITED = {
+    "peft_type": LimitedKey(("LORA",), "another method than LoRA", MERGE),
+    "task_type": LimitedKey((None, "CAUSAL_LM", "SEQ_CLS"), "models here write text or score it"),
+    "bias": LimitedKey(("none",), "biases of the base were trained, too", MERGE),
+    "fan_in_fan_out": LimitedKey((False,), "of layers whose weights lie the other way, which no family here has"),
+    "init_lora_weights": LimitedKey(
+        (True, False, None, "gaussian", "eva", "orthogonal", "mica"), ALTERED, PLAIN
+    ),
+    "modules_to_save": LimitedKey((None, [], ["score"], ["classifier", "score"]), "whole layers were trained", MERGE),
+    "trainable_token_indices": LimitedKey((None, [], {}), "rows of the embeddings were trained, too", MERGE),
+    "use_dora": LimitedKey((False,), "the weights' columns are rescaled, too", MERGE),
+    "lora_bias": LimitedKey((False,), "B has a bias", MERGE),
+    "layer_replication": LimitedKey((None, []), "the model has more layers than its base", MERGE),
+    "target_parameters": LimitedKey((None, []), "tensors that are no layers were trained", MERGE),
+    "megatron_config": LimitedKey((None,), "the layers are those of Megatron"),
+    "alora_invocation_tokens": LimitedKey((None, []), "the adapter is off before these tokens of each text"),
+    "use_qalora": LimitedKey((False,), "A reads means of several inputs"),
+    "use_bdlora": LimitedKey((None, False), "A and B are blocks of larger matrices", MERGE),
+    "arrow_config": LimitedKey((None,), "each token chooses among several adapters"),
+    "kasa_config": LimitedKey((None,), "a part of the base was taken off, and A and B have a diagonal", MERGE),
+    "monteclora_config": LimitedKey((None,), "A and B are samples around trained means"),
+    "velora_config": LimitedKey((None,), "its files hold more than A and B", MERGE),
+}  # fmt: skip
+
+
+def check_keys(config: dict, path: Path) -> None:
+    """Check every key of an adapter_config.json.
+
+    Raises:
+        UserError: For a value that would change what A and B mean, and for an unknown key that is set.
+    """
+    for key, value in config.items():
+        limit = LIMITED.get(key)
+        if limit and not _is_one_of(value, limit.allowed):
+            allowed = ", ".join(map(repr, limit.allowed))
+            fix = f" Or {limit.fix}." if limit.fix else ""
+            raise UserError(f"{path}: {key}: found {value!r}, allowed: {allowed}: {limit.reason}.{fix}")
+        if not limit and key not in (*CARRIED, *WITHOUT_EFFECT) and value:
+            raise UserError(
+                f"{path}: {key}: found {value!r}, which PEFT 0.21 does not have. Without this key the adapter is read "
+                "as plain LoRA, which may be another one."
+            )
+
+
+def _is_one_of(value: object, allowed: tuple) -> bool:
+    """Return whether a value is allowed; 1 is not true, and lists stand for sets."""
+    value = sorted(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
+    return any(type(value) is type(one) and value == one for one in allowed)
