@@ -233,12 +233,23 @@ def load_encoder(directory: str | Path) -> SentencePieceEncoder | JsonEncoder:
     )
 
 
+def is_tiktoken(path: Path) -> bool:
+    """Return whether a tokenizer.model is tiktoken's: lines of a token in base64 and its rank."""
+    with open(path, "rb") as file:
+        return bool(re.fullmatch(rb"[A-Za-z0-9+/]+=* \d+\r?\n?", file.readline(4096)))
+
+
 def load_sentencepiece(path: Path) -> sentencepiece.SentencePieceProcessor:
     """Return a sentencepiece model file.
 
     Raises:
         DataError: If it is damaged.
     """
+    if is_tiktoken(path):
+        raise DataError(
+            f"{path} is a file of tiktoken, no sentencepiece model. Put the tokenizer.json of the model's Hugging Face "
+            "form beside it."
+        )
     try:
         return sentencepiece.SentencePieceProcessor(model_file=str(path))
     except (RuntimeError, OSError):

@@ -34,6 +34,9 @@ DTYPES = {
     "I8": "int8",
     "U8": "uint8",
     "BOOL": "bool",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E8M0": "float8_e8m0",
 }
 DTYPE_CODES = {name: code for code, name in DTYPES.items()}
 

@@ -42,9 +42,13 @@ class StoredTensor:
         return self.open().reshape(-1)[:count]
 
 
+FLOATS_OF_8_BITS = ("float8_e4m3fn", "float8_e5m2", "float8_e8m0")  # read as codes
+
+
 def numpy_dtype(name: str) -> np.dtype:
     """Return NumPy's dtype for the bits of `name`, little endian."""
-    return np.dtype("uint16" if name == "bfloat16" else name).newbyteorder("<")
+    bits = {"bfloat16": "uint16"} | dict.fromkeys(FLOATS_OF_8_BITS, "uint8")
+    return np.dtype(bits.get(name, name)).newbyteorder("<")
 
 
 def bytes_of(dtype: str, shape: Sequence[int]) -> int:

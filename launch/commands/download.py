@@ -49,6 +49,7 @@ from launch.hubs.repository import (
 )
 from launch.preflight.host import free_bytes
 from launch.preflight.report import Finding, print_findings
+from launch.weights.block_float8 import block_size
 from launch.weights.conversion import our_config
 from launch.weights.gguf_import import import_gguf
 from launch.weights.model_directories import CONFIG, import_config, import_directory
@@ -135,9 +136,11 @@ def _download(args: argparse.Namespace, original: Path, target: Path) -> None:
         originals.write_record(original, snapshot, first)
         try:
             originals.fetch(hub, snapshot, first, original, prints=False)
-            config = our_config(read_config(original / CONFIG, "a Hugging Face model"), str(original / CONFIG))
+            theirs = read_config(original / CONFIG, "a Hugging Face model")
+            growth = 4 if not args.only_config and block_size(theirs, original / CONFIG) else 1  # to float32
+            config = our_config(theirs, str(original / CONFIG))
             files = needed_files(snapshot, family_of_config(config), original, args.only_config)
-            disk = _check_disk(original, target, files)
+            disk = _check_disk(original, target, files, growth)
             print_findings([*_about(hub, snapshot, config), _files(snapshot, files, original), disk], sys.stdout)
             if not disk.ok:
                 raise UserError(f"{snapshot.repository}: not fetched: {disk.found}")
@@ -207,10 +210,13 @@ def _files(snapshot: Snapshot, files: list[RemoteFile], original: Path) -> Findi
     return Finding(True, "files", found)
 
 
-def _check_disk(original: Path, target: Path, files: list[RemoteFile]) -> Finding:
-    """Check the room for the rest of the download and for the import, which are there at once."""
+def _check_disk(original: Path, target: Path, files: list[RemoteFile], growth: int) -> Finding:
+    """Check the room for the rest of the download and for the import, which are there at once.
+
+    growth: of the weights by the import.
+    """
     to_fetch = max(0, sum(file.size for file in files) - originals.bytes_there(original))
-    to_import = weight_bytes(files)
+    to_import = growth * weight_bytes(files)
     needed: dict[Path, int] = {original: to_fetch}
     is_one = os.stat(original).st_dev == os.stat(target.parent).st_dev
     place = original if is_one else target.parent

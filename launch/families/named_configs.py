@@ -34,6 +34,8 @@ OTHERS = {
     "bloomz-7b1-mt": "bloom-7b1",
     "tinyllama-1.1b-v1.0": "tinyllama-1.1b",
 }
+# Of PaddleNLP's documents and tests; they mean the rehearsal's model of the family.
+TESTING = re.compile(r"__internal_testing__/(?:tiny|micro)-(?:random|fused)-([\w-]+)")
 # Folders that our commands write to: a path below one that is not there yet is no name.
 OUR_FOLDERS = ("models", "runs", "exported", "checkpoints", "build", "data")
 
@@ -54,8 +56,14 @@ def named_size(model_name_or_path: str) -> str:
     if named["owner"] and (named["owner"] in OUR_FOLDERS or Path(named["owner"]).exists()):
         return model_name_or_path
     name = FORMS.sub("", named["name"].lower())
-    size = OTHERS.get(name, name)
+    size = OTHERS.get(name, _for_testing(model_name_or_path) or name)
     return size if size in config_names() else model_name_or_path
+
+
+def _for_testing(name: str) -> str:
+    """Return the rehearsal's configuration that a name of PaddleNLP's tests means, "" for another name."""
+    found = TESTING.fullmatch(name)
+    return f"{found[1].replace('_', '-')}-rehearsal" if found else ""
 
 
 def find_config(model_name_or_path: str) -> Path:
@@ -74,7 +82,7 @@ def find_config(model_name_or_path: str) -> Path:
         return path
     named = NAME.fullmatch(model_name_or_path)
     if named and not (named["owner"] and Path(named["owner"]).is_dir()):
-        known = CONFIGS / f"{named['name']}.json"
+        known = CONFIGS / f"{_for_testing(model_name_or_path) or named['name']}.json"
         if known.is_file():
             return known
     found = f"--model_name_or_path: {model_name_or_path!r} is no directory with a config.json, no .json file and no "

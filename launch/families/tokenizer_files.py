@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import read_object
 from launch.errors import UserError
 from launch.families.named_configs import TOKENS
@@ -63,6 +64,15 @@ def _sentencepiece(directory: Path) -> tuple[dict[str, int], dict[str, int]] | N
         return None
     import sentencepiece
 
+    from data_tools.text.encoders import is_tiktoken, load_sentencepiece
+
+    if is_tiktoken(path):
+        if (directory / "tokenizer.json").is_file():
+            return None
+        try:
+            load_sentencepiece(path)
+        except DataError as error:  # which names the fix
+            raise UserError(str(error)) from None
     model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     known = {"bos": model.bos_id(), "eos": model.eos_id(), "pad": model.pad_id(), "unk": model.unk_id()}
     vocabulary = {model.id_to_piece(number): number for number in range(model.get_piece_size())}

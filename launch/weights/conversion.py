@@ -106,12 +106,31 @@ def plan(config: dict, stored: Mapping[str, StoredTensor], unit_head: bool) -> l
     """
     expected = [(parameter, origin(parameter, config["model_type"], stored)) for parameter in parameters(config)]
     misfits = _misfits(stored, expected, left_out(stored, config["model_type"]))
+    if misfits.extra == {TIED_HEAD} and config.get("tie_word_embeddings") and not misfits.missing | misfits.different:
+        raise _untied(stored, next(place.name for item, place in expected if item.kind == WORD))
     if misfits:
         raise UserError(f"the weights are not those of their config.json: {misfits}")
     return [
         Conversion(parameter, place, stored[place.name], unit_head and parameter.kind == HEAD)
         for parameter, place in expected
     ]
+
+
+def _untied(stored: Mapping[str, StoredTensor], word: str) -> UserError:
+    """Return the error of a tied configuration whose files have a head of their own."""
+    pair = stored[TIED_HEAD], stored[word]
+    if pair[0].shape != pair[1].shape:
+        difference = f"has shape {list(pair[0].shape)}, not {list(pair[1].shape)}"
+    else:
+        head, words = (tensor.open() for tensor in pair)
+        step = rows_at_once(head)
+        starts = range(0, len(head), step)
+        count = sum(np.count_nonzero(head[at : at + step] != words[at : at + step]) for at in starts)
+        difference = f"differs from it in {count:,} of {head.size:,} values"
+    return UserError(
+        f"config.json: tie_word_embeddings: found true, which makes {word} the head, but {TIED_HEAD} {difference}. Set "
+        "it to false to keep the head, or remove the tensor to use the embeddings."
+    )
 
 
 def left_out(names: Collection[str], model_type: str) -> list[str]:

@@ -20,6 +20,7 @@ from launch.families.named_configs import check_values, load_config, read_config
 from launch.families.parameters import WORD, Parameter, gives_scores
 from launch.families.registry import Family, family_of_config, parameters, their_name
 from launch.families.tokenizer_files import read_tokenizer
+from launch.weights.block_float8 import block_size, unpacked
 from launch.weights.conversion import (
     ENDS,
     TIED_HEAD,
@@ -213,13 +214,17 @@ class Imported:
 def import_directory(source: Path, target: Path, dtype: str | None, shard_bytes: int) -> Imported:
     """Write `target`, a model directory of ours, from `source`. Memory: some pieces of a tensor.
 
-    dtype: of the weights; None: as they are. Runs no code from source, and reads only the files that it needs.
+    dtype: of the weights; None: as they are, those in FP8 in float32. Runs no code from source, and reads only the
+    files that it needs.
 
     Raises:
         UserError: If source is no such model or target exists already. Nothing is left behind.
     """
     theirs = read_config(source / CONFIG, "a Hugging Face model")
-    return import_model(theirs, source / CONFIG, find_torch_weights(source), source, target, dtype, shard_bytes)
+    block = block_size(theirs, source / CONFIG)  # before files that no other reader knows
+    stored = find_torch_weights(source)
+    stored = unpacked(stored, block) if block else stored
+    return import_model(theirs, source / CONFIG, stored, source, target, dtype, shard_bytes)
 
 
 def import_model(

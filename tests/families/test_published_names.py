@@ -16,11 +16,14 @@ from launch.families.named_configs import CONFIGS, OTHERS, load_config, named_si
         ("meta-llama/Meta-Llama-3-8B", "llama-3-8b"),
         ("baichuan-inc/Baichuan2-7B-Base", "baichuan2-7b"),
         ("bigscience/bloomz-7b1-mt", "bloom-7b1"),
+        ("__internal_testing__/tiny-random-llama", "llama-rehearsal"),
+        ("__internal_testing__/tiny-fused-chatglm2", "chatglm2-rehearsal"),
         ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"),
     ],
 )
 def test_a_published_name_has_the_sizes_of_a_configuration_here(name, size):
     assert named_size(name) == size and load_config(size)
+    assert not name.startswith("__") or load_config(name) == load_config(size)
 
 
 @pytest.mark.parametrize(
@@ -33,6 +36,7 @@ def test_a_published_name_has_the_sizes_of_a_configuration_here(name, size):
         "mine/Qwen3-8B",
         "./Qwen3-8B",
         "Qwen3-14B",
+        "__internal_testing__/tiny-random-bert",
         "",
     ],
 )

@@ -191,6 +191,7 @@ CASES = {
     "outside": "lists a file '../outside.safetensors', which may lead out of its folder. Nothing was fetched.",
     "index": "index.json: names '../../outside.safetensors', allowed: .safetensors files beside it.",
     "short": f"{INDEX} names model-00002-of-00002.safetensors, which the hub does not list.",
+    "gptq": "quantization_config: found quant_method 'gptq', allowed: 'fp8' with",
     "mamba": "model_type: found 'mamba', allowed: baichuan",
     "nowhere": "does not have it, or not for you. Compare the name with",
     "busy": "does not answer: ",
@@ -204,6 +205,7 @@ def refused_repositories(theirs: dict[str, bytes]) -> dict[str, Repository]:
     altered = theirs[SHARDS[0]][:-1] + bytes([theirs[SHARDS[0]][-1] ^ 1])
     outside = {INDEX: json.dumps({"weight_map": {"a": "../../outside.safetensors"}}).encode()}
     mamba = json.dumps({**json.loads(theirs["config.json"]), "model_type": "mamba"}).encode()
+    gptq = json.dumps({**json.loads(theirs["config.json"]), "quantization_config": {"quant_method": "gptq"}}).encode()
     return {
         "some/gated": Repository(theirs, token="right"),
         "some/pickles": Repository(config | PICKLES),
@@ -215,6 +217,7 @@ def refused_repositories(theirs: dict[str, bytes]) -> dict[str, Repository]:
         "some/index": Repository(theirs | outside),
         "some/short": Repository({name: content for name, content in theirs.items() if name != SHARDS[1]}),
         "some/mamba": Repository({**theirs, "config.json": mamba}),
+        "some/gptq": Repository({**theirs, "config.json": gptq}),
         "some/busy": Repository(theirs, status=503),
         "some/altered": Repository(theirs, served={SHARDS[0]: altered}),
         "some/cut": Repository(theirs, served={SHARDS[0]: theirs[SHARDS[0]][:1000]}),

@@ -4,8 +4,11 @@ import json
 
 import pytest
 
+from data_tools.formats.errors import DataError
+from data_tools.text.encoders import load_encoder
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
 from launch.config.run_config import RunConfig
+from launch.errors import UserError
 from launch.families.tokenizer_files import TokenizerIds, read_tokenizer
 from launch.preflight.model_files import check_tokenizer
 
@@ -111,6 +114,25 @@ def test_a_damaged_file_is_told(sentencepiece, tmp_path, file):
     (sentencepiece / file).write_bytes(b"{broken")
     [(ok, found)] = told(sentencepiece, tmp_path)
     assert not ok and found.startswith(f"{sentencepiece}: a file of the tokenizer is damaged")
+
+
+def test_a_tiktoken_file_is_left_aside_beside_a_tokenizer_json_and_named_alone(sentencepiece, tmp_path):
+    """A sentencepiece model that is cut off stays damaged."""
+    folder = tmp_path / "tiktoken"
+    folder.mkdir()
+    (folder / "tokenizer.model").write_text("IQ== 0\nIg== 1\n")
+    with pytest.raises(
+        UserError, match="tokenizer.model is a file of tiktoken, .* Put the tokenizer.json of the model"
+    ):
+        read_tokenizer(folder)
+    with pytest.raises(DataError, match="tokenizer.model is a file of tiktoken"):
+        load_encoder(folder)
+    (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 0, "b": 7}}}))
+    assert read_tokenizer(folder).size == 8
+    whole = (sentencepiece / "sentencepiece.bpe.model").read_bytes()
+    (folder / "tokenizer.model").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="a file of the tokenizer is damaged"):
+        read_tokenizer(folder)
 
 
 def test_a_name_or_a_directory_without_tokenizer_is_no_fault(tmp_path):

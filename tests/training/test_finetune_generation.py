@@ -174,8 +174,7 @@ def test_mistakes_stop_before_training(runs, tmp_path):
         f"1 broken row, --max_broken_rows allows 0: {broken}.": {"dataset_name_or_path": data},
         "--src_length 96, no less than --max_length 96": {"src_length": 96},
         "--chat_template --chat_template: found 'alpaca', allowed: baichuan,": {"chat_template": "alpaca"},
-        "--lora_target_modules: found embed_tokens, allowed: q_proj, k_proj,": DROPOUT
-        | {"lora_target_modules": "q_proj embed_tokens"},
+        "found embed_tokens, allowed: q_proj, k_proj,": DROPOUT | {"lora_target_modules": "q_proj embed_tokens"},
         "the model comes without a tokenizer": {"model_name_or_path": "llama-rehearsal", "continue_training": 0},
     }
     out = tmp_path / "out"

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from launch.checkpoint.weight_files import find_weights
 from launch.commands.import_weights import main
 from launch.errors import UserError
 from launch.weights.conversion import our_config
-from launch.weights.model_directories import import_directory
+from launch.weights.model_directories import export_directory, import_directory
 from tests.families import published as models
 from tests.store import ROOT
 from tests.weights.lora_material import peak_bytes, rename_float16
@@ -118,6 +119,81 @@ def test_a_head_that_should_be_the_embedding_and_is_not(tmp_path, target):
     tensors["lm_head.weight"][5, 5] += 1
     with pytest.raises(UserError, match="not in the model: lm_head.weight"):
         import_directory(models.save(tmp_path / "theirs", config, tensors), target, None, SHARD)
+
+
+def test_a_tied_configuration_with_another_head(tmp_path, target):
+    """Both ways out work; a head that equals the embeddings is none."""
+    config, tensors = models.qwen2(tie_word_embeddings=True)
+    tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].copy()
+    import_directory(models.save(tmp_path / "same", config, tensors), target, None, SHARD)
+    tensors["lm_head.weight"][:3, 5] += 1
+    with pytest.raises(UserError) as refused:
+        import_directory(models.save(tmp_path / "other", config, tensors), tmp_path / "no", None, SHARD)
+    assert str(refused.value) == (
+        "config.json: tie_word_embeddings: found true, which makes model.embed_tokens.weight the head, but "
+        "lm_head.weight differs from it in 3 of 4,608 values. Set it to false to keep the head, or remove the tensor "
+        "to use the embeddings."
+    )
+    untied = models.save(tmp_path / "untied", config | {"tie_word_embeddings": False}, tensors)
+    import_directory(untied, tmp_path / "kept", None, SHARD)
+    assert np.array_equal(find_weights(tmp_path / "kept")["lm_head.weight"].open().T, tensors["lm_head.weight"])
+
+
+QUANTIZED = {  # quantization_config -> the method that is named
+    "gptq": {"quant_method": "gptq", "bits": 4},
+    "awq": {"quant_method": "awq"},
+    "bitsandbytes": {"load_in_4bit": True},
+    "mxfp4": {"quant_method": "mxfp4"},
+    "fp8": {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "static"},
+    "compressed-tensors": {"quant_method": "compressed-tensors", "format": "float-quantized"},
+    "unknown": "int4",
+}
+
+
+@pytest.mark.parametrize("method", QUANTIZED)
+def test_quantized_weights_are_refused_by_their_method_before_a_file_is_read(tmp_path, target, method):
+    (tmp_path / "config.json").write_text(json.dumps(models.qwen3()[0] | {"quantization_config": QUANTIZED[method]}))
+    with pytest.raises(
+        UserError, match=f"config.json: quantization_config: found quant_method '{method}', allowed: 'fp8'"
+    ):
+        import_directory(tmp_path, target, None, SHARD)
+
+
+def test_fp8_in_blocks_is_read_exactly(tmp_path, target):
+    """As published: codes by the format's definition, blocks that end with the matrix."""
+    config, tensors = models.qwen3()
+    before = {name: tensor.copy() for name, tensor in tensors.items()}
+    draw, header, data = np.random.default_rng(0), {"__metadata__": {"format": "pt"}}, b""
+    for name, weight in tensors.items():
+        parts = {name: ("F32", weight)}
+        if name.endswith("_proj.weight"):
+            codes = draw.integers(0, 256, weight.shape).astype(np.uint8) & 0xF7  # no NaN
+            scales = draw.normal(size=(-(-weight.shape[0] // 32), -(-weight.shape[1] // 16))).astype(np.float32)
+            exponent, rest = codes >> 3 & 15, codes & 7
+            size = np.where(exponent > 0, (1 + rest / 8) * 2.0 ** (exponent - 7.0), rest / 8 * 2.0**-6)
+            by_value = np.kron(scales, np.ones((32, 16), np.float32))[: weight.shape[0], : weight.shape[1]]
+            before[name] = np.where(codes & 128, -size, size).astype(np.float32) * by_value
+            parts = {name: ("F8_E4M3", codes), f"{name}_scale_inv": ("F32", scales)}
+        for one, (dtype, array) in parts.items():
+            place = [len(data), len(data) + array.nbytes]
+            header[one] = {"dtype": dtype, "shape": array.shape, "data_offsets": place}
+            data += array.tobytes()
+    text = json.dumps(header).encode()
+    source = tmp_path / "theirs"
+    source.mkdir()
+    (source / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + data)
+    quantization = {"quant_method": "fp8", "weight_block_size": [32, 16], "activation_scheme": "dynamic"}
+    (source / "config.json").write_text(json.dumps(config | {"quantization_config": quantization}))
+    imported = import_directory(source, target, None, SHARD)
+    assert imported.dtypes == ["float32"]
+    export_directory(target, tmp_path / "back", None, SHARD)
+    back = load_file(tmp_path / "back" / "model.safetensors")
+    assert back.keys() == before.keys() and all(np.array_equal(back[name], before[name]) for name in before)
+    (source / "config.json").write_text(
+        json.dumps(config | {"quantization_config": quantization | {"weight_block_size": [64, 16]}})
+    )
+    with pytest.raises(UserError, match=r"q_proj.weight_scale_inv: found \[3, 3\], allowed: \[2, 3\], one a block"):
+        import_directory(source, tmp_path / "no", None, SHARD)
 
 
 def test_names_without_the_first_part_are_understood(tmp_path, target):
