@@ -13,7 +13,7 @@ $(if $(wildcard launch/recipe.sh),,$(error make -f works in the Makefile's own f
 ifeq ($(origin CONFIG),environment)
 unexport CONFIG
 endif
-.PHONY: help setup setup-gpu lock doctor lint regenerate release-check test test-long test-nightly demo demo-finetune demo-align demo-chat dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger rounding clean
+.PHONY: help setup setup-gpu lock doctor lint regenerate release-check test test-long test-nightly demo demo-finetune demo-align demo-chat dashboard custom-ops fit studio config-from measures certify download import export merge predict serve evaluate ledger card push rounding clean
 
 # With exec a command takes the place of make's shell, so that a signal to make reaches it; it knows make by LAUNCH_MAKE.
 EXEC := exec env LAUNCH_MAKE=$$PPID
@@ -93,6 +93,9 @@ import: setup ## MODEL=FOLDER of Hugging Face or x.gguf [OUTPUT=]: make it ours
 export: setup ## MODEL=FOLDER [FORMAT=gguf QUANT=q4_k_m]: to HF or llama.cpp
 	@$(call needs,MODEL) $(RUN) launch/commands/export.py :MODEL :OUTPUT --format:FORMAT --quant:QUANT :ARGS...
 
+push: setup ## MODEL=EXPORTED TO=hf:OWNER/NAME (or modelscope:, aistudio:)
+	@$(call needs,MODEL TO) $(RUN) launch/commands/push.py :MODEL :TO :ARGS...
+
 merge: setup ## ADAPTER=LORA [MODEL=BASE] OUTPUT=DIRECTORY: one model of two
 	@$(call needs,ADAPTER OUTPUT) $(RUN) launch/commands/merge.py --model_name_or_path:MODEL \
 	    --adapter_path:ADAPTER --output_dir:OUTPUT :ARGS...
@@ -116,6 +119,9 @@ evaluate: setup ## MODEL=... [ADAPTER=...] TASKS="mmlu=FOLDER ...": benchmarks
 
 ledger: setup ## OUTPUT=FOLDER of a run: which samples it has read, and the proof
 	@$(call needs,OUTPUT) $(RUN) launch/commands/ledger.py :OUTPUT :ARGS...
+
+card: setup ## OUTPUT=FOLDER of a run: what its model's README.md says
+	@$(call needs,OUTPUT) $(RUN) launch/commands/card.py :OUTPUT :ARGS...
 
 data: ## text to training data: data-X ARGS="...", X is one of these
 	@$(PLAIN) $(TARGETS) data $(DATA_TOOLS)

@@ -174,6 +174,16 @@ class Epoch:
         return self.most <= 1 and self.read <= self.samples
 
 
+def described(data: dict) -> str:
+    """Return a dataset's identity, hashes shortened."""
+    if "parts" in data:
+        weights = " : ".join(map(str, data["weights"]))
+        parts = "; ".join(described(part) for part in data["parts"])
+        return f"a blend {weights} of {parts}; {data['samples']:,} samples an epoch, seed {data['order_seed']}"
+    values = {key: value[:12] if isinstance(value, str) else value for key, value in data.items()}
+    return ", ".join(f"{key} {value}" for key, value in values.items())
+
+
 def epochs(ledger: Ledger) -> Iterator[Epoch]:
     """Count how often each sample was read in each epoch."""
     for number, data in enumerate(ledger.data):

@@ -28,17 +28,15 @@ from data_tools.formats.json_files import shown
 from data_tools.language import localized
 from launch.checkpoint.weight_files import find_weights
 from launch.config.typed import typed
+from launch.environment.hub_clients import HUBS, open_hub
 from launch.environment.model_wheels import PREFIX, fetch_model
-from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.families.named_configs import read_config
 from launch.families.registry import family_of_config, parameters
 from launch.guard import guarded
 from launch.hubs import originals
-from launch.hubs.ai_studio import AIStudio
-from launch.hubs.hub import Hub, Unreachable, log_without_credentials
+from launch.hubs.hub import Hub, Unreachable
 from launch.hubs.hugging_face import HuggingFaceHub
-from launch.hubs.model_scope import ModelScope
 from launch.hubs.repository import (
     RemoteFile,
     Snapshot,
@@ -54,7 +52,6 @@ from launch.weights.conversion import our_config
 from launch.weights.gguf_import import import_gguf
 from launch.weights.model_directories import CONFIG, import_config, import_directory
 
-HUBS = {hub.key: hub for hub in (HuggingFaceHub, ModelScope, AIStudio)}
 WHEEL = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.]+)?", re.ASCII)
 SHARD = 5 * 10**9  # bytes of an imported file, as make import has it
 
@@ -164,7 +161,7 @@ def _listed(args: argparse.Namespace, record: originals.DownloadRecord | None) -
     Without FROM it is Hugging Face. Where that does not answer no other hub is asked: a model of the same name may be
     another's there, and whoever cuts the network would choose the model.
     """
-    hub = _open(record.hub if record else args.hub or HuggingFaceHub.key, args.hub is not None)
+    hub = open_hub(record.hub if record else args.hub or HuggingFaceHub.key, args.hub is not None)
     try:
         snapshot = hub.asked(hub.snapshot, args.repository, (record and record.commit) or args.revision)
     except Unreachable as error:
@@ -176,16 +173,6 @@ def _listed(args: argparse.Namespace, record: originals.DownloadRecord | None) -
             "A model of the same name may be somebody else's there."
         ) from None
     return hub, replace(snapshot, revision=args.revision)
-
-
-def _open(key: str, named: bool) -> Hub:
-    """Return the hub. named: by the user, now; the packages of a hub are installed only then."""
-    if not sys.stderr.isatty():
-        os.environ.setdefault("TQDM_DISABLE", "1")  # bars are for terminals; read when tqdm is imported
-    if key == ModelScope.key and named:
-        require("modelscope-hub", "hubs.lock")
-    log_without_credentials()
-    return HUBS[key]()
 
 
 def _about(hub: Hub, snapshot: Snapshot, config: dict) -> list[Finding]:

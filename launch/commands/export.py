@@ -21,6 +21,7 @@ from launch.adapters import lora_files
 from launch.errors import UserError
 from launch.families.named_configs import read_config
 from launch.guard import guarded
+from launch.hubs.model_card import README, write_card
 from launch.weights.gguf_export import QUANTS, export_adapter_gguf, export_gguf
 from launch.weights.model_directories import export_directory
 from launch.weights.peft import CONFIG as PEFT_CONFIG
@@ -39,6 +40,7 @@ def main(argv: list[str]) -> None:
     if (source / lora_files.CONFIG).is_file():
         tensors = export_adapter(source, args.base, target, args.base_model_name)
         print(f"{target}: a LoRA adapter of {tensors} tensors in PEFT's format")
+        _tell_card(source, target)
         base = read_config(target / PEFT_CONFIG, "a PEFT adapter")["base_model_name_or_path"]
         print(f"AutoPeftModelForCausalLM loads its base from {base}, which must be in Hugging Face's format")
         return
@@ -48,6 +50,7 @@ def main(argv: list[str]) -> None:
     print(f"{target}: {exported.family.title}, {exported.parameters:,} parameters in {', '.join(exported.dtypes)}")
     print(exported.tokenizer)
     print("read back: every tensor equal to the bit")
+    _tell_card(source, target)
     if exported.needs_own_code:
         print("transformers runs this family with the .py files of the original model: copy them beside the weights")
 
@@ -63,6 +66,7 @@ def _to_gguf(args: argparse.Namespace, source: Path) -> None:
         if args.quant:
             raise UserError("--quant: found for an adapter, which stays in float32. Leave it out, or make merge first.")
         tensors = export_adapter_gguf(source, args.base, target)
+        _tell_card(source, target)
         print(
             f"{target}: a LoRA adapter of {tensors} tensors as GGUF, for llama.cpp: llama-cli -m BASE.gguf --lora FILE"
         )
@@ -71,7 +75,13 @@ def _to_gguf(args: argparse.Namespace, source: Path) -> None:
     print(f"{file}: {exported.family.title}, {exported.parameters:,} parameters in {', '.join(exported.dtypes)}")
     print(exported.tokenizer)
     print("read back: configuration, weights and the ids of texts are the same")
+    _tell_card(source, file.parent)
     print(f"llama.cpp: llama-cli -m {file}\nOllama: ollama create NAME -f {target / 'Modelfile'} && ollama run NAME")
+
+
+def _tell_card(source: Path, target: Path) -> None:
+    if write_card(source, target):
+        print(f"{target / README}: how it was trained, for make push")
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -17,7 +17,7 @@ if __name__ == "__main__":
 from data_tools.cli import Parser
 from data_tools.formats.plural import plural
 from data_tools.terminal import marks
-from launch.checkpoint.data_ledger import Epoch, Ledger, Range, epochs, faults
+from launch.checkpoint.data_ledger import Epoch, Ledger, Range, described, epochs, faults
 from launch.checkpoint.manifest import RUN, checkpoints, first_fault, is_ours
 from launch.errors import UserError
 from launch.guard import guarded
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     ledger = Ledger.from_json(json.loads((checkpoint / RUN).read_text(encoding="utf-8"))["ledger"])
     print(f"{checkpoint}: step {ledger.last.last_step:,}, {ledger.samples:,} samples, {ledger.tokens:,} tokens")
     for number, data in enumerate(ledger.data):
-        print(f"\ndata {number + 1}: {describe(data)}")
+        print(f"\ndata {number + 1}: {described(data)}")
         for span in ledger.ranges:
             if span.data == number and span.start < span.stop:
                 print(f"  {describe_range(span)}")
@@ -65,16 +65,6 @@ def find_checkpoint(path: Path) -> Path:
     if fault:
         raise UserError(f"{fault}.")
     return found[0]
-
-
-def describe(data: dict) -> str:
-    """Return a dataset's identity, hashes shortened."""
-    if "parts" in data:
-        weights = " : ".join(map(str, data["weights"]))
-        parts = "; ".join(describe(part) for part in data["parts"])
-        return f"a blend {weights} of {parts}; {data['samples']:,} samples an epoch, seed {data['order_seed']}"
-    values = {key: value[:12] if isinstance(value, str) else value for key, value in data.items()}
-    return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 def describe_range(span: Range) -> str:

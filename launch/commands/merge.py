@@ -23,6 +23,8 @@ from launch.config.typed import typed
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.guard import guarded
+from launch.hubs.model_card import README, trained
+from launch.reporting.records import RUN_SUMMARY
 from launch.weights.merging import check_weights, merge, merged_tensors
 
 
@@ -39,6 +41,8 @@ def main(argv: list[str]) -> None:
         return
     merge(base, lora, args.output_dir, int(args.shard_gb * 1e9), lambda merged: _check(base, lora, merged))
     merged = args.output_dir
+    if (lora.directory / RUN_SUMMARY).is_file():
+        (merged / README).write_text(trained(lora.directory, merged.resolve().name), encoding="utf-8")
     print(f"use it: --model_name_or_path {quote(str(merged))}, or MODEL={typed(merged)}")
 
 

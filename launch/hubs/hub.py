@@ -102,6 +102,17 @@ class Hub(ABC):
     def fetch(self, snapshot: Snapshot, file: RemoteFile, directory: Path) -> None:
         """Put a file into the directory, going on where an earlier call was cut off. Raises UserError."""
 
+    @abstractmethod
+    def send(self, repository: str, folder: Path, names: list[str], private: bool) -> None:
+        """Send files of a folder to the repository, which is made if it is missing. Those it has are not sent again.
+
+        private: Of a new repository; one that is there stays as it is.
+
+        Raises:
+            UserError: If the hub refuses.
+            Unreachable: If it does not answer.
+        """
+
     def asked(self, method: Callable, *arguments) -> Any:
         """Return the result of snapshot or fetch, repeated where the hub is busy.
 
@@ -158,6 +169,13 @@ class Hub(ABC):
             f"{repository}: {self.title} gives it only to those who accepted its licence. Log in at "
             f"{self.page(repository)} and accept it; then {self.login}, or {self.token_variable} in the environment. "
             "Then the same command again."
+        )
+
+    def read_only(self, repository: str) -> UserError:
+        """Return the error of a repository that this user may not write."""
+        return UserError(
+            f"{repository}: {self.title} ({self.address}) does not let you write there. OWNER is your name or that of "
+            f"your organization; {self.login}, or {self.token_variable} in the environment, with a token that writes."
         )
 
     def damaged(self, snapshot: Snapshot, file: RemoteFile, found: str) -> UserError:

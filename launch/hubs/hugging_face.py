@@ -89,8 +89,17 @@ class HuggingFaceHub(Hub):
                 part.unlink()
             raise self.damaged(snapshot, file, str(error)) from None
 
+    def send(self, repository: str, folder: Path, names: list[str], private: bool) -> None:
+        """Send files: what was sent before a lost connection is not sent again."""
+        from huggingface_hub import HfApi
+
+        self.largest = LARGEST_FIRST
+        with self.reading(), self._refusals(repository, "", writes=True):
+            HfApi().create_repo(repository, private=private, exist_ok=True)
+            HfApi().upload_folder(repo_id=repository, folder_path=folder, allow_patterns=names)
+
     @contextmanager
-    def _refusals(self, repository: str, revision: str) -> Iterator[None]:
+    def _refusals(self, repository: str, revision: str, writes: bool = False) -> Iterator[None]:
         """Turn the client's errors into ours, subclasses first."""
         import requests
         from huggingface_hub import errors
@@ -100,7 +109,7 @@ class HuggingFaceHub(Hub):
         except errors.GatedRepoError:
             raise self.forbidden(repository) from None
         except errors.RepositoryNotFoundError:
-            raise self.not_found(repository) from None
+            raise (self.read_only(repository) if writes else self.not_found(repository)) from None
         except errors.RevisionNotFoundError:
             raise self.no_revision(repository, revision) from None
         except errors.OfflineModeIsEnabled:
@@ -120,7 +129,7 @@ class HuggingFaceHub(Hub):
             if response is not None and status == 429:
                 raise Busy(response.headers.get("Retry-After")) from None
             if status in (401, 403):
-                raise self.forbidden(repository) from None
+                raise (self.read_only(repository) if writes else self.forbidden(repository)) from None
             if status == 416:
                 raise _OtherSize("shorter than the hub lists") from None
             if status >= 500:

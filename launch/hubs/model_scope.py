@@ -64,14 +64,21 @@ class ModelScope(Hub):
         except errors.FileIntegrityError as error:  # tried several times, and removed
             raise self.damaged(snapshot, file, shown(error.message, 200)) from None
 
+    def send(self, repository: str, folder: Path, names: list[str], private: bool) -> None:
+        """Send files, going on where an earlier call was cut off."""
+        with self.reading(), self._refusals(repository, "", writes=True):
+            if not self.api.repo_exists(repository, MODEL):
+                self.api.create_repo(repository, MODEL, visibility="private" if private else "public")
+            self.api.upload_folder(repository, MODEL, folder, allow_patterns=names)
+
     @contextmanager
-    def _refusals(self, repository: str, revision: str) -> Iterator[None]:
+    def _refusals(self, repository: str, revision: str, writes: bool = False) -> Iterator[None]:
         from modelscope_hub import errors
 
         try:
             yield
         except (errors.AuthenticationError, errors.PermissionDeniedError):
-            raise self.forbidden(repository) from None
+            raise (self.read_only(repository) if writes else self.forbidden(repository)) from None
         except errors.NotExistError:
             raise (self.no_revision(repository, revision) if revision else self.not_found(repository)) from None
         except errors.ServerError:

@@ -6,6 +6,7 @@ from paddlenlp.trainer import TrainerCallback
 
 from launch.checkpoint.ranks import barrier, gather, rank
 from launch.config.run_config import RunConfig
+from launch.cpu.settings import this_processor
 from launch.errors import UserError
 from launch.plan.hardware import Card, card_named
 from launch.plan.job import Job
@@ -219,12 +220,14 @@ def _summary(arguments: list, trainer, evaluation: dict | None, started: float) 
 
     Seconds are wall-clock; the peak memory is rank 0's at the last logged step.
     """
+    processor = this_processor()
     first, last = trainer.reporter.first_record, trainer.reporter.last_record
     return {
         "command": command_line(),
         "arguments": {type(part).__name__: plain(vars(part)) for part in arguments},
         "versions": package_versions(),
         "git_revision": git_revision(),
+        "hardware": card_name() or (processor.name if processor else ""),
         "topology": topology(trainer.args),
         "parameters": trainer.reporter.throughput.shape.parameters,
         "global_step": trainer.state.global_step,

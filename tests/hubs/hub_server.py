@@ -35,6 +35,7 @@ class Repository:
     stated: dict[str, int | None] = field(default_factory=dict)
     status: int = 0
     token: str = ""
+    private: bool = False
 
     def size(self, path: str) -> int | None:
         return self.stated.get(path, len(self.files[path]))
@@ -51,6 +52,7 @@ class HubServer(ThreadingHTTPServer):
         self.repositories = repositories
         self.sent: Counter[str] = Counter()
         self.asked: list[str] = []
+        self.stored: dict[str, bytes] = {}  # by sha256: large files, which may be of no repository yet
         self.hold: dict[str, int] = {}
         self.drop: dict[str, int] = {}
         self.held = threading.Event()
@@ -106,6 +108,91 @@ class Handler(BaseHTTPRequestHandler):
             self.ai_studio("/".join(words[3:5]), words[5], "/".join(words[6:]), query)
         else:
             self.answer(404, {"message": "no such address"})
+
+    def do_POST(self) -> None:
+        """What the clients send when they upload. Each asks for a token."""
+        self.server.asked.append(f"{self.command} {self.path}")
+        body = self.rfile.read(int(self.headers["Content-Length"] or 0))
+        words = unquote(urlsplit(self.path).path).strip("/").split("/")
+        if words[0] == "lfs":
+            self.server.stored[words[1]] = body
+            self.answer(200, {}, {"Content-Md5": "of the store"})
+        elif len(self.headers.get("Authorization") or self.headers.get("Cookie") or "") < 20:
+            self.answer(401, {"message": "no token"})
+        elif words[:2] == ["api", "validate-yaml"] or words[0] == "verify":
+            self.answer(200, {"errors": [], "warnings": []})
+        elif words == ["api", "repos", "create"]:
+            sent = json.loads(body)
+            self.made(
+                f"{sent['organization']}/{sent['name']}", sent["private"], 409, {"url": f"{self.server.address}/"}
+            )
+        elif words == ["studio", "model", "sdk", "add"]:
+            sent = json.loads(body)
+            names = {"modelName": "", "repoName": sent["repoName"], "desc": "", "license": ""}
+            answer = {"errorCode": 0, "result": names | {"repoType": sent["repoType"]}}
+            self.made(f"me/{sent['repoName']}", not sent["repoType"], 200, answer)
+        elif words == ["api", "v1", "models"]:
+            sent = json.loads(body)
+            self.made(f"{sent['Path']}/{sent['Name']}", sent["Visibility"] == 1, 400, {"Code": 200, "Data": {}})
+        elif words[-3:] == ["lfs", "objects", "batch"] or words[-2:] == ["info", "lfs"]:
+            self.git_lfs(json.loads(body)["objects"])
+        elif "preupload" in words:
+            large = {one["path"]: one["path"].endswith(LARGE) for one in json.loads(body)["files"]}
+            modes = [
+                {"path": path, "uploadMode": ("regular", "lfs")[is_large], "shouldIgnore": False, "lfs": is_large}
+                for path, is_large in large.items()
+            ]
+            self.answer(200, {"files": modes})
+        elif words[:2] == ["api", "models"] and words[4] == "commit":
+            lines = [json.loads(line) for line in body.splitlines()]
+            self.committed(
+                "/".join(words[2:4]),
+                {line["value"]["path"]: line["value"] for line in lines if "file" in line["key"].lower()},
+            )
+        elif words[:4] == ["api", "v1", "repos", "models"] and words[6] == "commit":
+            actions = {one["path"]: one | {"oid": one["sha256"]} for one in json.loads(body)["actions"]}
+            self.committed("/".join(words[4:6]), actions)
+        elif words[:3] == ["api", "v1", "repos"] and words[5] == "contents":
+            sent = json.loads(body)
+            if sent.get("lfsPointer"):
+                pointer = base64.b64decode(sent["content"]).decode()
+                sent = {"oid": pointer.partition("sha256:")[2][:64]}
+            self.committed("/".join(words[3:5]), {"/".join(words[6:]): sent})
+        else:
+            self.answer(404, {"message": "no such address"})
+
+    do_PUT = do_POST
+
+    def made(self, name: str, private: bool, status: int, answer: dict) -> None:
+        """status: of the answer where the repository is there already."""
+        if name in self.server.repositories:
+            self.answer(status, answer | {"errorCode": 1, "errorMsg": "repo already created", "logId": "", "Code": 400})
+        else:
+            self.server.repositories[name] = Repository({}, private=private)
+            self.answer(200, answer)
+
+    def git_lfs(self, objects: list[dict]) -> None:
+        found = []
+        for one in objects:
+            upload = {"upload": {"href": f"{self.server.address}/lfs/{one['oid']}", "header": {}}}
+            upload |= {"verify": {"href": f"{self.server.address}/verify", "header": {}}}
+            found.append(one | ({} if one["oid"] in self.server.stored else {"actions": upload}))
+        self.answer(200, {"transfer": "basic", "objects": found, "Code": 200, "Data": {"objects": found}})
+
+    def committed(self, name: str, files: dict[str, dict]) -> None:
+        for path, sent in files.items():
+            content = self.server.stored[sent["oid"]] if sent.get("oid") else base64.b64decode(sent["content"])
+            self.server.repositories[name].files[path] = content
+        self.answer(
+            200,
+            {
+                "commitUrl": f"{self.server.address}/{name}/commit/{COMMIT}",
+                "commitOid": COMMIT,
+                "Code": 200,
+                "Data": {},
+                "Success": True,
+            },
+        )
 
     # ---- Hugging Face
 
@@ -177,6 +264,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(403, {"message": "no permission"})
         elif what == "media":
             self.file(name, path)
+        elif path and path not in repository.files:
+            self.answer(404, {"message": "no such file"})
         elif path:
             content = repository.files[path]
             size = repository.size(path)

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 from launch.commands import download
 from launch.commands.download import main
-from launch.environment import optional_packages
+from launch.environment import hub_clients, optional_packages
 from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -399,7 +399,7 @@ def test_a_package_is_installed_only_for_the_hub_that_is_named(tmp_path, monkeyp
     """A record, such as one that came with a folder, names a hub as well."""
     asked = []
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(download, "require", lambda *package: asked.append(package))
+    monkeypatch.setattr(hub_clients, "require", lambda *package: asked.append(package))
     monkeypatch.setitem(sys.modules, "modelscope_hub", None)
     record = {"hub": "modelscope", "repository": "some/qwen", "revision": "", "commit": "", "files": []}
     original = tmp_path / "models/original/qwen"

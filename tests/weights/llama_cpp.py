@@ -30,7 +30,7 @@ def _serve(model: str, lora: str | None):
     params = CommonParams()
     params.model.path = model
     params.n_ctx, params.n_parallel, params.n_gpu_layers, params.verbosity = 1024, 1, 0, 0
-    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 2
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1  # more wait for each other by spinning
     params.warmup = False
     params.cache_type_k = params.cache_type_v = ggml_type.GGML_TYPE_F32  # keys and values as exact as the product's
     params.flash_attn_type = llama_flash_attn_type.LLAMA_FLASH_ATTN_TYPE_DISABLED

@@ -1,0 +1,75 @@
+"""Send an exported model to a hub: Hugging Face, ModelScope or AI Studio.
+
+    make export MODEL=checkpoints/qwen3-lora             to exported/qwen3-lora
+    make push MODEL=exported/qwen3-lora TO=hf:me/qwen3-lora
+    make push MODEL=exported/qwen3-lora TO=modelscope:me/qwen3-lora
+
+A new repository is private, unless ARGS="--private 0". README.md, which make export wrote, says how the model was
+trained: read it first, and change it as you like. After Ctrl-C or a lost network the same command goes on; files that
+the hub has are not sent again. Addresses and tokens are those of each hub's own client, as for make download.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
+
+from data_tools.cli import GOES_ON, Parser
+from data_tools.language import localized
+from launch.environment.hub_clients import HUBS, open_hub
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.hubs.model_card import README
+from launch.hubs.originals import size_text
+from launch.hubs.repository import REPOSITORY
+from launch.reporting.records import TRAIN_LOG
+from launch.weights.model_directories import CONFIG
+
+SHORT = {"hf": "huggingface"}
+
+
+def main(argv: list[str]) -> None:
+    """Run the command."""
+    args = _parse(argv)
+    key, _, repository = args.to.partition(":")
+    key = SHORT.get(key, key)
+    if key not in HUBS or not REPOSITORY.fullmatch(repository):
+        hubs = ", ".join((*SHORT, *HUBS))
+        raise UserError(f"TO: found {args.to!r}, allowed: HUB:OWNER/NAME with one of the hubs {hubs}.")
+    paths = files_of(args.model)
+    hub = open_hub(key, named=True)
+    size = size_text(sum(path.stat().st_size for path in paths))
+    print(localized(f"{len(paths)} files, {size}, to {hub.page(repository)}"), flush=True)
+    hub.asked(hub.send, repository, args.model, [path.name for path in paths], bool(args.private))
+    print(localized(f"sent: {hub.page(repository)}"))
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Return the files that are sent: those of an export, without hidden ones.
+
+    Raises:
+        UserError: If the folder is no export, or has no README.md.
+    """
+    exported = any((folder / name).is_file() for name in (CONFIG, "adapter_config.json")) or any(folder.glob("*.gguf"))
+    if not exported or (folder / TRAIN_LOG).exists():
+        raise UserError(f"MODEL: found {folder}, which is no export. First: make export MODEL={folder}.")
+    if not (folder / README).is_file():
+        raise UserError(
+            f"{folder / README}: no such file. make export writes it for a run of this suite. Write one: what it is, "
+            "its base and its licence."
+        )
+    return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+
+
+def _parse(argv: list[str]) -> argparse.Namespace:
+    parser = Parser("python launch/commands/push.py", __doc__)
+    parser.add_argument("model", type=Path, help="exported directory")
+    parser.add_argument("to", metavar="HUB:OWNER/NAME", help="hf, modelscope or aistudio, and the repository there")
+    parser.add_argument("--private", type=int, choices=[0, 1], default=1, help="of a new repository; default: 1")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(guarded(main, sys.argv[1:], GOES_ON))
