@@ -38,7 +38,7 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as some
 
 from benchmarks.serving import ALL, SMOKE
-from launch.config.flag_values import load_schema
+from launch.config.flag_values import known_flags
 from tests.ranks import RankServer
 from tests.serving.servers import ROOT, Server, start, start_serve
 
@@ -258,7 +258,7 @@ def _generated(sender: Sender, count: int, seed: int) -> None:
     )
     fields = some.dictionaries(some.sampled_from(FIELDS), value, min_size=1, max_size=3)
     fields |= some.builds(lambda schema: {"response_format": _as_format(schema)}, value)
-    known = some.sampled_from(sorted(load_schema("launch/finetune_generation.py")))
+    known = some.sampled_from(sorted(known_flags("launch/finetune_generation.py")))
     flags = some.builds("--{} {}".format, known, some.sampled_from(WORDS))
     words = some.sampled_from(WORDS) | some.text(max_size=20) | flags
     choices = some.dictionaries(some.sampled_from(VARIABLES), words, max_size=3)

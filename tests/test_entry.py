@@ -11,7 +11,8 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedWriter
 from launch import entry
-from launch.config.flag_values import parse_flags, switch
+from launch.config.flag import switch
+from launch.config.flag_values import parse_flags
 from launch.config.layout import Layout
 from launch.config.run_config import HANDED_OVER, Nodes, RunConfig
 from launch.entry import check, prepare_process

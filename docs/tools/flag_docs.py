@@ -13,7 +13,7 @@ from pathlib import Path
 from data_tools.cli import Parser
 from docs.tools.pages import joined
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
-from launch.config.flag_values import all_flags, range_text
+from launch.config.flag_values import all_flags
 from launch.guard import guarded
 from launch.preflight.rules import RULES, Rule
 from launch.preflight.rules.model_limits import FAMILY_RULES
@@ -91,7 +91,7 @@ Refused, unless they ask for nothing:
 
 
 def _ranges() -> list[tuple[str, str]]:
-    return [(f"`--{name}`", range_text(known)) for name, known in sorted(all_flags().items()) if "range" in known]
+    return [(f"`--{name}`", flag.range_text) for name, flag in sorted(all_flags().items()) if flag.range]
 
 
 def _found(rule: Rule) -> str:

@@ -37,6 +37,7 @@ ROOMS = (
     "launch/environment/doctor_checks.py",
     "launch/config/aliases.py",
     "launch/config/argument_files.py",
+    "launch/config/flag.py",
     "launch/config/flag_values.py",
     "launch/config/key_files.py",
     "launch/config/layout.py",

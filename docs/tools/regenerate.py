@@ -20,7 +20,7 @@ from launch.reporting.markdown import markdown
 
 # Files and the arguments of Python that write them, in an order in which what one generator reads is there before it.
 GENERATED = {
-    "launch/config/flags.json": "-m launch.training.flag_schema",
+    "launch/config/flags.py": "-m launch.training.flag_schema",
     "launch/serving/rpc/generation_pb2*.py": "-m grpc_tools.protoc -I . --python_out=. --grpc_python_out=. "
     "launch/serving/rpc/generation.proto",
     "data_tools/locale/zh.po": "-m docs.tools.messages",

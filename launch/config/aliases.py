@@ -8,7 +8,8 @@ finetune_instruction_generation.py, predict_generation.py), llm/ of v2.6.1, and 
 (run_pretrain.py, run_finetune.py, config/; paddlenlp/trl and LlmMetaConfig of the wheel).
 """
 
-from launch.config.flag_values import NO, Flags
+from launch.config.flag import NO
+from launch.config.flag_values import Flags
 
 # Another name, the same meaning.
 RENAMED = {

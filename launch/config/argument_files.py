@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from launch.config.aliases import DROPPED, REFUSED, RENAMED, UNREADABLE, refusal, todays_flags
-from launch.config.flag_values import Flags, expectation, load_schema, range_text, split_words
+from launch.config.flag import Flag
+from launch.config.flag_values import Flags, known_flags, split_words
 from launch.config.key_files import YAML, Stated, read_source
 from launch.errors import UserError
 from launch.methods.method import ArgumentFiles, Method
@@ -49,7 +50,7 @@ def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
     """
     stated = read_source(file)
     kind = _required_kind(stated, method_of(script))
-    known = load_schema(script)
+    known = known_flags(script)
     faults = [fault for entry in stated if (fault := _fault(entry, known))]
     if faults:
         raise UserError("\n".join(faults))
@@ -99,11 +100,12 @@ def _titles() -> str:
     return " and ".join([", ".join(titles[:-1]), titles[-1]])
 
 
-def _expected(entry: Stated, known: dict) -> dict:
-    return known.get(RENAMED.get(entry.key, entry.key), {})
+def _expected(entry: Stated, known: dict[str, Flag]) -> Flag:
+    """Return what the value of a key must be: one text for a key of PaddleNLP's alone."""
+    return known.get(RENAMED.get(entry.key, entry.key), Flag("str"))
 
 
-def _fault(entry: Stated, known: dict) -> str | None:
+def _fault(entry: Stated, known: dict[str, Flag]) -> str | None:
     """Return what is wrong with a key or its value by itself."""
     name = RENAMED.get(entry.key, entry.key)
     if name in known:
@@ -113,16 +115,16 @@ def _fault(entry: Stated, known: dict) -> str | None:
     return None if entry.key in of_others else _unknown(entry, {*known, *of_others})
 
 
-def _allowed(entry: Stated, name: str, expected: dict) -> str | None:
+def _allowed(entry: Stated, name: str, expected: Flag) -> str | None:
     """Return the expected value, None where it is right."""
-    several = expected.get("many") or "words" in expected
+    several = expected.many or expected.words
     if isinstance(entry.value, dict) or (isinstance(entry.value, list) and not several):
         return "one value"
-    if isinstance(entry.value, bool) and "range" in expected:
-        return range_text(expected)
+    if isinstance(entry.value, bool) and expected.range:
+        return expected.range_text
     words = _words(entry, expected)
-    values = split_words(name, words[0]) if "words" in expected else words
-    return next(filter(None, (expectation(word, expected) for word in values)), None)
+    values = split_words(name, words[0]) if expected.words else words
+    return next(filter(None, map(expected.expectation, values)), None)
 
 
 def _unknown(entry: Stated, known: set[str]) -> str:
@@ -131,14 +133,14 @@ def _unknown(entry: Stated, known: set[str]) -> str:
     return f"{entry.place}: no argument of PaddleNLP that is known here{meant}"
 
 
-def _words(entry: Stated, expected: dict) -> list[str]:
-    """Return the value as words of a command line. expected: of its flag, {} for a flag of PaddleNLP's alone."""
+def _words(entry: Stated, expected: Flag) -> list[str]:
+    """Return the value as arguments of a command line."""
     values = entry.value if isinstance(entry.value, list) else [entry.value]
-    words = [_word(value, expected.get("type")) for value in values]
-    return words if expected.get("many") else [" ".join(words)]
+    words = [_word(value, expected.kind) for value in values]
+    return words if expected.many else [" ".join(words)]
 
 
-def _word(value: Any, kind: str | None) -> str:
+def _word(value: Any, kind: str) -> str:
     if isinstance(value, bool):
         return str(int(value))
     if isinstance(value, float) and kind == "int" and value.is_integer():

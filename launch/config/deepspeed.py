@@ -71,7 +71,7 @@ def table() -> dict[str, list[dict]]:
 @lru_cache
 def flag_type(flag: str) -> str:
     """Return the type of a flag, as the schema has it."""
-    return all_flags()[flag]["type"]
+    return all_flags()[flag].kind
 
 
 def translate(stated: list[Stated]) -> Translation:

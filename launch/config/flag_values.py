@@ -1,43 +1,39 @@
-"""The words of a command line as flags, the checked-in schema (flags.json), and what the words mean by it."""
+"""The arguments of a command line as flags, and what a run's flags mean: explicit values, else the defaults."""
 
-import json
-import math
 from contextlib import suppress
+from dataclasses import fields, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+from launch.config.flag import Flag, default_of
+from launch.config.flags import CommonFlags, MethodFlags
 from launch.errors import UserError
-from launch.methods.registry import METHODS, method_of
-
-SCHEMA = Path(__file__).resolve().parent / "flags.json"
-
-# The words that PaddleNLP's parser takes for yes and no (paddlenlp/trainer/argparser.py, strtobool).
-YES = ("yes", "true", "t", "y", "1")
-NO = ("no", "false", "f", "n", "0")
-# What a three-state switch such as --use_flash_attention takes.
-CHOICES = ("auto", "on", "off", "required")
-ALIASES = {"0": "off", "1": "on", "false": "off", "true": "on"}
+from launch.methods.method import Method
+from launch.methods.registry import method_of
 
 LOWER_IS_BETTER = ("loss", "perplexity", "rewards_rejected", "kl")
 
-Flags = dict[str, list[str]]  # name without dashes -> its words
+Flags = dict[str, list[str]]  # name without dashes -> its arguments
 
 
 @lru_cache
-def _schemas() -> dict:
-    return json.loads(SCHEMA.read_text(encoding="utf-8"))
+def all_flags() -> dict[str, Flag]:
+    """Return the flags of all methods together; one of several methods without what is a method's own."""
+    return {field.name: field.metadata["flag"] for field in fields(MethodFlags)}
 
 
-def load_schema(script: str) -> dict:
-    """Return {flag: {"type", "default", ...}} of a method, by name or script (launch/training/flag_schema.py)."""
-    return _schemas()[method_of(script).name]
+def known_flags(script: str) -> dict[str, Flag]:
+    """Return the flags of a method, by name or script, in alphabetical order."""
+    return _known_flags(method_of(script))
 
 
 @lru_cache
-def all_flags() -> dict:
-    """Return the same of all methods together."""
-    return {name: known for method in METHODS for name, known in _schemas()[method.name].items()}
+def _known_flags(method: Method) -> dict[str, Flag]:
+    known = {field.name: all_flags()[field.name] for field in fields(CommonFlags)}
+    for field in (field for kind in method.arguments for field in fields(kind)):
+        own = {"default": default_of(field), "choices": tuple(field.metadata.get("choices", ()))}
+        known[field.name] = replace(all_flags()[field.name], **own)
+    return dict(sorted(known.items()))
 
 
 def parse_flags(words: list[str]) -> Flags:
@@ -93,60 +89,35 @@ def split_words(flag: str, value: str) -> list[str]:
     return value.split()
 
 
-class FlagValues:
+class FlagValues(MethodFlags):
     """Values of a method's flags as attributes: explicit ones, else the defaults. Read-only; RunConfig makes it.
 
-    A flag that only another method has is None here; a name that none has raises AttributeError. A word that cannot be
-    read, or a number out of its range, counts as missing: the check of the flags reports it. A switch that is off is
-    False, else it is its word.
+    A flag that only another method has is None. An argument that cannot be read, or a number out of its range, counts
+    as missing: the check of the flags reports it. A switch that is off is False, else "auto", "on" or "required"; of
+    several values the attribute is one text.
+
+    Attributes:
+        explicit: The explicit flags with their values in full: all values of a flag of several, and "off" of a switch.
     """
 
-    __slots__ = ("_given", "_known", "_stated")
-    _given: frozenset[str]
-    _known: dict
-    _stated: dict[str, Any]
+    explicit: dict[str, Any]
 
     def __init__(self, script: str, flags: Flags):
-        known = load_schema(script)
-        stated: dict[str, Any] = {}
-        for name, words in flags.items():  # the last of --NAME and --no_NAME counts
+        known = known_flags(script)
+        explicit: dict[str, Any] = {}
+        for name, arguments in flags.items():  # the last of --NAME and --no_NAME counts
             if name.startswith("no_") and name not in known:
-                stated[name[3:]] = False
-                continue
-            with suppress(ValueError, IndexError, KeyError):
-                stated[name] = _read(known[name], words)
-        fields = {
-            "_given": frozenset(flags),
-            "_known": known,
-            "_stated": {name: value for name, value in stated.items() if name in known},
-        }
-        for name, value in fields.items():
-            object.__setattr__(self, name, value)
-
-    # Any: which flags there are, and of which type, is data (flags.json), not written down twice.
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name in self._known:
-            value = self._stated.get(name, self._known[name]["default"])
-            if self._known[name]["type"] == "switch" and value == "off":
-                return False
-            return " ".join(map(str, value)) if name in self._stated and isinstance(value, list) else value
-        if name in all_flags():
-            return None
-        raise AttributeError(f"--{name}: unknown")
-
-    def __setattr__(self, name: str, value: Any) -> NoReturn:
-        raise AttributeError(f"{name}: read-only")
-
-    @property
-    def stated(self) -> dict[str, Any]:
-        """The explicit flags with their values in full: all values of a flag of several, and "off" of a switch."""
-        return dict(self._stated)
+                explicit[name[3:]] = False
+            elif name in known:
+                with suppress(ValueError, IndexError):
+                    explicit[name] = known[name].read(arguments)
+        explicit = {name: value for name, value in explicit.items() if name in known}
+        shown = {name: known[name].value(value) for name, value in explicit.items()}
+        vars(self).update(_own_defaults(method_of(script)) | shown | {"explicit": explicit, "_given": frozenset(flags)})
 
     def given(self, name: str) -> bool:
         """Return whether the flag is explicit, by its own name."""
-        return name in self._given
+        return name in vars(self)["_given"]
 
     def words(self, name: str) -> list[str]:
         """Return the words of a flag such as --pipeline_parallel_config; [] without it."""
@@ -154,73 +125,9 @@ class FlagValues:
         return split_words(name, value) if value else []
 
 
-def _read(expected: dict, words: list[str]) -> Any:
-    """Return the value of a flag. Raises ValueError, IndexError or KeyError for words that cannot be read."""
-    kind = expected["type"]
-    if kind == "bool":
-        return not words or words[0].lower() in YES
-    if kind == "switch":
-        return switch(words[0] if words else expected["alone"])
-    if kind in ("int", "float"):
-        numbers = [read_number(expected, word) for word in words]
-        return numbers if expected.get("many") else numbers[0]
-    if expected.get("choices") and not set(words) <= {*map(str, expected["choices"])}:
-        raise ValueError("not one of its choices")
-    return words if expected.get("many") else " ".join(words)
-
-
-def read_number(expected: dict, word: str) -> int | float:
-    """Return the value of a numeric flag.
-
-    Raises:
-        ValueError: With the allowed values for other words.
-    """
-    kind, bounds = expected["type"], expected["range"]
-    try:
-        value = {"int": int, "float": float}[kind](word)
-    except ValueError:
-        value = math.nan
-    inside = (
-        abs(value) < math.inf  # math.isfinite takes no integer beyond a float's range
-        and bounds.get("least", value) <= value <= bounds.get("most", value)
-        and ("above" not in bounds or bounds["above"] < value)
-        and ("below" not in bounds or value < bounds["below"])
-    )
-    if not inside:
-        raise ValueError(range_text(expected))
-    return value
-
-
-def expectation(word: str, expected: dict) -> str | None:
-    """Return the expected value, None where it is right."""
-    kind = expected["type"]
-    if kind == "bool":
-        return None if word.lower() in (*YES, *NO) else "1 or 0 (true, false)"
-    if kind == "switch":
-        return None if word.lower() in (*CHOICES, *ALIASES) else ", ".join(CHOICES)
-    if kind in ("int", "float"):
-        try:
-            read_number(expected, word)
-        except ValueError as error:
-            return str(error)
-    choices = expected.get("choices") or expected.get("words")
-    return ", ".join(map(str, choices)) if choices and word not in map(str, choices) else None
-
-
-def range_text(expected: dict) -> str:
-    """Return the values that a numeric flag takes, in words: "a number, at least 0 and below 1"."""
-    words = {"least": "at least", "above": "above", "most": "at most", "below": "below"}
-    bounds = [f"{words[side]} {bound:,}" for side, bound in expected["range"].items()]
-    return f"{'a whole number' if expected['type'] == 'int' else 'a number'}, {' and '.join(bounds)}"
-
-
-def switch(value: str) -> str:
-    """Return `value` as one of auto, on, off, required; 0/false and 1/true mean off and on.
-
-    Raises:
-        ValueError: For others.
-    """
-    choice = ALIASES.get(value.lower(), value.lower())
-    if choice not in CHOICES:
-        raise ValueError(f"found {value!r}, allowed: {', '.join(CHOICES)} (or 0/1, false/true)")
-    return choice
+@lru_cache
+def _own_defaults(method: Method) -> dict[str, Any]:
+    """Return the defaults of the flags that not all methods have."""
+    common = {field.name for field in fields(CommonFlags)}
+    known = _known_flags(method)
+    return {name: flag.value(flag.default) for name, flag in known.items() if name not in common}

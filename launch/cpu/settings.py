@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from launch.config.flag_values import switch
+from launch.config.flag import switch
 from launch.errors import UserError
 
 CPUINFO = Path("/proc/cpuinfo")

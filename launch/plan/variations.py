@@ -124,7 +124,7 @@ def _more_parallel(run: RunConfig, job: Job) -> Iterator[Edit]:
 
 def _smaller_model(run: RunConfig, job: Job) -> Iterator[Edit]:
     """Yield the next smaller one of the family that has a configuration here."""
-    name = run.flags.model_name_or_path
+    name = run.flags.model_name_or_path or ""
     owner, slash, short = name.rpartition("/")
     if short not in config_names():
         return

@@ -27,7 +27,7 @@ def rows_to_train_on(run: RunConfig) -> int:
     """Return how many rows of the user's data a run of fine-tuning trains on; 0 where they are not here, or broken."""
     values = run.flags
     try:
-        found = survey(values.dataset_name_or_path or "", ("train",), _kind(run).reader, values.max_broken_rows)
+        found = survey(values.dataset_name_or_path or "", ("train",), _kind(run).reader, values.max_broken_rows or 0)
     except DataError:
         return 0
     return sum(len(rows.entries) for source in found.train for rows in source)
@@ -55,7 +55,7 @@ def _read_rows(values: FlagValues, kind: RowKind) -> tuple[Survey | None, list[F
         return None, [Finding(False, "data", "no --dataset_name_or_path", fix)]
     wanted = tuple(name for name, needed in (("train", values.do_train), ("dev", values.do_eval)) if needed)
     try:
-        found = survey(values.dataset_name_or_path, wanted, kind.reader, values.max_broken_rows)
+        found = survey(values.dataset_name_or_path, wanted, kind.reader, values.max_broken_rows or 0)
     except DataError as error:
         return None, [Finding(False, "data", str(error), "DATA=FOLDER or --dataset_name_or_path names other data")]
     parts = [_describe(name, source, kind) for name, source in (("train", found.train), ("dev", found.dev)) if source]
@@ -153,8 +153,8 @@ def encoding_of(
         last=values.trained_answers == "last",
         begin=(),
         eos=encoder.eos_id or 0 if encoder else 0,
-        src_length=values.src_length,
-        max_length=values.max_length,
+        src_length=values.src_length or 0,
+        max_length=values.max_length or 0,
     )
 
 
@@ -184,7 +184,7 @@ def _look(
     """
     encoder = encoder_of(directory, family)
     dataset, faults = kind.encode(spread(rows), encoding_of(template, encoder, values))
-    check_faults([*found.faults, *faults], values.max_broken_rows)
+    check_faults([*found.faults, *faults], values.max_broken_rows or 0)
     if encoder is None:
         return []
     limits = f"--src_length {values.src_length} --max_length {values.max_length}"
@@ -200,7 +200,8 @@ def _look(
 
 
 def _check_lengths(values: FlagValues) -> list[Finding]:
-    if values.src_length < values.max_length:
+    prompt, sample = values.src_length or 0, values.max_length or 0
+    if prompt < sample:
         return []
-    found = f"{values.src_length}, no less than --max_length {values.max_length}: no room for an answer"
-    return [Finding(False, "--src_length", found, f"--max_length {2 * values.src_length}, or a shorter --src_length")]
+    found = f"{prompt}, no less than --max_length {sample}: no room for an answer"
+    return [Finding(False, "--src_length", found, f"--max_length {2 * prompt}, or a shorter --src_length")]

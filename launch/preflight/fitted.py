@@ -92,7 +92,7 @@ def fitted(run: RunConfig, card: Card | None) -> tuple[RunConfig, list[str]]:
 
 def propose_record(run: RunConfig, card: Card | None) -> None:
     """Propose a record before the ranks of a run start, on node 0, which has locked its output."""
-    proposed = Path(run.flags.output_dir) / PROPOSED
+    proposed = Path(run.flags.output_dir or ".") / PROPOSED
     if run.fitted is None or card is None:
         proposed.unlink(missing_ok=True)
         return

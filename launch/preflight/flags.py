@@ -1,49 +1,55 @@
 """The flags of a method: does it know each one and can it read each value, and the list that --help prints."""
 
+import ast
 import difflib
+from dataclasses import fields
+from itertools import pairwise
+from pathlib import Path
 
 from data_tools.terminal import wrapped
+from launch.config import flags as flag_classes
 from launch.config.aliases import refusal
-from launch.config.flag_values import Flags, expectation, load_schema, range_text, split_words
+from launch.config.flag import Flag
+from launch.config.flag_values import Flags, known_flags, split_words
 from launch.methods.registry import method_of
 from launch.preflight.report import Finding
 
 
 def check_flags(script: str, flags: Flags) -> list[Finding]:
     """Return one finding for each flag at fault; one for all when none is."""
-    known = load_schema(script)
+    known = known_flags(script)
     faults = [fault for name, words in flags.items() if (fault := _fault(name, words, known))]
     return faults or [Finding(True, "flags", f"{len(flags)}, all known")]
 
 
-def _fault(name: str, words: list[str], known: dict) -> Finding | None:
+def _fault(name: str, words: list[str], known: dict[str, Flag]) -> Finding | None:
     if name not in known:
         return None if _is_negation(name, words, known) else _unknown(name, known)
     expected = known[name]
-    if not words and expected["type"] != "bool" and "alone" not in expected:
-        return Finding(False, f"--{name}", "found no value", f"--{name} VALUE ({expected['type']})")
-    if len(words) > 1 and not expected.get("many"):
+    if not words and expected.kind != "bool" and not expected.alone:
+        return Finding(False, f"--{name}", "found no value", f"--{name} VALUE ({expected.kind})")
+    if len(words) > 1 and not expected.many:
         together = " ".join(words)
-        fix = f'--{name} "{together}"' if "words" in expected else f"--{name} {words[0]}"
+        fix = f'--{name} "{together}"' if expected.words else f"--{name} {words[0]}"
         return Finding(False, f"--{name}", f"found {len(words)} values: {together}", f"one value: {fix}")
     for value in words:
-        for word in split_words(name, value) if "words" in expected else [value]:
-            allowed = expectation(word, expected)
+        for word in split_words(name, value) if expected.words else [value]:
+            allowed = expected.expectation(word)
             if allowed:
                 return Finding(False, f"--{name}", f"found {word!r}", f"allowed: {allowed}")
     return None
 
 
-def _is_negation(name: str, words: list[str], known: dict) -> bool:
+def _is_negation(name: str, words: list[str], known: dict[str, Flag]) -> bool:
     """Return whether a flag is like --no_recompute for --recompute 0.
 
     PaddleNLP's parser has it for flags that are on by default.
     """
     positive = known.get(name.removeprefix("no_"))
-    return name.startswith("no_") and not words and positive is not None and positive["default"] is True
+    return name.startswith("no_") and not words and positive is not None and positive.default is True
 
 
-def _unknown(name: str, known: dict) -> Finding:
+def _unknown(name: str, known: dict[str, Flag]) -> Finding:
     reason = refusal(name)
     if reason:
         return Finding(False, f"--{name}", f"a flag of PaddleNLP: {reason}", "leave it out")
@@ -54,13 +60,27 @@ def _unknown(name: str, known: dict) -> Finding:
 
 def flag_help(script: str) -> str:
     """Return one paragraph a flag: its type, default, choices and purpose."""
-    lines = [f"Flags of {method_of(script).program}, named as PaddleNLP has them.", ""]
-    for flag, known in load_schema(script).items():
-        choices = f", one of {', '.join(map(str, known['choices']))}" if known.get("choices") else ""
-        if "range" in known:
-            choices = f", {range_text(known).partition(', ')[2]}"
-        if known.get("words"):
-            choices = f", any of {', '.join(known['words'])}"
-        lines.append(wrapped(f"--{flag} ({known['type']}, default {known['default']}{choices})", further="        "))
-        lines.append(wrapped(known["help"], "    ", "    "))
+    method = method_of(script)
+    purposes = _purposes() | {field.name: field.metadata["help"] for kind in method.arguments for field in fields(kind)}
+    lines = [f"Flags of {method.program}, named as PaddleNLP has them.", ""]
+    for name, flag in known_flags(script).items():
+        choices = f", one of {', '.join(flag.choices)}" if flag.choices else ""
+        if flag.range:
+            choices = f", {flag.range_text.partition(', ')[2]}"
+        if flag.words:
+            choices = f", any of {', '.join(flag.words)}"
+        lines.append(wrapped(f"--{name} ({flag.kind}, default {flag.default}{choices})", further="        "))
+        lines.append(wrapped(purposes[name], "    ", "    "))
     return "\n".join(lines)
+
+
+def _purposes() -> dict[str, str]:
+    """Return {flag: what it is for}, from the texts below the fields of launch/config/flags.py."""
+    tree = ast.parse(Path(flag_classes.__file__).read_text(encoding="utf-8"))
+    nodes = [node for kind in tree.body if isinstance(kind, ast.ClassDef) for node in kind.body]
+    purposes = {}
+    for field, text in pairwise(nodes):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(purpose))):
+                purposes[name] = " ".join(purpose.split())
+    return purposes

@@ -36,7 +36,8 @@ def check_disk(run: RunConfig, continuation: Continuation) -> list[Finding]:
         parameters = ModelShape.from_config(load_config(values.model_name_or_path or "")).parameters
     except UserError:
         return []
-    half = values.fp16_opt_level == "O2" and (values.fp16 or values.bf16 or values.precision not in (None, "fp32"))
+    in_half = values.fp16 or bool(values.bf16) or values.precision not in (None, "fp32")
+    half = values.fp16_opt_level == "O2" and in_half
     model, checkpoint = parameters * (2 if half else 4), parameters * bytes_each(values, half)
     kept, so_far = checkpoints_at_once(values), checkpoints_so_far(run, continuation)
     if so_far:

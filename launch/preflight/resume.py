@@ -59,14 +59,14 @@ def already_done(run: RunConfig, continuation: Continuation) -> str:
         arguments = {name: value for part in summary["arguments"].values() for name, value in part.items()}
         done = int(summary["global_step"])
         # A run that began anew has cut the log, and left the summary of the one before.
-        logged = max((record["global_step"] for record in read_train_log(flags.output_dir)), default=0)
+        logged = max((record["global_step"] for record in read_train_log(flags.output_dir or ".")), default=0)
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return ""  # it has not ended, or the file is none of ours
     if flags.max_steps > 0:
         ends = done >= flags.max_steps
     else:
         ends = all(arguments.get(name) == getattr(flags, name) for name in ("max_steps", "num_train_epochs"))
-    result = [path for kind in ("*.safetensors", "*.pdparams") for path in Path(flags.output_dir).glob(kind)]
+    result = [path for kind in ("*.safetensors", "*.pdparams") for path in Path(flags.output_dir or ".").glob(kind)]
     if start is None or not ends or logged != done or checkpoint_step(start) >= done or not result:
         return ""
     return (
@@ -78,7 +78,7 @@ def already_done(run: RunConfig, continuation: Continuation) -> str:
 def checkpoints_so_far(run: RunConfig, continuation: Continuation) -> list[Path]:
     """Return the checkpoints of the run that this command continues, newest first; [] for a new run."""
     flags, start = run.flags, continuation.checkpoint
-    found = checkpoints(flags.output_dir)
+    found = checkpoints(flags.output_dir or "")
     if flags.ignore_load_lr_and_optim or start is None or start.resolve() not in [path.resolve() for path in found]:
         return []  # a run that starts at step 0 moves them into another folder
     return [path for path in found if checkpoint_step(path) <= checkpoint_step(start)]
@@ -153,7 +153,7 @@ def _check_data(flags: FlagValues, manifest: Manifest) -> list[Finding]:
         from data_tools.formats.tokens.blend import training_identities  # here: a plan runs without NumPy
 
         try:
-            now = training_identities(flags.input_dir, flags.split, flags.max_seq_length, flags.seed)
+            now = training_identities(flags.input_dir, flags.split or "", flags.max_seq_length or 0, flags.seed)
         except DataError:
             return []  # reported by the check of the data
         parts = before.get("parts", [before])

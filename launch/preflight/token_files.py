@@ -114,8 +114,8 @@ def _check_samples(
 
 
 def _count(corpus: IndexedDataset, number: int, values: FlagValues) -> int:
-    first, last = split_boundaries(values.split, len(corpus))[number : number + 2]
-    return Split(corpus, NAMES[number], first, last).count_samples(values.max_seq_length)
+    first, last = split_boundaries(values.split or "", len(corpus))[number : number + 2]
+    return Split(corpus, NAMES[number], first, last).count_samples(values.max_seq_length or 0)
 
 
 def _epoch(stated: list[float | None], counts: list[int]) -> int:
@@ -129,12 +129,12 @@ def _epoch(stated: list[float | None], counts: list[int]) -> int:
 def _why_none(corpora: list[tuple[float | None, IndexedDataset]], number: int, values: FlagValues) -> str:
     parts = []
     for _, corpus in corpora:
-        first, last = split_boundaries(values.split, len(corpus))[number : number + 2]
+        first, last = split_boundaries(values.split or "", len(corpus))[number : number + 2]
         tokens = int(corpus.sizes[first:last].sum())
         parts.append(f"{corpus.prefix} gives it {last - first} of {len(corpus)} documents, {tokens:,} tokens")
     return (
         f"none in the {NAMES[number]} split (--split {values.split}): {'; '.join(parts)}; a sample needs "
-        f"{values.max_seq_length + 1:,}"
+        f"{(values.max_seq_length or 0) + 1:,}"
     )
 
 

@@ -42,16 +42,17 @@ def next_step(run: RunConfig, started: float) -> list[str]:
         started: time.time() at the start of the run, which writes its summary last.
     """
     values = run.flags
-    summary = Path(values.output_dir, RUN_SUMMARY)
+    directory = values.output_dir or "."
+    summary = Path(directory, RUN_SUMMARY)
     if not values.do_train or not summary.exists() or summary.stat().st_mtime < started:
         return []
-    output = typed(values.output_dir)
+    output = typed(directory)
     if values.lora or values.prefix_tuning:
         kind, variables = "adapter", f"MODEL={typed(values.model_name_or_path)} ADAPTER={output}"
     else:
         kind, variables = "model", f"MODEL={output}"
-    outcome = _outcome(read_summary(values.output_dir))
-    return [*outcome, f"The {kind}: {values.output_dir}", f"To ask it, a line each: make predict {variables}"]
+    outcome = _outcome(read_summary(directory))
+    return [*outcome, f"The {kind}: {directory}", f"To ask it, a line each: make predict {variables}"]
 
 
 def _outcome(summary: dict) -> list[str]:

@@ -313,7 +313,7 @@ def _folders(choice: RecipeChoice, action: str) -> tuple[Path, Path]:
         directory = _short(Path(choice.variables.get("OUTPUT") or REHEARSALS / choice.recipe.target))
         return directory / "output", directory / "log"
     run, _ = choice.run(sizes_alone=False)
-    output = _short(Path(run.flags.output_dir))
+    output = _short(Path(run.flags.output_dir or "."))
     return output, output / "log"
 
 

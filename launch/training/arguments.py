@@ -194,16 +194,16 @@ def make_arguments(run: RunConfig) -> Any:
     Raises:
         UserError: For values that upstream refuses.
     """
-    stated = run.flags.stated
-    if "skip_data_intervals" in stated:
-        stated["skip_data_intervals"] = [stated["skip_data_intervals"]]  # upstream takes a list of intervals
+    explicit = dict(run.flags.explicit)
+    if "skip_data_intervals" in explicit:
+        explicit["skip_data_intervals"] = [explicit["skip_data_intervals"]]  # upstream takes a list of intervals
     if run.sends_shapes:
         words = {*run.flags.words("pipeline_parallel_config"), SENDS_SHAPES}
-        stated["pipeline_parallel_config"] = " ".join(sorted(words))
+        explicit["pipeline_parallel_config"] = " ".join(sorted(words))
     try:
         with contextlib.redirect_stderr(io.StringIO()):  # where Paddle lists "modified flags" when it meets its peers
             return tuple(
-                kind(**{field.name: stated[field.name] for field in fields(kind) if field.name in stated})
+                kind(**{field.name: explicit[field.name] for field in fields(kind) if field.name in explicit})
                 for kind in argument_classes(run.method)
             )
     except (ValueError, AssertionError) as error:

@@ -1,4 +1,4 @@
-"""Write launch/config/flags.json, the flags of the methods as data, for checks that must not import Paddle.
+"""Write launch/config/flags.py, the flags of the methods with their types, for what must not import Paddle.
 
     python -m launch.training.flag_schema
 
@@ -11,17 +11,32 @@ import inspect
 import json
 import sys
 import textwrap
-from dataclasses import MISSING, Field, fields
+from dataclasses import Field, fields
 from enum import Enum
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from data_tools.cli import Parser
-from launch.config.flag_values import SCHEMA
+from launch.config.flag import Flag, default_of
 from launch.errors import UserError
 from launch.guard import guarded
 from launch.methods.registry import METHODS
+
+PAGE = Path(__file__).resolve().parents[1] / "config" / "flags.py"
+HEAD = '''"""The flags of all methods with their types, and below each what it is for.
+
+`python -m launch.training.flag_schema` makes this file from the argument classes of launch/training and launch/methods.
+"""
+
+from dataclasses import dataclass
+
+from launch.config.flag import SwitchValue, known
+'''
+CLASSES = {
+    "CommonFlags": "The flags that all methods have.",
+    "MethodFlags(CommonFlags)": "These, and the flags of some methods: None in other runs. Defaults are the method's.",
+}
 
 # Values of upstream's flags that it reads as plain text: from its help texts, and from what this repository runs on.
 CHOICES = {
@@ -128,31 +143,56 @@ WORD_LISTS = {
 }
 
 
-def schema() -> dict:
-    """Return {script: {flag: {"type", "default", "help", "choices"?, "range"?, "words"?, "many"?, "alone"?}}}.
+def _fields(kinds: tuple[type, ...], own: bool) -> dict[str, str]:
+    """Return {flag: its lines in the file} of dataclasses, each field of which is a flag. own: of some methods alone.
 
-    Names are without dashes. choices: the values allowed. range: the bounds of a number, "least" and "most" inclusive,
-    "above" and "below" exclusive; every numeric flag has one. words: those that a value of several words may hold.
-    many: true for several values. alone: what a switch means without a value, where it needs none.
+    Raises:
+        UserError: For a number without bounds, and where two methods have a flag of one name and different types.
     """
-    from launch.training.arguments import argument_classes
-
-    return {method.name: _flags(argument_classes(method)) for method in METHODS}
-
-
-def _flags(kinds: tuple) -> dict:
-    """Return the flags of dataclasses, each field of which is a flag."""
     choices, words = CHOICES | _enum_choices(), _accepted_words()
-    flags = {}
+    found: dict[str, tuple[str, str]] = {}
     for kind in kinds:
         hints = get_type_hints(kind)
-        for field in fields(kind):
-            if field.init:
-                flags[field.name] = _flag(field, hints[field.name], choices, words)
-    return dict(sorted(flags.items()))
+        for field in (field for field in fields(kind) if field.init):
+            flag = _flag(field, hints[field.name], choices, words)
+            text = _declaration(field.name, flag, own)
+            before, _ = found.setdefault(field.name, (text, _documentation(field)))
+            if before != text:
+                raise UserError(f"--{field.name}: found {text.strip()} and {before.strip()}. Give one another name.")
+    return {name: f"{text}\n{documentation}" for name, (text, documentation) in sorted(found.items())}
 
 
-def _flag(field: Field, hint: Any, choices: dict, words: dict) -> dict:
+def _declaration(name: str, flag: Flag, own: bool) -> str:
+    """Return the line of a flag. own: default and choices are left to the method."""
+    default = flag.value(flag.default)
+    hint = {"switch": "SwitchValue"}.get(flag.kind, "str" if flag.many else flag.kind)
+    arguments = [_literal(flag.kind), *([] if own else [_literal(flag.default)])]
+    shown = {"range": flag.range, "words": flag.words, "many": flag.many, "alone": flag.alone}
+    if not own:
+        shown["choices"] = flag.choices
+    arguments += [f"{key}={_literal(value)}" for key, value in shown.items() if value]
+    line = f"{name}: {hint}{' | None' if own or default is None else ''} = known({', '.join(arguments)})"
+    return textwrap.fill(line, 120, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False)
+
+
+def _literal(value: Any) -> str:
+    """Return a value as Python, text in double quotes."""
+    match value:
+        case str():
+            return json.dumps(value)
+        case tuple():
+            return f"({', '.join(map(_literal, value))}{',' if len(value) == 1 else ''})"
+        case dict():
+            return f"{{{', '.join(f'{_literal(key)}: {_literal(item)}' for key, item in value.items())}}}"
+    return repr(value)
+
+
+def _documentation(field: Field) -> str:
+    text = " ".join(field.metadata.get("help", "").split()).replace("\\", "\\\\").replace('"', '\\"')
+    return textwrap.fill(f'"""{text}"""', 118, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _flag(field: Field, hint: Any, choices: dict, words: dict) -> Flag:
     from launch.training.arguments import Switch
 
     alternatives = [part for part in get_args(hint) if part is not NoneType] if _is_union(hint) else [hint]
@@ -160,35 +200,24 @@ def _flag(field: Field, hint: Any, choices: dict, words: dict) -> dict:
     many = get_origin(value_type) is list
     while get_origin(value_type) is list:
         [value_type] = get_args(value_type)
-    allowed = field.metadata.get("choices") or choices.get(field.name)
+    allowed = field.metadata.get("choices") or choices.get(field.name) or ()
     if isinstance(value_type, type) and issubclass(value_type, Enum):
         allowed, value_type = [member.value for member in value_type], str
     kind = "switch" if value_type is Switch else value_type.__name__
-    default = None if field.default is MISSING else field.default
-    if field.default_factory is not MISSING:
-        default = field.default_factory()
+    default = default_of(field)
     if default is None and hint is bool:
         default = False
-    flag = {
-        "type": kind,
-        "default": default.value if isinstance(default, Enum) else default,
-        "help": " ".join(field.metadata.get("help", "").split()),
-    }
-    if allowed:
-        flag["choices"] = list(allowed)
-    if kind in ("int", "float"):
-        if field.name not in RANGES:
-            raise UserError(
-                f"--{field.name}: found a number without bounds. Add them to RANGES in {Path(__file__).name}."
-            )
-        flag["range"] = RANGES[field.name]
-    if field.name in words:
-        flag["words"] = words[field.name]
-    if many:
-        flag["many"] = True
-    if "const" in field.metadata:
-        flag["alone"] = field.metadata["const"]
-    return flag
+    if kind in ("int", "float") and field.name not in RANGES:
+        raise UserError(f"--{field.name}: found a number without bounds. Add them to RANGES in {Path(__file__).name}.")
+    return Flag(
+        kind,
+        default.value if isinstance(default, Enum) else default,
+        choices=tuple(allowed),
+        range=RANGES[field.name] if kind in ("int", "float") else {},
+        words=tuple(words.get(field.name, ())),
+        many=many,
+        alone=field.metadata.get("const", ""),
+    )
 
 
 def _is_union(hint: Any) -> bool:
@@ -225,15 +254,24 @@ def _accepted_words() -> dict[str, list[str]]:
 
 
 def render() -> str:
-    """Return the schema as JSON."""
-    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+    """Return the text of the file."""
+    from launch.training.arguments import argument_classes
+
+    own = tuple(dict.fromkeys(kind for method in METHODS for kind in method.arguments))
+    common = tuple(kind for kind in argument_classes(METHODS[0]) if kind not in own)
+    parts = [HEAD]
+    for (name, purpose), lines in zip(CLASSES.items(), (_fields(common, False), _fields(own, True)), strict=True):
+        head = f'@dataclass(frozen=True, init=False, repr=False, eq=False)\nclass {name}:\n    """{purpose}"""\n'
+        parts.append("\n".join([head, *lines.values()]) + "\n")
+    return "\n\n".join(parts)
 
 
 def main(argv: list[str]) -> None:
     """Run the command."""
     Parser("python -m launch.training.flag_schema", __doc__).parse_args(argv)
-    SCHEMA.write_text(render(), encoding="utf-8")
-    print(f"{SCHEMA.name}: {sum(len(flags) for flags in schema().values())} flags")
+    text = render()
+    PAGE.write_text(text, encoding="utf-8")
+    print(f"{PAGE.name}: {text.count(' = known(')} flags")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from statistics import median
 
-from launch.config.flag_values import Flags, load_schema
+from launch.config.flag_values import Flags, known_flags
 from launch.config.layout import Layout
 from launch.families.arithmetic import ModelShape
 from launch.plan.hardware import Card
@@ -40,13 +40,13 @@ def run_report(output: Path, script: str, card: Card | None) -> dict:
 
 def flags_of(summary: dict, script: str) -> Flags:
     """The flags of a run, from the arguments in its summary, without those at their defaults."""
-    known, arguments = load_schema(script), arguments_of(summary)
+    known, arguments = known_flags(script), arguments_of(summary)
     if "sharding" in arguments:
         arguments["sharding"] = _sharding(arguments)
     return {
         name: [str(value)]
         for name, value in arguments.items()
-        if name in known and value not in (None, "", "None", "[]") and str(value) != str(known[name].get("default"))
+        if name in known and value not in (None, "", "None", "[]") and str(value) != str(known[name].default)
     }
 
 

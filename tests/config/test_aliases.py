@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from launch.config.aliases import DROPPED, REFUSED, RENAMED, refusal, todays_flags
-from launch.config.flag_values import load_schema, parse_flags
+from launch.config.flag_values import known_flags, parse_flags
 from launch.preflight.flags import check_flags
 from tests.config import commands_26 as commands
 
@@ -89,7 +89,7 @@ def test_todays_shared_modules_take_it(command):
     script, before = parsed(command)
     schema = "run_pretrain" if script == "run_pretrain.py" else "finetune_generation"
     faults = {finding.subject[2:] for finding in check_flags(schema, todays_flags(before)[0]) if not finding.ok}
-    assert GONE.get(command, set()) <= faults <= GONE.get(command, set()) | (SAME_NAME - load_schema(schema).keys())
+    assert GONE.get(command, set()) <= faults <= GONE.get(command, set()) | (SAME_NAME - known_flags(schema).keys())
 
 
 @pytest.mark.parametrize(
@@ -117,6 +117,6 @@ def test_the_micro_batch_of_26_multiplies_the_accumulation():
 
 def test_no_old_name_hides_a_flag_of_today():
     for script in ("run_pretrain", "finetune_generation"):
-        hidden = {*RENAMED, *DROPPED, *REFUSED} & load_schema(script).keys()
+        hidden = {*RENAMED, *DROPPED, *REFUSED} & known_flags(script).keys()
         # upstream's own older name, and what it does and we do not
         assert hidden == {"sharding_degree", "do_predict"}

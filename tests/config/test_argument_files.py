@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
 from launch.config.argument_files import OURS, read_arguments
-from launch.config.flag_values import load_schema, parse_flags
+from launch.config.flag_values import known_flags, parse_flags
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
 from launch.config.variables import apply_variables
@@ -160,7 +160,7 @@ def test_files_of_preferences_are_read_but_for_their_data(tmp_path):
 def test_each_key_that_tells_a_file_is_a_flag_of_its_method():
     assert {method.name for _, method in OURS} >= {"pretraining", "finetuning", "preferences", "rewards"}
     for kind, method in OURS:
-        assert kind.keys <= load_schema(method.name).keys() | RENAMED.keys()
+        assert kind.keys <= known_flags(method.name).keys() | RENAMED.keys()
 
 
 def test_the_accuracy_of_pretraining_is_left_out(tmp_path):
@@ -254,7 +254,7 @@ def test_what_belongs_together_comes_from_the_file_alone(tmp_path):
 
 def stated_keys() -> st.SearchStrategy:
     """Objects with keys of the files and others, and values that fit or do not."""
-    known = sorted({*load_schema(FINETUNE), *RENAMED, *DROPPED, *REFUSED})
+    known = sorted({*known_flags(FINETUNE), *RENAMED, *DROPPED, *REFUSED})
     plain = st.sampled_from([True, False, 0, 1, 8, 3e-5, "stage2", "1e-4", "O2", "no"])
     return st.dictionaries(st.sampled_from(known) | texts(), plain | values(), max_size=6)
 

@@ -7,7 +7,7 @@ import pytest
 
 from launch import preflight
 from launch.commands import config_from
-from launch.config.flag_values import Flags, load_schema, parse_flags
+from launch.config.flag_values import Flags, known_flags, parse_flags
 from launch.config.recipe_file import load_recipes
 from launch.config.run_config import RunConfig
 from launch.guard import guarded
@@ -21,7 +21,7 @@ RECIPES = {recipe.target: recipe for recipe in load_recipes(ROOT)}
 
 def values(run: RunConfig) -> dict:
     """Those of all flags but the model, which is planned by another name."""
-    return {name: getattr(run.flags, name) for name in load_schema(run.script) if name != "model_name_or_path"}
+    return {name: getattr(run.flags, name) for name in known_flags(run.script) if name != "model_name_or_path"}
 
 
 def printed(capsys, *words: str) -> tuple[list[str], list[str], str, Flags]:

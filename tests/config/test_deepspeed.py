@@ -10,13 +10,13 @@ import pytest
 
 from docs.tools import deepspeed_page as page
 from launch.config.deepspeed import AUTO, parse_words, show, table, translate
-from launch.config.flag_values import load_schema, parse_flags
+from launch.config.flag_values import known_flags, parse_flags
 from launch.config.key_files import read_source
 from launch.errors import UserError
 from launch.preflight.flags import check_flags
 from tests.store import ROOT
 
-KNOWN = load_schema("finetune_generation") | load_schema("run_pretrain")
+KNOWN = known_flags("finetune_generation") | known_flags("run_pretrain")
 OF_OTHER_COMMANDS = {"workers", "data_file", "deepspeed"}
 ROWS = [row for rows in table().values() for row in rows]
 

@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from data_tools.cli import MOST_CARDS, MOST_NODES, above_zero, cards, nodes, not_negative, port, whole_number
-from launch.config.flag_values import load_schema
+from launch.config.flag_values import known_flags
 from launch.config.layout import LayoutError
 from launch.config.numbers import MOST
 from launch.config.recipe_file import ROOT, load_recipes
@@ -75,7 +75,7 @@ def test_all_ranges_are_of_variables():
 
 @pytest.mark.parametrize("target", [pytest.param("qlora-qwen3-8b", marks=pytest.mark.long), "pretrain-tiny"])
 def test_a_word_that_is_none_of_a_flags_choices_is_a_fault_of_the_plan(target):
-    known = load_schema(RECIPES[target].script)
-    for name in (name for name, flag in known.items() if flag.get("choices")):
+    known = known_flags(RECIPES[target].script)
+    for name in (name for name, flag in known.items() if flag.choices):
         choice = RecipeChoice.read({"recipe": target, "ARGS": f"--{name} nonsense"})
         assert name in [fault["control"] for fault in plan_of(choice)["faults"]], name

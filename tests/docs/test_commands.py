@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from docs.tools.pages import ENGLISH_PAGES, ROOT, read
-from launch.config.flag_values import all_flags, load_schema
+from launch.config.flag_values import all_flags, known_flags
 from launch.config.recipe_file import Recipe
 from launch.config.variables import KUBERNETES, RECIPE
 from tests.docs.commands import PYTHON, Command, in_blocks, in_prose
@@ -99,7 +99,7 @@ def flags_of_commands() -> dict[str, set[str]]:
 
 def known_to(program: str) -> set[str]:
     if program in ("launch/run_pretrain.py", "launch/finetune_generation.py"):
-        return {f"--{flag}" for flag in load_schema(program)}
+        return {f"--{flag}" for flag in known_flags(program)}
     if program.startswith("benchmarks/"):  # some need torch, or a card
         return set(re.findall(r'"(--[a-z][\w-]*)"', (ROOT / program).read_text("utf-8")))
     words = program.split()[1:] if program.startswith("python ") else program.split()
@@ -120,7 +120,7 @@ NOT_OURS |= {"--requeue", "--nodes", "--elastic_level", "--job_id", "--python_ou
 
 
 @cache
-def known_flags() -> set[str]:
+def flags_of_programs() -> set[str]:
     """Return the flags of all methods, and what any file of ours adds to a parser."""
     flags = {f"--{flag}" for flag in all_flags()}
     files = [file for room in ROOMS for file in (ROOT / room).rglob("*.py")]
@@ -132,4 +132,4 @@ def test_flags_of_sentences_are_known(page):
     """docs/flags.md names those of PaddleNLP 2.6, too; it is made of the tables themselves."""
     spans = CODE.findall(INDENTED.sub("", FENCED.sub("", read(page))))
     named = {flag for span in spans for flag in re.findall(r"(?<![\w-])--[a-zA-Z][\w-]*", span)}
-    assert named - known_flags() - NOT_OURS == set()
+    assert named - flags_of_programs() - NOT_OURS == set()

@@ -11,7 +11,7 @@ from data_tools.formats.tokens.indexed import IndexedWriter
 from docs.tools.flag_docs import PAGE, render
 from launch import preflight
 from launch.checkpoint.output_directory import LOCK, lock_output, lock_start
-from launch.config.flag_values import load_schema, parse_flags, read_number
+from launch.config.flag_values import known_flags, parse_flags
 from launch.config.run_config import RunConfig
 from launch.preflight.flags import check_flags
 from launch.preflight.host import check_output
@@ -50,11 +50,11 @@ def test_flags_that_are_right():
 
 @pytest.mark.parametrize("script", ["run_pretrain", "finetune_generation"])
 def test_every_number_has_a_range_that_holds_its_default(script):
-    numbers = {name: flag for name, flag in load_schema(script).items() if flag["type"] in ("int", "float")}
+    numbers = {name: flag for name, flag in known_flags(script).items() if flag.kind in ("int", "float")}
     assert len(numbers) > 50
     for name, flag in numbers.items():
-        if flag["default"] is not None:
-            assert read_number(flag, str(flag["default"])) == flag["default"], name
+        if flag.default is not None:
+            assert flag.number(str(flag.default)) == flag.default, name
 
 
 # flag | what is found | how the fix begins

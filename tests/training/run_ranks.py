@@ -21,7 +21,7 @@ def make_corpus(prefix: str, vocab_size: int, largest_id: int) -> None:
 
 
 def flag_schema() -> str:
-    """launch/config/flags.json as it should be."""
+    """launch/config/flags.py as it should be."""
     from launch.training.flag_schema import render
 
     return render()
@@ -37,7 +37,7 @@ def arguments_of_both(runs: list) -> list[str]:
 
     from paddlenlp.trainer import argparser
 
-    from launch.config.flag_values import switch
+    from launch.config.flag import switch
     from launch.config.run_config import RunConfig
     from launch.methods.registry import method_of
     from launch.training import arguments

@@ -7,7 +7,7 @@ from launch.config.recipe_file import load_recipes
 from launch.methods.registry import METHODS, method_of
 from tests.store import ROOT
 
-FLAGS = ROOT / "launch" / "config" / "flags.json"
+FLAGS = ROOT / "launch" / "config" / "flags.py"
 RANKS = "tests.training.run_ranks"
 # Forms that no recipe has, each with what pretraining needs.
 FORMS = [
@@ -23,7 +23,7 @@ FORMS = [
 NEEDED = ["--model_name_or_path", "llama-tiny", "--output_dir", "out", "--input_dir", "0.7", "a", "0.3", "b"]
 
 
-def test_flags_json_is_current(ranks):
+def test_the_generated_flags_are_current(ranks):
     [rendered] = ranks(1, f"{RANKS}:flag_schema")
     assert FLAGS.read_text(encoding="utf-8") == rendered, "run: python -m launch.training.flag_schema"
 

@@ -52,7 +52,8 @@ RULES = (
     Rule(
         flag="pad_to_multiple_of",
         when=lambda run: (
-            (run.flags.pad_to_multiple_of or 0) > 1 and run.flags.max_length % run.flags.pad_to_multiple_of > 0
+            (run.flags.pad_to_multiple_of or 0) > 1
+            and (run.flags.max_length or 0) % (run.flags.pad_to_multiple_of or 1) > 0
         ),
         found="{run.flags.pad_to_multiple_of}, which does not divide --max_length {run.flags.max_length}",
         reason="batches of the longest samples would be longer than that",

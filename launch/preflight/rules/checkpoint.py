@@ -21,7 +21,7 @@ def drops_words(run: Request) -> bool:
 
 def is_not_measured(run: Request) -> bool:
     """Return whether no evaluation measures the metric of the best model."""
-    name = run.flags.metric_for_best_model
+    name = run.flags.metric_for_best_model or ""
     return bool(name and run.flags.do_eval and run.metrics) and name.removeprefix("eval_") not in run.metrics
 
 
