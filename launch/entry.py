@@ -11,7 +11,7 @@ from launch.cpu.settings import prepare
 from launch.devices.paddle_flags import set_card_flags, set_switches
 from launch.errors import UserError
 from launch.nodes.meeting import compare_flags, meet_ranks
-from launch.preflight.flags import flag_help
+from launch.preflight.flag_check import flag_help
 from launch.preflight.report import print_findings
 from launch.preflight.resume import already_done
 from launch.processes.orphans import die_with_parent

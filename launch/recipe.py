@@ -45,7 +45,7 @@ from launch.guard import guarded
 from launch.nodes.network import Link
 from launch.nodes.place import read_nodes
 from launch.preflight.fitted import propose_record
-from launch.preflight.flags import flag_help
+from launch.preflight.flag_check import flag_help
 from launch.preflight.requested import card_of_plan, known_model, make_questions, missing_demo_paths, requested_run
 from launch.processes.command import COMMAND, DECIDE_THE_START, STOPPED_FILE, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above

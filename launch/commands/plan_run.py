@@ -33,7 +33,7 @@ from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
 from launch.plan.interconnect import NETWORK_HELP
 from launch.plan.job import Job
 from launch.plan.plan_report import FORMATS, TEXT, report
-from launch.preflight.flags import check_flags
+from launch.preflight.flag_check import check_flags
 from launch.preflight.proposals import exit_code_of_plan, lines_below_a_plan
 
 

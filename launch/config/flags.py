@@ -475,8 +475,8 @@ class MethodFlags(CommonFlags):
     label_smoothing: float | None = known("float", range={"least": 0, "below": 0.5})
     """sigmoid, simpo: the share of pairs that are taken to be the wrong way round."""
     loss_type: str | None = known("str")
-    """What is learnt. From pairs, sigmoid: DPO; hinge: SLiC; ipo: IPO; simpo: SimPO; or: ORPO; the last two need no
-    reference. From single responses, kto: KTO."""
+    """The loss. Of pairs, sigmoid: DPO; hinge: SLiC; ipo: IPO; simpo: SimPO; or: ORPO; the last two need no
+    reference. Of single responses, kto: KTO."""
     max_broken_rows: int | None = known("int", range={"least": 0, "most": 2147483647})
     """Rows that cannot be read and are left out, at most; more stop the run."""
     max_eval_samples: int | None = known("int", range={"least": -1, "most": 2147483647})

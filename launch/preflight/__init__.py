@@ -28,7 +28,7 @@ def check_installed() -> list[Finding]:
 
 def run_on_flags(config: RunConfig) -> list[Finding]:
     """Return the checks of flags and of the model's configuration, whose result does not depend on the machine."""
-    from launch.preflight.flags import check_flags
+    from launch.preflight.flag_check import check_flags
     from launch.preflight.rules import check_compatibility
 
     findings = check_flags(config.script, config.words)

@@ -7,7 +7,7 @@ import pytest
 
 from launch.config.aliases import DROPPED, REFUSED, RENAMED, refusal, todays_flags
 from launch.config.flag_values import known_flags, parse_flags
-from launch.preflight.flags import check_flags
+from launch.preflight.flag_check import check_flags
 from tests.config import commands_26 as commands
 
 SQUAD = "--task_name is --dataset_name_or_path today"

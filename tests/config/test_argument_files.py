@@ -14,7 +14,7 @@ from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
 from launch.config.variables import apply_variables
 from launch.errors import UserError
-from launch.preflight.flags import check_flags
+from launch.preflight.flag_check import check_flags
 from tests.fuzzing import FEW_AND_MANY, cases, damaged, dumped, texts, values
 from tests.store import ROOT
 

@@ -13,7 +13,7 @@ from launch.config.deepspeed import AUTO, parse_words, show, table, translate
 from launch.config.flag_values import known_flags, parse_flags
 from launch.config.key_files import read_source
 from launch.errors import UserError
-from launch.preflight.flags import check_flags
+from launch.preflight.flag_check import check_flags
 from tests.store import ROOT
 
 KNOWN = known_flags("finetune_generation") | known_flags("run_pretrain")

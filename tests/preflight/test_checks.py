@@ -13,7 +13,7 @@ from launch import preflight
 from launch.checkpoint.output_directory import LOCK, lock_output, lock_start
 from launch.config.flag_values import known_flags, parse_flags
 from launch.config.run_config import RunConfig
-from launch.preflight.flags import check_flags
+from launch.preflight.flag_check import check_flags
 from launch.preflight.host import check_output
 from launch.preflight.report import Finding, print_findings
 from launch.preflight.token_files import check_data

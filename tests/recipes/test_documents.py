@@ -14,7 +14,7 @@ from launch import preflight
 from launch.config.flag_values import parse_flags
 from launch.config.recipe_file import Recipe, load_recipes
 from launch.nodes.place import read_nodes
-from launch.preflight.flags import check_flags
+from launch.preflight.flag_check import check_flags
 from launch.preflight.requested import requested_run
 from tests.devices.fake_nvml import FakeNvml, card
 from tests.docs.commands import Command, in_blocks

@@ -9,7 +9,7 @@ import pytest
 
 from launch.config.flag_values import flag_arguments, parse_flags
 from launch.config.recipe_file import Recipe, recipe_paths
-from launch.preflight.flags import check_flags
+from launch.preflight.flag_check import check_flags
 from launch.preflight.requested import requested_run
 from launch.processes.command import LaunchCommand
 from tests.recipes.machine import ROOT
