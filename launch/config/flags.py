@@ -163,7 +163,8 @@ class CommonFlags:
     lora_rank: int = known("int", 8, range={"least": 1, "most": 65536})
     """Rank r of the adapters."""
     lora_target_modules: str | None = known("str", None, many=True)
-    """Last words of the names of the linear layers with adapters: q_proj v_proj. Default: all."""
+    """Linear layers with adapters, as PEFT names them: q_proj v_proj, regular expressions, or all-linear. Default:
+    all."""
     loss_chunk_tokens: str = known("str", "auto")
     """Compute output layer and loss for so many tokens at a time, never the logits of a whole batch; auto: where this
     takes less than half of the memory, a sixteenth of a batch; off: all at once."""
