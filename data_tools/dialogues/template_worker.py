@@ -27,6 +27,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from os.path import commonprefix
 
 from jinja2 import TemplateError, nodes
@@ -245,14 +246,22 @@ class Renderer:
         values |= {"add_generation_prompt": prompts} | self.tokens | dialogue.get("chat_template_kwargs", {})
         try:
             return self.template.render(values)
-        except TypeError:  # some templates write arguments as the text that a server returns them as
-            return self.template.render(values | {"messages": [_with_text_arguments(one) for one in messages]})
+        except TypeError:  # some templates write arguments as the text that a server returns, or expect no null
+            for change in (_with_text_content, _with_text_arguments):
+                messages = [change(one) for one in messages]
+                with suppress(TypeError):
+                    return self.template.render(values | {"messages": messages})
+            raise
 
 
 def _apart(turns: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return (text since the answer before, answer) of each (all text before an answer, answer)."""
     ends = [0, *(len(before) + len(said) for before, said in turns)]
     return [(before[end:], said) for (before, said), end in zip(turns, ends, strict=False)]
+
+
+def _with_text_content(message: dict) -> dict:
+    return message | {"content": message["content"] or ""}
 
 
 def _with_text_arguments(message: dict) -> dict:

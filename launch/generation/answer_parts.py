@@ -10,14 +10,17 @@ Source of the forms: the templates as they are published, and vLLM's vllm/tool_p
 """
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from data_tools.dialogues.messages import RowError, ToolCall, read_call
 from launch.generation.text import overlap
 
 OPEN, CLOSE = "<think>", "</think>"
 NAME, QUOTED, ARGUMENTS = "NAME", "QUOTED", "ARGUMENTS"  # in CallForm.call
+KEY, VALUE = "KEY", "VALUE"  # in CallForm.argument
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ class CallForm:
         call: A call whole, for a grammar.
         between, first, last: What stands between calls, before the first one and behind the last one.
         several: Whether an answer can have more than one call.
+        argument: One argument, where ARGUMENTS are no JSON object: a text as it is, any other value as JSON.
+        undeclared: The types of an argument that the tool does not declare; none: what it is as JSON, else a text.
     """
 
     known_by: tuple[str, ...]
@@ -49,6 +54,8 @@ class CallForm:
     first: str = ""
     last: str = ""
     several: bool = True
+    argument: str = ""
+    undeclared: tuple[str, ...] = ()
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -92,6 +99,70 @@ def _behind_separator(text: str) -> list[ToolCall]:
     return [read_call({"name": name.strip(), "arguments": rest})]
 
 
+def _behind_keys(text: str) -> list[ToolCall]:
+    name, key, rest = text.partition("<arg_key>")
+    return [_call_of_texts(name.strip(), ARGUMENT_OF_KEY, key + rest)]
+
+
+def _in_tags(text: str) -> list[ToolCall]:
+    if not (call := FUNCTION.fullmatch(text)):
+        raise ValueError
+    return [_call_of_texts(call[1], PARAMETER, call[2])]
+
+
+def _call_of_texts(name: str, argument: re.Pattern, text: str) -> ToolCall:
+    """Return a call whose arguments are all texts, of a text that is one argument behind the other."""
+    found, place = {}, 0
+    while match := argument.match(text, place):
+        found[match[1]], place = match[2], match.end()
+    if not name or text[place:].strip():
+        raise ValueError
+    return ToolCall(name, json.dumps(found, ensure_ascii=False))
+
+
+def types_of(schema: Any) -> list[str]:
+    """Return the types that a schema of one argument names, also in its alternatives; none: it leaves them open."""
+    schema = schema if isinstance(schema, dict) else {}
+    if types := schema.get("type"):
+        return types if isinstance(types, list) else [types]
+    alternatives = [one for key in ("anyOf", "oneOf") for one in schema.get(key) or ()]
+    values = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else ())]
+    return [*map(_type, values), *(kind for one in alternatives for kind in types_of(one))]
+
+
+def _type(value: object) -> str:
+    return "null" if value is None else TYPES[type(value)]
+
+
+def _typed(call: ToolCall, schema: dict, undeclared: tuple[str, ...]) -> ToolCall:
+    """Return a call of texts with the values that they stand for by the schema of its arguments."""
+    declared = schema.get("properties") or {}
+    values = {
+        key: _value(text, types_of(declared[key]) if key in declared else undeclared)
+        for key, text in json.loads(call.arguments).items()
+    }
+    return replace(call, arguments=json.dumps(values, ensure_ascii=False))
+
+
+def _value(text: str, types: list[str] | tuple[str, ...]) -> Any:
+    try:
+        value = PYTHON_WORDS[text] if text in PYTHON_WORDS else json.loads(text, parse_constant=_no_number)
+    except ValueError:
+        return text
+    kind = _type(value)
+    fits = kind in types or (kind == "integer" and "number" in types)
+    return value if not types or (fits and kind != "string") else text
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(text)
+
+
+TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+PYTHON_WORDS = {"True": True, "False": False, "None": None}  # as Qwen3-Coder's template writes such values
+ARGUMENT_OF_KEY = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)
+FUNCTION = re.compile(r"\s*<function=([^>\n]+)>(.*)</function>\s*", re.DOTALL)
+PARAMETER = re.compile(r"\s*<parameter=([^>\n]+)>\n?(.*?)\n?</parameter>", re.DOTALL)
 PYTHON, SEPARATOR, FENCE = "<|python_tag|>", "<｜tool▁sep｜>", "\n```json\n"
 JSON_CALL = f'{{"name": {QUOTED}, "arguments": {ARGUMENTS}}}'
 HERMES = CallForm(("<tool_call>",), _object, f"<tool_call>\n{JSON_CALL}\n</tool_call>", "<tool_call>", "</tool_call>")
@@ -126,14 +197,36 @@ LLAMA3 = CallForm(
     ('"parameters"',), _objects, JSON_CALL.replace("arguments", "parameters"), starts=("{", PYTHON), between="; "
 )
 ERNIE = replace(HERMES, known_by=("<tool_call>", "<response>"), around=("<response>", "</response>"))
-FORMS = (ERNIE, HERMES, DEEPSEEK, DEEPSEEK_V31, MISTRAL_V11, MISTRAL, GLM4, LLAMA3)
-OTHERS = ("<arg_key>", "<function=")  # of GLM-4.5 and Qwen3-Coder, whose calls are no JSON
+GLM4_5 = CallForm(
+    ("<arg_key>",),
+    _behind_keys,
+    f"<tool_call>{NAME}\n{ARGUMENTS}</tool_call>",
+    "<tool_call>",
+    "</tool_call>",
+    within=("<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
+    argument=f"<arg_key>{KEY}</arg_key>\n<arg_value>{VALUE}</arg_value>\n",
+)
+GLM4_7 = replace(
+    GLM4_5,
+    known_by=("<arg_key>", "{function-name}<arg_key>"),
+    call=GLM4_5.call.replace("\n", ""),
+    between="",
+    argument=GLM4_5.argument.replace("\n", ""),
+)
+QWEN3_CODER = CallForm(
+    ("<function=",),
+    _in_tags,
+    f"<tool_call>\n<function={NAME}>\n{ARGUMENTS}</function>\n</tool_call>",
+    "<tool_call>",
+    "</tool_call>",
+    argument=f"<parameter={KEY}>\n{VALUE}\n</parameter>\n",
+    undeclared=("string",),
+)
+FORMS = (ERNIE, GLM4_7, GLM4_5, QWEN3_CODER, HERMES, DEEPSEEK, DEEPSEEK_V31, MISTRAL_V11, MISTRAL, GLM4, LLAMA3)
 
 
 def find_form(source: str) -> CallForm | None:
     """Return the form of calls that a chat template writes; None: none that is known."""
-    if any(text in source for text in OTHERS):
-        return None
     return next((form for form in FORMS if all(text in source for text in form.known_by)), None)
 
 
@@ -260,7 +353,11 @@ class AnswerReader:
         self.rest_of_text = self.rest_of_text[len(body) + len(end) :]
         try:
             calls = form.read(body)
-            if not calls or (form.starts and any(call.name not in self.reading.schemas for call in calls)):
+            if form.argument:
+                calls = [_typed(one, self.reading.schemas.get(one.name) or {}, form.undeclared) for one in calls]
+            if not calls or (
+                (form.starts or form.argument) and any(call.name not in self.reading.schemas for call in calls)
+            ):
                 raise ValueError
         except (ValueError, TypeError, RowError, RecursionError):  # TypeError: JSON of another kind
             self._add(Said(form.begin + body + end))

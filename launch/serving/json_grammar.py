@@ -18,13 +18,16 @@ import numpy as np
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper  # pyright: ignore[reportMissingImports]
 
 from data_tools.formats.json_files import shown
-from launch.generation.answer_parts import ARGUMENTS, CLOSE, NAME, OPEN, PLAIN, QUOTED, Reading
+from launch.generation.answer_parts import ARGUMENTS, CLOSE, KEY, NAME, OPEN, PLAIN, QUOTED, VALUE, Reading, types_of
 from launch.serving.request import Reason, Refusal, TokenName
 
 OPTIONS_KEY = "x-guidance"  # of a schema: llguidance prefers its values to ours
 # The least common multiple of all multipleOf of a schema. llguidance walks through that many remainders, eight seconds
 # for a million of them; all else that it computes has limits of its own, some hundredths of a second a token.
 MOST_REMAINDERS = 10_000
+# What an argument that is no JSON cannot be held to: keys of a schema of all arguments, and of a text.
+ARGUMENTS_AS_TEXT = ("$ref", "allOf", "anyOf", "oneOf", "not", "if", "const", "enum", "minProperties")
+TEXTS = ("pattern", "format", "minLength", "maxLength", "allOf", "not")
 # As json.dumps writes it. With any space allowed, a model can go on with spaces for ever.
 WRITTEN: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
@@ -84,11 +87,46 @@ class Grammars:
             before = before.replace(QUOTED, json.dumps(name, ensure_ascii=False)).replace(NAME, name)
             rules.append(f"call{number}: {self._literal(before)} arguments{number} {self._literal(behind)}")
             self._of_json(schema, "tools")  # says what is wrong
-            rules.append(_rule(f"arguments{number}", _of_object(schema)))
+            schema = _of_object(schema)
+            arguments = f"arguments{number}"
+            rules += self._arguments(arguments, schema, form.argument) if form.argument else [_rule(arguments, schema)]
         rules.append(f"call: {' | '.join(f'call{number}' for number in range(len(reading.schemas)))}")
         more = f"({self._literal(form.between)} call)*" if reading.several and form.several else ""
         calls = f"{self._literal(form.first)} call {more} {self._literal(form.last)}"
         return self._of_lark(reading, calls, rules, "tools")
+
+    def _arguments(self, rule: str, schema: dict, form: str) -> list[str]:
+        """Return the rules of arguments that are no JSON: one behind the other, as the schema orders them.
+
+        Raises:
+            Refusal: For a schema with parts that nothing can be held to in that form.
+        """
+        _require_plain(schema, ARGUMENTS_AS_TEXT)
+        declared, required = schema.get("properties") or {}, schema.get("required") or []
+        shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+        (before, behind), rules, names = form.split(VALUE), [], []
+        for number, key in enumerate(dict.fromkeys([*declared, *required])):
+            one, argument = declared.get(key, {}), f"{rule}_{number}"
+            names.append(argument if key in required else f"{argument}?")
+            value, end = f"{argument}_value", self._literal(behind)
+            if not isinstance(one, dict) or "string" not in types_of(one):
+                rules.append(_rule(value, shared | one if isinstance(one, dict) else {}))
+            elif texts := [one["const"]] if "const" in one else one.get("enum"):
+                texts = [text if isinstance(text, str) else json.dumps(text) for text in texts]
+                rules.append(f"{value}: {' | '.join(self._literal(text) or chr(34) * 2 for text in texts)}")
+            else:
+                _require_plain(one, TEXTS)
+                rules += self._text_up_to(value, behind)
+                end = ""
+            rules.append(f"{argument}: {self._literal(before.replace(KEY, key))} {value} {end}")
+        return [*rules, f"{rule}: {' '.join(names) or chr(34) * 2}"]
+
+    def _text_up_to(self, rule: str, end: str) -> list[str]:
+        """Return the rules of any text and the end behind it."""
+        anything = r"/(.|\n)*/"
+        if any(token in end for token in self.special):
+            return [f"{rule}_text: {anything}", f"{rule}: {rule}_text {self._literal(end)}"]
+        return [f"{rule}[suffix={json.dumps(end)}]: {anything}"]
 
     def _of_json(self, schema: Any, parameter: str) -> "Grammar":
         _require_safe(schema, parameter)
@@ -114,9 +152,7 @@ class Grammars:
         if reading.reasons:
             start = f"thought{'' if reading.opened else '?'} {start}"
             rules += [f"thought: {'' if reading.opened else self._literal(OPEN)} thinking /\\n*/"]
-            anything, ends = r"/(.|\n)*/", CLOSE in self.special
-            rules += [f"text: {anything}", f"thinking: text {self._literal(CLOSE)}"] if ends else []
-            rules += [] if ends else [f'thinking[suffix="{CLOSE}"]: {anything}']
+            rules += self._text_up_to("thinking", CLOSE)
         return self._grammar(LLMatcher.grammar_from_lark("\n".join([f"start: {start}", *rules])), parameter)
 
     def _literal(self, text: str) -> str:
@@ -148,6 +184,13 @@ def _of_object(schema: dict) -> dict:
     if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
         raise _refusal(f"parameters of type {shown(kinds)}, expected object", "tools")
     return schema | {"type": "object"}
+
+
+def _require_plain(schema: dict, keys: tuple[str, ...]) -> None:
+    if found := [key for key in keys if key in schema]:
+        raise _refusal(
+            f"parameters with {', '.join(found)}, which calls of this model's form cannot be held to", "tools"
+        )
 
 
 def _require_safe(schema: Any, parameter: str) -> None:

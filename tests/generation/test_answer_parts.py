@@ -10,9 +10,14 @@ import pytest
 
 from data_tools.dialogues.messages import ToolCall
 from launch.generation.answer_parts import FORMS, AnswerReader, Reading, Said, find_form
+from tests.generation.calls import written_call
 
 A = ("tide_at", '{"port": "Orrin 港", "hour": 14}')
 B = ("book_berth", '{"length_m": 9.5, "note": "a </b> \\"c\\" {"}')
+SCHEMAS = {
+    "tide_at": {"properties": {"hour": {"type": "integer"}}},
+    "book_berth": {"properties": {"length_m": {"anyOf": [{"type": "number"}, {"type": "null"}]}}},
+}
 # What a template has in it -> an answer of one call, and of two; %s: arguments.
 ANSWERS = {
     "<tool_call>": (
@@ -46,6 +51,27 @@ ANSWERS = {
         '{"name": "book_berth", "arguments": %s}]',
     ),
     "<|observation|>": ("\ntide_at\n%s", None),
+    "<arg_key>": (
+        "<tool_call>tide_at\n<arg_key>port</arg_key>\n<arg_value>Orrin 港</arg_value>\n<arg_key>hour</arg_key>\n"
+        "<arg_value>14</arg_value>\n</tool_call>",
+        "<tool_call>tide_at\n<arg_key>port</arg_key>\n<arg_value>Orrin 港</arg_value>\n<arg_key>hour</arg_key>\n"
+        "<arg_value>14</arg_value>\n</tool_call>\n<tool_call>book_berth\n<arg_key>length_m</arg_key>\n"
+        '<arg_value>9.5</arg_value>\n<arg_key>note</arg_key>\n<arg_value>a </b> "c" {</arg_value>\n</tool_call>',
+    ),
+    "{function-name}<arg_key>": (
+        "<tool_call>tide_at<arg_key>port</arg_key><arg_value>Orrin 港</arg_value><arg_key>hour</arg_key>"
+        "<arg_value>14</arg_value></tool_call>",
+        "<tool_call>tide_at<arg_key>port</arg_key><arg_value>Orrin 港</arg_value><arg_key>hour</arg_key>"
+        "<arg_value>14</arg_value></tool_call><tool_call>book_berth<arg_key>length_m</arg_key>"
+        '<arg_value>9.5</arg_value><arg_key>note</arg_key><arg_value>a </b> "c" {</arg_value></tool_call>',
+    ),
+    "<tool_call><function=": (
+        "<tool_call>\n<function=tide_at>\n<parameter=port>\nOrrin 港\n</parameter>\n<parameter=hour>\n14\n"
+        "</parameter>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=tide_at>\n<parameter=port>\nOrrin 港\n</parameter>\n<parameter=hour>\n14\n"
+        "</parameter>\n</function>\n</tool_call>\n<tool_call>\n<function=book_berth>\n<parameter=length_m>\n9.5\n"
+        '</parameter>\n<parameter=note>\na </b> "c" {\n</parameter>\n</function>\n</tool_call>',
+    ),
     '"parameters"': (
         '{"name": "tide_at", "parameters": %s}',
         '<|python_tag|>{"name": "tide_at", "parameters": %s}; {"name": "book_berth", "parameters": %s}',
@@ -62,6 +88,9 @@ BROKEN = (
 BROKEN += (
     "<｜tool▁call▁begin｜>a<｜tool▁call▁end｜>",
     "tide_at\n[]",
+    "<tool_call>tide_at\n<arg_key>port</arg_key>\nOrrin</tool_call>",
+    "<tool_call><arg_key>port</arg_key><arg_value>Orrin</arg_value></tool_call>",
+    "<tool_call>\n<function=tide_at>\nOrrin\n</function>\n</tool_call>",
     '{"name": "unknown", "parameters": {}}',
     "a <tool_ca",
 )
@@ -81,7 +110,7 @@ def parts(reading: Reading, pieces: list[str]) -> tuple[str, str, list[tuple[str
 
 
 def reading_of(marks: str, **more) -> Reading:
-    return Reading(find_form(marks), {"tide_at": {}, "book_berth": {}}, **more)
+    return Reading(find_form(marks), SCHEMAS, **more)
 
 
 def check(reading: Reading, text: str, expected: tuple) -> None:
@@ -116,10 +145,7 @@ def test_calls_are_read_as_each_model_writes_them(marks):
 def test_a_call_whole_is_what_the_form_reads(marks):
     """As a grammar writes it."""
     form = find_form(marks)
-    texts = [
-        form.call.replace("QUOTED", json.dumps(name)).replace("NAME", name).replace("ARGUMENTS", arguments)
-        for name, arguments in (A, B)
-    ]
+    texts = [written_call(form, name, json.loads(arguments)) for name, arguments in (A, B)]
     assert parts(reading_of(marks), [form.first + texts[0] + form.last]) == ("", "", [A])
     if form.several:
         assert parts(reading_of(marks), [form.first + form.between.join(texts) + form.last]) == ("", "", [A, B])
@@ -140,4 +166,54 @@ def test_reasoning_is_told_from_what_is_said():
 
 def test_templates_of_unknown_forms_have_none():
     assert {*map(find_form, ANSWERS)} == {*FORMS}
-    assert find_form("{{ messages }}") is None and find_form("<tool_call><arg_key>") is None
+    assert find_form("{{ messages }}") is None
+
+
+TYPED = {
+    "text": {"type": "string"},
+    "either": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    "whole": {"type": ["integer", "null"]},
+    "number": {"type": "number"},
+    "yes": {"type": "boolean"},
+    "list": {"type": "array"},
+    "color": {"enum": ["1", "2"]},
+    "free": {},
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("text", "5", "5"),
+        ("text", '"a"', '"a"'),
+        ("text", "", ""),
+        ("text", "two\n\nlines", "two\n\nlines"),
+        ("either", "5", "5"),
+        ("either", "None", None),
+        ("whole", "5", 5),
+        ("whole", "null", None),
+        ("whole", "5.5", "5.5"),
+        ("whole", "True", "True"),
+        ("number", "5", 5),
+        ("number", "NaN", "NaN"),
+        ("number", "9" * 5000, "9" * 5000),
+        ("yes", "False", False),
+        ("yes", "true", True),
+        ("list", '[{"a": "港"}]', [{"a": "港"}]),
+        ("list", "[1", "[1"),
+        ("color", "1", "1"),
+        ("free", "5", 5),
+        ("free", "abc", "abc"),
+    ],
+)
+def test_texts_become_what_the_schema_of_an_argument_says(key, text, value):
+    """Qwen3-Coder's template writes Python's words, GLM's JSON; both write a text as it is."""
+    for marks in ("<tool_call><function=", "<arg_key>"):
+        form = find_form(marks)
+        argument = form.argument.replace("KEY", key).replace("VALUE", text)
+        call = form.call.replace("NAME", "f").replace("ARGUMENTS", argument)
+        assert parts(Reading(form, {"f": {"properties": TYPED}}), [call]) == (
+            "",
+            "",
+            [("f", json.dumps({key: value}, ensure_ascii=False))],
+        )

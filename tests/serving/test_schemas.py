@@ -9,6 +9,7 @@ import pytest
 
 from launch.generation.answer_parts import FORMS, AnswerReader, Reading, Said
 from launch.serving.request import Finish, Options, Refusal, Row, TokenName
+from tests.generation.calls import written_call
 
 EOS = 256
 SPECIAL = ("</s>", "[TOOL_CALLS]", "<｜tool▁sep｜>")
@@ -110,12 +111,10 @@ def test_calls_are_held_to_their_schemas_and_read_back(grammars, form):
     number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     schemas = {"f": number | {"additionalProperties": False}, "g": {"type": "object", "additionalProperties": False}}
 
-    def answer(*calls: tuple[str, str]) -> str:
-        whole = [form.call.replace("QUOTED", f'"{name}"').replace("NAME", name) for name, _ in calls]
-        whole = [text.replace("ARGUMENTS", found) for text, (_, found) in zip(whole, calls, strict=True)]
-        return form.first + form.between.join(whole) + form.last
+    def answer(*calls: tuple[str, dict]) -> str:
+        return form.first + form.between.join(written_call(form, *call) for call in calls) + form.last
 
-    one, two, wrong = answer(("f", '{"n": 5}')), answer(("f", '{"n": 5}'), ("g", "{}")), answer(("f", '{"n": "5"}'))
+    one, two, wrong = answer(("f", {"n": 5})), answer(("f", {"n": 5}), ("g", {})), answer(("f", {"n": "5."}))
     for thought, ways in (
         ("", {"reasons": False}),
         ("", {"reasons": True}),
@@ -125,7 +124,7 @@ def test_calls_are_held_to_their_schemas_and_read_back(grammars, form):
         reading = Reading(form, schemas, forced=True, **ways)
         grammar = grammars.of_calls(reading)
         assert accepts(grammar, thought + one) and not accepts(grammar, thought + wrong)
-        assert not accepts(grammar, thought + answer(("h", "{}"))) and not accepts(grammar, "a")
+        assert not accepts(grammar, thought + answer(("h", {}))) and not accepts(grammar, "a")
         assert accepts(grammar, thought + two) == form.several
         reader = AnswerReader(reading)
         found = [part for part in reader.put(thought + one) + reader.rest() if not isinstance(part, Said)]
@@ -133,6 +132,41 @@ def test_calls_are_held_to_their_schemas_and_read_back(grammars, form):
     assert not accepts(grammars.of_calls(Reading(form, schemas, forced=True, several=False)), two)
     opened = grammars.of_schema(json.dumps(number), Reading(reasons=True, opened=True))
     assert accepts(opened, 'hm</think>\n{"n": 5}') and not accepts(opened, '{"n": 5}')
+
+
+@pytest.mark.parametrize("form", [form for form in FORMS if form.argument], ids=lambda form: form.known_by[-1])
+def test_arguments_that_are_no_json_are_held_to_their_schemas(grammars, form):
+    properties = {
+        "text": {"type": "string"},
+        "color": {"enum": ["red", "dark blue"]},
+        "shape": {"$ref": "#/$defs/shape"},
+        "more": {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False},
+    }
+    schema = {"type": "object", "$defs": {"shape": {"enum": [3, 4]}}, "properties": properties}
+    reading = Reading(form, {"f": schema | {"required": ["text", "undeclared"]}}, forced=True)
+    grammar, given = grammars.of_calls(reading), {"text": 'a\n<b> "c"\n', "undeclared": 7}
+    for arguments, allowed in (
+        (given, True),
+        ({"text": "", "color": "dark blue", "shape": 4, "more": {"a": "</b>"}, "undeclared": 7}, True),
+        ({"text": "a"}, False),
+        ({"undeclared": 7}, False),
+        ({"text": "a", "color": "green", "undeclared": 7}, False),
+        ({"text": "a", "shape": 5, "undeclared": 7}, False),
+        ({"text": "a", "more": {"b": 1}, "undeclared": 7}, False),
+        ({"text": "a", "other": 1, "undeclared": 7}, False),
+    ):
+        text = written_call(form, "f", arguments)
+        assert accepts(grammar, text) == allowed, text
+        if allowed:
+            [call] = AnswerReader(reading).put(text)
+            assert json.loads(call.arguments) == arguments | ({"undeclared": "7"} if form.undeclared else {})
+    for wrong, said in (
+        ({"properties": {"a": {"type": "string", "pattern": "^a$"}}}, "parameters with pattern, which calls of"),
+        ({"properties": {"a": {"type": "string"}}, "anyOf": [{"required": ["a"]}]}, "parameters with anyOf, which"),
+    ):
+        with pytest.raises(Refusal, match=said) as refused:
+            grammars.of_calls(Reading(form, {"f": {"type": "object"} | wrong}, forced=True))
+        assert refused.value.reason.http == 400
 
 
 @pytest.mark.parametrize("multiples", [(5, 10, 15, 1000), (0.01, 0.25, 0.5, 10), (10_000,)], ids=str)

@@ -167,6 +167,12 @@ def test_calls_are_trained_on_and_tools_and_results_are_read(row):
         ChatTemplate(CHATML).render(find_schema([row]).read(row))
 
 
+def test_a_template_that_expects_parts_of_a_message_gets_no_null():
+    """As those of Qwen3-VL, which look into a content that is no text."""
+    parts = TOOLS.replace("{{ m.content or '' }}", "{% for part in m.content %}{{ part }}{% endfor %}")
+    assert parts != TOOLS and targets(parts, OPENAI, eos_token="<E>") == targets(TOOLS, OPENAI, eos_token="<E>")
+
+
 @pytest.mark.parametrize(
     ("row", "reason"),
     [

@@ -12,6 +12,7 @@ import pytest
 from data_tools.dialogues.chat_template import ChatTemplate
 from data_tools.dialogues.messages import Dialogue, read_dialogue
 from data_tools.formats.errors import DataError
+from launch.generation.answer_parts import Reading, find_form, read_whole
 
 # The templates of TRL 1.16.0, whose wheel `make test-nightly` downloads and nobody installs.
 WHEELS = list(Path(sys.prefix, "templates").glob("trl-1.16.0-*.whl"))
@@ -102,6 +103,31 @@ def test_texts_and_masks_are_those_of_transformers(name):
         ends_as_served = isinstance(prompt, str) and text.startswith(prompt)
         assert whole[0].startswith(text) or ends_as_served
     assert compared > 50 or "image" in source or "vl" in name
+
+
+def writes_calls(name: str) -> bool:
+    """Whether a template offers tools and writes calls in a form that is known here."""
+    return bool(find_form(TRL[name])) and "tools" in TRL[name] and "muse" not in name
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not TRL, reason="needs TRL's wheel: make test-nightly downloads it")
+@pytest.mark.parametrize("name", [*filter(writes_calls, TRL)] or ["none"])
+def test_calls_that_a_template_writes_are_read_back(name):
+    """The answer that training learns is what the server reads as these calls."""
+    arguments = [{"port": "Orrin 港", "hour": 5}, {"port": 'a "b"\n<c>', "hour": -1}]
+    made = [{"id": "abcd00000", "function": {"name": "tide_at", "arguments": one}} for one in arguments]
+    form = find_form(TRL[name])
+    several = made if form.several and "llama3" not in name else made[:1]  # LLaMA-3's template refuses two
+    asked = {"role": "user", "content": "Q?"}
+    for calls in (made[:1], several):
+        dialogue = read_dialogue([asked, {"role": "assistant", "content": None, "tool_calls": calls}], TOOLS)
+        [[(_, answer)]] = ChatTemplate(TRL[name], name, TOKENS, ends=ENDS.get(name, ())).render(dialogue).samples
+        answer = answer.removesuffix("<|eot_id|>")  # a server leaves out the end
+        _, _, read = read_whole(Reading(form, {"tide_at": SHAPE}, reasons=True), answer)
+        assert [(call.name, json.loads(call.arguments)) for call in read] == [
+            ("tide_at", call["function"]["arguments"]) for call in calls
+        ], answer
 
 
 def places(turns: list[tuple[str, str]]) -> list[tuple[int, int]]:
