@@ -22,8 +22,10 @@ VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # as gettext reads them: the firs
 # All but tab and newline, and those that turn the direction of what follows.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 PLACE = re.compile(r"\{(\d+)\}")
+ONE_WORD = 10  # letters, at most: "{0} answers", in which nothing but a number is filled in
+NUMBER = re.compile(r"(about )?\S*\d\S*")
 LONGEST_JOINED = 400  # letters of a line that is looked through for several messages
-SHORTEST_LITERAL = 4  # letters: a template of fewer says nothing, "{0}: {1}" would match almost every line
+SHORTEST_LITERAL = 3  # letters: a template of fewer says nothing, "{0}: {1}" would match almost every line
 JOINTS = {"\n": "\n", "; ": "；", ". ": "。", ", ": "，", ": ": "："}  # between messages that are printed as one
 
 
@@ -125,7 +127,10 @@ class Template:
                 return None
             values.append(text[start:found])
             start = found + len(literal)
-        return [*values, text[start:end]]
+        values.append(text[start:end])
+        if not first and self.letters <= ONE_WORD and not NUMBER.fullmatch(values[0]):
+            return None
+        return values
 
 
 @dataclass(frozen=True)

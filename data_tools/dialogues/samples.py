@@ -29,6 +29,12 @@ COUNTS = {  # of template_worker.py: (name, what happens to these)
 }
 
 
+def fix_of_cuts(prompts: int, responses: int) -> str:
+    """Return the flags that leave these uncut."""
+    flags = [*(["--src_length"] if prompts else []), *(["--max_length"] if responses else [])]
+    return f"raise {' and '.join(flags)}" if flags else ""
+
+
 @dataclass(frozen=True)
 class Cuts:
     """Counts of what did not fit into the allowed lengths, and of what else to report about the samples.
@@ -52,6 +58,11 @@ class Cuts:
             self.crossed + other.crossed,
             self.counts + other.counts,
         )
+
+    @property
+    def fix(self) -> str:
+        """The flags with which nothing is cut; "" where nothing is."""
+        return fix_of_cuts(self.prompts, self.answers + self.turns)
 
     def __str__(self) -> str:
         """Return the counts as text, such as "cut: 3 questions, 1 answer"."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from data_tools.dialogues.chat_template import Rendered
 from data_tools.dialogues.encoding import Encoding, rendered
-from data_tools.dialogues.samples import flat, pack
+from data_tools.dialogues.samples import fix_of_cuts, flat, pack
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.preferences.forms import Preference
@@ -150,6 +150,11 @@ class PreferenceCuts:
             self.dropped + other.dropped,
             self.first or other.first,
         )
+
+    @property
+    def fix(self) -> str:
+        """The flags with which nothing is cut; "" where nothing is."""
+        return fix_of_cuts(self.prompts, self.responses)
 
     def __str__(self) -> str:
         counts = [(self.prompts, "prompt"), (self.responses, "response")]

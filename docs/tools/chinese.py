@@ -3,8 +3,9 @@
     python -m docs.tools.chinese
 
 What commands have written into an English page, between two comments, is put between the same two comments of the
-Chinese page, translated by docs/zh/phrases/*.json: a whole cell or line, with # for each number. What is not among the
-phrases (names, messages that a program prints) stays as it is.
+Chinese page, translated by docs/zh/phrases/*.json: a whole cell or line, with # for each number; summaries of recipes
+as data_tools/locale/zh.po has them. What is not among the phrases (names, messages that a program prints) stays as it
+is.
 """
 
 import json
@@ -12,8 +13,10 @@ import re
 import sys
 from pathlib import Path
 
+from data_tools import language
 from data_tools.cli import Parser
-from docs.tools.pages import CHINESE, NUMBER, TRANSLATED, chinese_of, read
+from docs.tools.pages import CHINESE, NUMBER, ROOT, TRANSLATED, chinese_of, read
+from launch.config.recipe_file import load_recipes
 from launch.guard import guarded
 
 MARKED = re.compile(r"^(<!-- (?!end).*? -->\n)(.*?)(^<!-- end.*? -->)$", re.M | re.S)
@@ -22,7 +25,9 @@ CELLS = re.compile(r"(?<!\\)\|")
 
 def phrases() -> dict[str, str]:
     files = sorted((CHINESE / "phrases").glob("*.json"))
-    return {english: chinese for file in files for english, chinese in json.loads(read(file)).items()}
+    known = {english: chinese for file in files for english, chinese in json.loads(read(file)).items()}
+    summaries = (recipe.summary for recipe in load_recipes(ROOT))
+    return known | {NUMBER.sub("#", one): NUMBER.sub("#", language.translated(one)) for one in summaries}
 
 
 def up_to_date(english: Path, known: dict[str, str]) -> str:

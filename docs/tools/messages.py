@@ -10,12 +10,16 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from data_tools.cli import BEGINS_ANEW, GOES_ON, Parser
+from data_tools.dialogues.samples import COUNTS
 from data_tools.language import CATALOG, read_po
 from data_tools.tokenize import GOES_ON_WITHOUT_RESTART
 from launch.commands import demo, demo_finetune
+from launch.config.recipe_file import load_recipes
+from launch.environment import targets
 from launch.guard import guarded
 from launch.plan.memory_model import PARTS
 from launch.plan.time_plan import STEP_PARTS
@@ -84,6 +88,31 @@ TERMS = (
     *PARTS,
     *(f"{part} {{0}}" for part in STEP_PARTS),
     *(f"{part} {{0}}" for part in ("process", "data workers", "checkpoint", "kept checkpoints", "model", "adapter")),
+)
+
+
+def _numbered(summary: str) -> str:
+    """The summary of a recipe with places for the name of its model and for its numbers."""
+    places = count()
+    return re.sub(r"^\S+-\d+\S*|\b\d+\b", lambda _: f"{{{next(places)}}}", summary)
+
+
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+[TOOLS] = re.findall(r"^DATA_TOOLS := (.*)$", MAKEFILE, re.MULTILINE)
+COUNTED = ("question", "answer", "later turn", "prompt", "response", "dialogue", "pair", "sample")
+TERMS += (
+    *(f"{{0}} {noun}{ending}" for noun in COUNTED for ending in ("", "s")),
+    *(f"{{0}} {noun}{ending} {what}" for noun, what in COUNTS.values() for ending in ("", "s")),
+    *("cut: {0}", "nothing cut", "{0} of answers within a token", "raise --src_length and --max_length"),
+    *re.findall(r"^[a-z-]+:.*?## (.*)", MAKEFILE, re.MULTILINE),
+    *(targets.VARIABLES_TITLE, *(text for _, text in targets.VARIABLES)),
+    "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command; k8s-X: Kubernetes)",
+    *(_numbered(recipe.summary) for recipe in load_recipes(ROOT)),
+    *(
+        (ROOT / "data_tools" / f"{tool}.py").read_text(encoding="utf-8").splitlines()[0].strip('r"')
+        for tool in TOOLS.split()
+    ),
+    *("raise --src_length", "dropped: {0} whose responses are the same when cut, the first {1}"),
 )
 GENERATORS = {"flag_help"}  # functions whose text is the list of flags
 NOT_FOR_USERS = {"source", "help", "metavar", "prog", "metadata", "doc"}  # names of arguments

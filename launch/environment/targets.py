@@ -12,7 +12,6 @@ import difflib
 import os
 import re
 import sys
-import textwrap
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -22,18 +21,18 @@ from launch.config import removed
 from launch.config.recipe_file import Recipe, recipe_paths, target_of
 from launch.errors import UserError
 
-WIDTH = 80
 FORMS = ("", "rehearse-", "print-", "plan-", "k8s-")
-VARIABLES = """
-Variables of every recipe (docs/recipes.md has the table)
-  MODEL= DATA= OUTPUT=      which model, data, output directory
-  GPUS=4 DEVICES=0,2,5,7    how many cards, which ones
-  GPU_MEMORY_GB=40          memory of a card
-  PROCESSES=4               how many processes, where it runs on a CPU
-  NNODES=2 RANK=0 MASTER=10.0.0.1:8090   several nodes (docs/multi-node.md)
-  NETWORK=ib-hdr            what joins them, for a plan
-  CONFIG=sft_argument.json  a file of PaddleNLP's llm/config/
-  ARGS="--max_steps 10"     further flags; the last one given wins"""
+VARIABLES_TITLE = "Variables of every recipe (docs/recipes.md has the table)"
+VARIABLES = (
+    ("  MODEL= DATA= OUTPUT=      ", "which model, data, output directory"),
+    ("  GPUS=4 DEVICES=0,2,5,7    ", "how many cards, which ones"),
+    ("  GPU_MEMORY_GB=40          ", "memory of a card"),
+    ("  PROCESSES=4               ", "how many processes, where it runs on a CPU"),
+    ("  NNODES=2 RANK=0 MASTER=10.0.0.1:8090   ", "several nodes (docs/multi-node.md)"),
+    ("  NETWORK=ib-hdr            ", "what joins them, for a plan"),
+    ("  CONFIG=sft_argument.json  ", "a file of PaddleNLP's llm/config/"),
+    ('  ARGS="--max_steps 10"     ', "further flags; the last one given wins"),
+)
 
 
 def recipe_names() -> dict[str, tuple[Path, str]]:
@@ -62,16 +61,17 @@ def help_text() -> str:
     """Return the targets of the Makefile, the recipes among them."""
     makefile = Path("Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^([a-z-]+):.*?## (.*)", makefile, re.MULTILINE)
-    lines = ["Usage: make TARGET [VARIABLE=VALUE ...]", "", *(f"  {name:<13} {text}" for name, text in targets)]
+    lines = ["Usage: make TARGET [VARIABLE=VALUE ...]", "", *(_row(f"  {name:<13} ", text) for name, text in targets)]
     recipes = [_recipe_line(path) for path in recipe_paths(Path())]
     if recipes:
         lines += [
             "",
-            "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command;",
-            "k8s-X: Kubernetes)",
+            _row(
+                "", "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command; k8s-X: Kubernetes)"
+            ),
             *recipes,
         ]
-    return "\n".join([*lines, VARIABLES])
+    return "\n".join([*lines, "", _row("", VARIABLES_TITLE), *(_row(*row) for row in VARIABLES)])
 
 
 def _recipe_line(path: Path) -> str:
@@ -93,14 +93,10 @@ def data_text(tools: list[str]) -> str:
 
 
 def _row(left: str, text: str) -> str:
-    return textwrap.fill(
-        text,
-        WIDTH,
-        initial_indent=left,
-        subsequent_indent=" " * len(left),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    from data_tools.language import localized  # only here: every make runs this file
+    from data_tools.terminal import wrapped
+
+    return wrapped(localized(text), left, " " * len(left))
 
 
 def unknown_target(target: str, tools: list[str]) -> str:

@@ -192,9 +192,9 @@ def _look(
         return [
             Finding(False, "lengths", f"{limits}: nothing is left to learn from; {dataset.cuts}", "raise --max_length")
         ]
-    measured = f"of {plural(len(dataset), kind.samples)}: {dataset.cuts}, the longest has {dataset.longest:,} tokens"
+    measured, cuts, longest = plural(len(dataset), kind.samples), dataset.cuts, f"{dataset.longest:,}"
     return [
-        Finding(True, "lengths", f"{measured}, {limits}"),
+        Finding(True, "lengths", f"of {measured}: {cuts}, the longest has {longest} tokens, {limits}", cuts.fix),
         Finding(True, "sample", "\n".join(kind.show(dataset, encoder.decode_chat))),
     ]
 

@@ -1,16 +1,20 @@
 """The Chinese catalog: complete, with the same facts as the English messages, and used where they are printed."""
 
+import os
 import re
+import subprocess
 from collections import Counter
 
 import pytest
 
 from data_tools import language
+from data_tools.dialogues.samples import Cuts
 from data_tools.language import CATALOG, PLACE, is_chinese, read_catalog, read_po, translated
-from data_tools.terminal import columns, wrapped
+from data_tools.terminal import CLOSING, columns, wrapped
 from docs.tools.messages import ROOT, messages
 from tests.recipes.machine import Machine
 
+CHINA = {"LAUNCH_LANG": "zh"}
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 # What a translation repeats to the letter: flags, variables of make, numbers, paths, quoted commands.
 FACTS = re.compile(
@@ -71,6 +75,26 @@ def test_parts_of_a_joined_message_are_translated_and_the_rest_stays():
     exact = next(english for english in read_catalog().exact if english.startswith("one of them"))
     both = translated(f"Zyx wvu; {exact}")
     assert both == f"Zyx wvu；{read_catalog().exact[exact]}"
+
+
+def test_counts_of_what_was_cut_are_chinese_with_the_flag_that_mends_it():
+    cuts = Cuts(3, 1, 2, 1, Counter(empty_reasoning=4))
+    line = translated(f"of 1 dialogue: {cuts}, the longest has 3,072 tokens, --max_length 128")
+    assert line.startswith("共 1 段对话：截断：3 个问题，1 个回答，2 个后续轮次；4 个回答没有推理")
+    assert line.endswith("落在一个 token 之内，最长的有 3,072 个 token，--max_length 128")
+    assert translated(cuts.fix) == "增大 --src_length 和 --max_length"
+    assert translated("an empty answer") == "an empty answer", "no count"
+
+
+@pytest.mark.parametrize("target", ["help", "data"])
+def test_help_is_chinese_and_no_wider_than_a_terminal(target):
+    done = subprocess.run(
+        ["make", "--no-print-directory", target], cwd=ROOT, text=True, capture_output=True, env=os.environ | CHINA
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) > 10 and [line for line in lines if columns(line.rstrip(CLOSING)) > 80] == []
+    rows = [line for line in lines if re.match(r"  [a-z]", line)]
+    assert [line for line in rows if not CHINESE.search(line) and "LoRA" not in line] == []
 
 
 def test_chinese_is_wrapped_by_columns(monkeypatch):

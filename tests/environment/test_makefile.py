@@ -22,7 +22,7 @@ def house(tmp_path):
     (folder / "setup.py").write_text("")
     for room in ("config", "methods"):
         shutil.copytree(ROOT / "launch" / room, tmp_path / "launch" / room)
-    for file in ("launch/__init__.py", "launch/errors.py", "data_tools/language.py"):
+    for file in ("launch/__init__.py", "launch/errors.py", "data_tools/language.py", "data_tools/terminal.py"):
         (tmp_path / file).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / file)
     (tmp_path / "launch" / "recipe.sh").write_text(ECHO)
