@@ -9,6 +9,8 @@ from paddlenlp.trainer import set_seed
 from paddlenlp.trainer.trainer_utils import ShardingOption
 from paddlenlp.transformers import AutoTokenizer
 
+from data_tools.formats.errors import DataError
+from data_tools.text.encoders import require_quick
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import quantize_filled, random_model
 from launch.checkpoint.continuation import Continuation
@@ -233,8 +235,11 @@ def open_tokenizer(flag: str, name: str):
     if directory.is_dir():
         read_tokenizer(directory)
     try:
-        return _load(flag, name, lambda: AutoTokenizer.from_pretrained(name))
-    except (UserError, MemoryError):
+        tokenizer = _load(flag, name, lambda: AutoTokenizer.from_pretrained(name))
+        if backend := getattr(tokenizer, "backend_tokenizer", None):
+            require_quick(backend, name)
+        return tokenizer
+    except (UserError, DataError, MemoryError):
         raise
     except Exception as error:  # for damaged files every library raises its own
         reason = (str(error) or repr(error)).splitlines()[0][:200]

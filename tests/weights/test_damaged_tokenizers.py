@@ -59,6 +59,11 @@ def damaged(whole, tmp_path_factory):
         for how, values in CONFIGS.items():
             shutil.copytree(whole / kind, root / f"{kind} {how}")
             (root / f"{kind} {how}" / "tokenizer_config.json").write_bytes(values)
+    shutil.copytree(whole / "json", root / "json slow")
+    values = json.loads((whole / "json" / "tokenizer.json").read_text())
+    values["pre_tokenizer"] = {"type": "Split", "behavior": "Isolated", "invert": False}
+    values["pre_tokenizer"]["pattern"] = {"Regex": r".*\d{40}"}
+    (root / "json slow" / "tokenizer.json").write_text(json.dumps(values))
     return sorted(root.iterdir())
 
 
@@ -82,6 +87,7 @@ def test_are_refused_without_paddle(damaged, tmp_path):
             assert str(directory) in str(error)
     refused = outcomes["sentencepiece sentencepiece.bpe.model half", "encoder"]
     assert "sentencepiece.bpe.model is not a sentencepiece model, or is damaged" in refused
+    assert "takes too long, such as for 4,096 characters" in outcomes["json slow", "encoder"]
     assert "tokenizer.json is no tokenizer" in outcomes["json tokenizer.json half", "encoder"]
     assert "a file of the tokenizer is damaged" in outcomes["json tokenizer.json empty", "ids"]
     assert "tokenizer_config.json: not JSON" in outcomes["json tokenizer_config.json half", "template"]
@@ -94,6 +100,7 @@ def test_are_refused_where_a_model_is_trained_or_asked(ranks, damaged, whole):
     [outcomes] = ranks(1, "tests.weights.tokenizer_ranks:open_all", directories)
     assert outcomes[directories[-1]] == outcomes[directories[-2]] == "read"
     found = {directory.rpartition("/")[2]: outcome for directory, outcome in outcomes.items()}
+    assert "takes too long, such as for 4,096 characters" in found.pop("json slow")
     assert {one for one in found.values() if not one.startswith("UserError: ")} <= {"read"}
     assert "NobodysTokenizer" in found["sentencepiece unknown class"]
     assert "`make import` writes it" in found["json unknown class"]

@@ -6,12 +6,12 @@ import random
 import numpy as np
 import pytest
 import sentencepiece
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.text import encoders
-from data_tools.text.encoders import JsonEncoder, SentencePieceEncoder, load_encoder
+from data_tools.text.encoders import JsonEncoder, SentencePieceEncoder, load_encoder, require_quick
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import MODEL_NAME
 from data_tools.verify import compare_with_source
@@ -153,6 +153,38 @@ def test_what_a_directory_says_of_itself(tokenizer_dir, json_dir, tmp_path):
     Tokenizer(models.WordLevel({"a": 0, "b": 7}, unk_token="a")).save(str(gaps / "tokenizer.json"))
     encoder = load_encoder(gaps)  # ids with gaps are all within the vocabulary
     assert encoder.encode(["b"])[0].tolist() == [7] and encoder.vocab_size == 8
+
+
+@pytest.mark.parametrize("where", ["pre_tokenizer", "normalizer"])
+@pytest.mark.parametrize("pattern", [r".*\d{40}", r"(a+)+[bc]", r"\s*\s*\d{9}"])
+def test_a_pattern_whose_time_grows_faster_than_the_text_is_refused(tmp_path, where, pattern):
+    hostile = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    if where == "normalizer":
+        hostile.normalizer = normalizers.Replace(Regex(pattern), "x")
+    else:
+        hostile.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
+    hostile.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(DataError, match=r"tokenizer\.json: a pattern by which it .* characters of '"):
+        load_encoder(tmp_path)
+
+
+# As published: GPT-2, LLaMA-3, DeepSeek-V3, GPT-4o; digits by threes from behind (of LLaMA's kin).
+QUICK = (
+    r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+    r"(?i:'s|'t|'re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re)?|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re)?|"
+    r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    r"(?<=\d)(?=(?:\d{3})+(?!\d))",
+)
+
+
+@pytest.mark.parametrize("number", range(len(QUICK)))
+def test_published_patterns_are_taken(number):
+    published = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    published.pre_tokenizer = pre_tokenizers.Split(Regex(QUICK[number]), "isolated")
+    require_quick(published, "published")
 
 
 def test_no_tokenizer(tmp_path):
