@@ -1,19 +1,24 @@
 """A tokenizer.json beside an exported sentencepiece model: transformers loads it without the package sentencepiece.
 
-The same pieces in the form of Hugging Face's tokenizers, for BPE with the normalization of LLaMA's: a space in front
-or none, nothing else. It is written only where both give the same ids for texts of the model's own pieces and others.
+The same pieces in the form of Hugging Face's tokenizers, by BPE or unigrams, with the model's own normalization. It is
+written only where both give the same ids for texts of the model's own pieces and others.
 """
 
 # The stubs of tokenizers have properties without setters.
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
 
 import random
 from pathlib import Path
 
 import sentencepiece
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+from data_tools.text.encoders import NO_DUMMY_PREFIX
+from data_tools.text.vocabulary import MODEL_TYPE, MODEL_TYPES, TRAINER_SPEC, fields, model_type
 
 SPACE = "\u2581"
+# Of sentencepiece_model.proto: ModelProto's normalizer_spec, its precompiled_charsmap and remove_extra_whitespaces.
+NORMALIZER_SPEC, CHARACTERS, SPACES_REMOVED = 3, 2, 4
 PROBES = 1000
 # Spaces, lines, marks, scripts, a character of no piece: what normalizations change.
 OTHERS = (
@@ -32,14 +37,20 @@ def write_json(model_file: Path, target: Path, added: dict[str, int], each_begin
         model_file: Of sentencepiece.
         target: The file to write.
     """
-    model = sentencepiece.SentencePieceProcessor(model_file=str(model_file))
-    tokenizer = _convert(model, each_begins)
+    message = model_file.read_bytes()
+    model = sentencepiece.SentencePieceProcessor(model_proto=message)
+    if _settings(message, TRAINER_SPEC).get(MODEL_TYPE, 1) not in MODEL_TYPES:
+        return False  # words or characters
+    tokenizer = _convert(model, message, each_begins)
     for token in sorted(added, key=lambda token: added[token]):
         tokenizer.add_special_tokens([AddedToken(token, normalized=False)])
         if tokenizer.token_to_id(token) != added[token]:
             return False
-    if any(tokenizer.encode(text, add_special_tokens=False).ids != model.encode(text) for text in probes(model)):
-        return False
+    bare = sentencepiece.SentencePieceProcessor(model_proto=message + NO_DUMMY_PREFIX)
+    for text in probes(model):  # as SentencePieceEncoder.encode_chat
+        ids = (model if each_begins or not text.startswith(" ") else bare).encode(text)
+        if tokenizer.encode(text, add_special_tokens=False).ids != ids:
+            return False
     tokenizer.save(str(target))
     return True
 
@@ -59,19 +70,37 @@ def _is_normal(model: sentencepiece.SentencePieceProcessor, number: int) -> bool
     return not any(is_of(number) for is_of in kinds)
 
 
-def _convert(model: sentencepiece.SentencePieceProcessor, each_begins: bool) -> Tokenizer:
+def _settings(message: bytes, spec: int) -> dict:
+    """Return the fields of a part of a sentencepiece model, by number."""
+    parts = [dict(fields(value)) for number, value in fields(message) if number == spec and isinstance(value, bytes)]
+    return {number: value for part in parts for number, value in part.items()}
+
+
+def _convert(model: sentencepiece.SentencePieceProcessor, message: bytes, each_begins: bool) -> Tokenizer:
     pieces = {model.id_to_piece(number): number for number in range(len(model))}
-    unknown = model.id_to_piece(model.unk_id())
     fallback = any(model.is_byte(number) for number in range(len(model)))
-    options = {"unk_token": unknown, "fuse_unk": True, "byte_fallback": fallback}
-    bpe = models.BPE(pieces, _merges(model, pieces), **options)
-    tokenizer = Tokenizer(bpe)
+    if model_type(message) == "unigram":
+        scored = [(piece, model.get_score(number)) for piece, number in pieces.items()]
+        kind = models.Unigram(scored, model.unk_id(), fallback)
+    else:
+        options = {"unk_token": model.id_to_piece(model.unk_id()), "fuse_unk": True, "byte_fallback": fallback}
+        kind = models.BPE(pieces, _merges(model, pieces), **options)
+    tokenizer = Tokenizer(kind)
+    rules, normal = _settings(message, NORMALIZER_SPEC), []
+    if rules.get(CHARACTERS):
+        # The library takes these two as one character, whose first one alone has a rule.
+        line_end = model.normalize("x\r\nx").replace(SPACE, " ").strip()[1:-1]
+        normal += [normalizers.Replace("\r\n", line_end), normalizers.Precompiled(rules[CHARACTERS])]
+    if rules.get(SPACES_REMOVED, 1):
+        for pattern, kept in ((r"\A +| +\z", ""), (" {2,}", " ")):
+            normal.append(normalizers.Replace(Regex(pattern), kept))
     begins = model.encode("a", out_type=str)[0].startswith(SPACE)  # each text, with a space
     if begins and not each_begins:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
     else:
-        spaces = [normalizers.Prepend(SPACE)] if begins else []  # pyright: ignore[reportCallIssue]
-        tokenizer.normalizer = normalizers.Sequence([*spaces, normalizers.Replace(" ", SPACE)])  # pyright: ignore[reportCallIssue]
+        normal += [normalizers.Prepend(SPACE)] if begins else []
+        normal.append(normalizers.Replace(" ", SPACE))
+    tokenizer.normalizer = normalizers.Sequence(normal)
     steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
     tokenizer.decoder = decoders.Sequence([*steps, *([decoders.Strip(" ", 1, 0)] if begins else [])])
     special = [piece for piece, number in pieces.items() if model.is_control(number) or model.is_unknown(number)]

@@ -98,7 +98,7 @@ def export_tokenizer(source: Path, target: Path, family: Family) -> str:
         plain = kind["tokenizer_class"] == "LlamaTokenizer"  # others put marks around a text
         if plain:
             is_written = write_json(source / ours, target / JSON, added, each_begins=config.get("legacy") is not False)
-            why_not = f"; no {JSON}, whose ids would differ (unigrams, or normalized texts)"
+            why_not = f"; no {JSON}, whose ids would differ"
             line += f" and {JSON}" if is_written else why_not
     elif files.copied and config:
         for name in files.copied:

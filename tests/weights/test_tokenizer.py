@@ -7,15 +7,17 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
 import sentencepiece
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from data_tools.text.encoders import load_encoder
+from data_tools.text.encoders import SentencePieceEncoder, load_encoder
 from data_tools.tokenizer import train_tokenizer
 from launch.families.registry import FAMILIES
+from launch.rehearsal.materials import documents
 from launch.weights.sentencepiece_json import probes, write_json
 from launch.weights.tokenizer import export_tokenizer, import_tokenizer
 
@@ -152,35 +154,86 @@ print(json.dumps([tokenizer(text, add_special_tokens=False)["input_ids"] for tex
 
 
 @pytest.mark.nightly
-def test_transformers_loads_it_without_sentencepiece(targets, tmp_path):
-    export_tokenizer(targets["llama"], tmp_path, FAMILIES["llama"])
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_transformers_loads_it_without_sentencepiece(targets, tmp_path, kind):
+    source = shutil.copytree(targets["llama"], tmp_path / "ours")
+    if kind == "unigram":
+        (source / "added_tokens.json").unlink()
+        (source / "tokenizer_config.json").write_text(json.dumps({"unk_token": "<unk>"}))
+        (source / "sentencepiece.bpe.model").write_bytes(made(model_type="unigram"))
+    (tmp_path := tmp_path / "theirs").mkdir()
+    export_tokenizer(source, tmp_path, FAMILIES["llama"])
     (tmp_path / "config.json").write_text('{"model_type": "llama"}')
     texts = [*TEXTS, *probes(sentencepiece.SentencePieceProcessor(f"{tmp_path}/tokenizer.model"))]
     command = [sys.executable, "-c", TRANSFORMERS_ALONE, str(tmp_path), json.dumps(texts)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    encoder = load_encoder(targets["llama"])
+    encoder = load_encoder(source)
     assert json.loads(done.stdout) == [encoder.encode_chat(text) for text in texts]
 
 
+def made(**flags) -> bytes:
+    """A sentencepiece model of 350 pieces, or fewer."""
+    model = io.BytesIO()
+    flags |= {"vocab_size": 350, "hard_vocab_limit": False, "minloglevel": 9}
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=islice(documents(), 200), model_writer=model, **flags)
+    return model.getvalue()
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"model_type": "unigram"},  # normalized by nmt_nfkc, spaces removed: sentencepiece's own choice
+        {"model_type": "unigram", "normalization_rule_name": "nfkc", "byte_fallback": True},
+        {"model_type": "bpe", "normalization_rule_name": "nmt_nfkc_cf", "remove_extra_whitespaces": False},
+        {
+            "model_type": "bpe",
+            "normalization_rule_name": "identity",
+            "remove_extra_whitespaces": False,
+            "legacy": False,
+        },
+    ],
+    ids=lambda flags: "-".join(map(str, flags.values())),
+)
+def test_unigrams_and_normalized_texts_have_the_same_ids_in_a_tokenizer_json(tmp_path, flags):
+    """On 1,000 texts that the check of the export has not seen."""
+    legacy = flags.get("legacy", True)
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"legacy": legacy}))
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(made(**{key: value for key, value in flags.items() if key != "legacy"}))
+    assert write_json(path, tmp_path / "tokenizer.json", {}, each_begins=legacy)
+    encoder = SentencePieceEncoder(path)
+    fast, draw = Tokenizer.from_file(f"{tmp_path}/tokenizer.json"), random.Random(7)
+    words = " ".join(islice(documents(), 20)).split(" ")
+    words += [
+        *" \t\r\n",
+        "\r\n",
+        "\uff26",
+        "\ufb01",
+        "\u00e9",
+        "e\u0301",
+        "\u2163",
+        "\u6c49\u5b57",
+        "\U0001f99c",
+        "\u2460",
+    ]
+    for _ in range(1000):
+        text = draw.choice(("", " ")).join(draw.choices(words, k=draw.randrange(1, 30)))
+        assert fast.encode(text, add_special_tokens=False).ids == encoder.encode_chat(text), text
+
+
 def test_a_model_that_tokenizers_cannot_be_has_no_tokenizer_json(tmp_path):
-    """By unigrams, and normalized by NFKC."""
-    for name, flags in (("unigram", {"model_type": "unigram"}), ("nfkc", {"model_type": "bpe"})):
-        made = io.BytesIO()
-        texts = iter([f"the {word} of words" for word in ("house", "cat", "tree", "street")] * 9)
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=texts, model_writer=made, vocab_size=40, hard_vocab_limit=False, minloglevel=9, **flags
-        )
-        (tmp_path / name).write_bytes(made.getvalue())
-        assert not write_json(tmp_path / name, tmp_path / "tokenizer.json", {}, each_begins=True), name
-        assert not (tmp_path / "tokenizer.json").exists()
+    """Of words or characters."""
+    for name, flags in (
+        ("words", {"model_type": "word"}),
+        ("characters", {"model_type": "char"}),
+    ):
         source, target = tmp_path / f"{name}-ours", tmp_path / f"{name}-theirs"
         for folder in (source, target):
             folder.mkdir()
-        (source / "sentencepiece.bpe.model").write_bytes(made.getvalue())
+        (source / "sentencepiece.bpe.model").write_bytes(made(**flags))
         assert export_tokenizer(source, target, FAMILIES["llama"]) == (
-            "tokenizer: tokenizer.model (sentencepiece); no tokenizer.json, whose ids would differ (unigrams, or "
-            "normalized texts), for LlamaTokenizer"
+            "tokenizer: tokenizer.model (sentencepiece); no tokenizer.json, whose ids would differ, for LlamaTokenizer"
         )
         assert not (target / "tokenizer.json").exists()
 
