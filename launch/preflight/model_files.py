@@ -46,7 +46,7 @@ def check_weights(run: RunConfig) -> list[Finding]:
     if not values.model_name_or_path or values.continue_training is False:
         return []
     if not directory.is_dir():
-        return _weights_of_name(values.model_name_or_path)
+        return weights_of_name(values.model_name_or_path)
     try:
         weights = find_weights(directory)
         misfits = _misfits(weights, load_config(str(directory)), run.method.reward_model)
@@ -61,7 +61,7 @@ def check_weights(run: RunConfig) -> list[Finding]:
     return [Finding(True, "weights", f"{len(weights)} tensors, {size:,.1f} GB in {number}")]
 
 
-def _weights_of_name(name: str) -> list[Finding]:
+def weights_of_name(name: str) -> list[Finding]:
     """Return a warning where PaddleNLP has not downloaded the weights; its own folder is in paddlenlp/utils/env.py."""
     kept = Path(os.environ.get("PPNLP_HOME") or Path.home() / ".paddlenlp") / "models" / name
     if any(kept.glob("*.safetensors")) or any(kept.glob("*.pdparams")) or not check_model({MODEL_FLAG: [name]})[0].ok:

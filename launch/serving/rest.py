@@ -16,6 +16,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.staticfiles import StaticFiles
 
 from data_tools.dialogues.messages import ToolCall
 from launch.generation.answer_parts import AnswerReader, Said, read_whole
@@ -158,7 +159,23 @@ def _event(data: dict) -> str:
     return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
 
 
-PAGE = Path(__file__).parent / "page.html"
+PAGE = Path(__file__).parent / "page"
+PAGE_HEADERS = {
+    # Nothing from elsewhere is loaded, and no other site shows the page in a frame.
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+
+
+class PageFiles(StaticFiles):
+    """The files of a page, with the headers that bind it to its own."""
+
+    def file_response(self, *args, **named) -> Response:
+        """Return the response with the headers."""
+        reply = super().file_response(*args, **named)
+        reply.headers.update(PAGE_HEADERS)
+        return reply
 
 
 def make_app(service: Service, key: str | None = None, local: bool = True) -> FastAPI:
@@ -214,7 +231,9 @@ def make_app(service: Service, key: str | None = None, local: bool = True) -> Fa
 
     @app.get("/")
     async def page():
-        return FileResponse(PAGE)
+        return FileResponse(PAGE / "index.html", headers=PAGE_HEADERS)
+
+    app.mount("/page", PageFiles(directory=PAGE))
 
     return app
 

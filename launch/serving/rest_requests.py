@@ -38,7 +38,7 @@ T = TypeVar("T")
 LARGEST_BODY = 4 * 2**20  # bytes
 MOST_MARKS = 2**17  # brackets and colons of a body: they bound the time for which reading it stops the event loop
 MOST_KEYS = 1024  # of an object
-LOOPBACK = ["127.0.0.1", "localhost"]
+LOOPBACK = ["127.0.0.1", "localhost", "::1", "[::1]"]
 HEAD_SECONDS = 20.0  # from a connection, or the end of its last answer, to the end of a request's header
 BODY_SECONDS = 60.0  # from there to the end of its body
 

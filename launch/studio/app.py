@@ -5,7 +5,10 @@ the token that the studio prints when it starts, in a header of its own: a web p
 another user of this machine. And on this machine's own address only its own names are answered.
 """
 
+import json
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -13,30 +16,32 @@ from fastapi import APIRouter, Body, Depends, FastAPI, Header, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from data_tools.formats.errors import DataError
 from data_tools.language import translated
+from launch.config.recipe_file import ROOT
 from launch.errors import UserError
+from launch.serving.rest import PAGE as CHAT
+from launch.serving.rest import PAGE_HEADERS
 from launch.serving.rest_requests import LOOPBACK, BodyLimit, FewKeys, Text, first_error, right_key, unless_gone
 from launch.studio.data_view import data_of
+from launch.studio.needs import conversion, demo, download, kept, needs_of
 from launch.studio.planning import RecipeChoice, advice_of, checks_of, layouts_of, offered, plan_of
-from launch.studio.runs import Runs
+from launch.studio.runs import RunNote, Runs
 from launch.studio.slow_calls import SlowCalls
 from launch.studio.trying import Trial, add_requests
 
 PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 1 << 20  # bytes
-HEADERS = {
-    # Nothing from elsewhere is loaded, and no other site shows the page in a frame.
-    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-cache",
-}
+UPLOAD = "/api/upload"
+PHRASES = ROOT / "docs" / "zh" / "phrases" / "recipes.json"
+NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")  # as docs/tools/pages.py has it
 # Keys of answers whose texts are messages.
 MESSAGES = {"found", "fix", "about", "verdict", "notes", "title", "result", "speed", "duration", "subject", "summary"}
-MESSAGES |= {"unused", "template"}  # of data
+MESSAGES |= {"unused", "template", "reason"}  # of data
 
 
 def _in_chinese(answer, is_message: bool = False):
@@ -46,6 +51,17 @@ def _in_chinese(answer, is_message: bool = False):
     if isinstance(answer, (list, tuple)):
         return [_in_chinese(value, is_message) for value in answer]
     return translated(answer) if is_message and isinstance(answer, str) else answer
+
+
+@lru_cache
+def _phrases() -> dict[str, str]:
+    """Return the Chinese phrases of the page of recipes, with # for each number; {} where docs are not installed."""
+    return json.loads(PHRASES.read_text(encoding="utf-8")) if PHRASES.is_file() else {}
+
+
+def _summary_in_chinese(summary: str) -> str:
+    numbers = iter(NUMBER.findall(summary))
+    return re.sub("#", lambda _: next(numbers, "#"), _phrases().get(NUMBER.sub("#", summary), summary))
 
 
 def _language(accept_language: Annotated[str, Header()] = "") -> Callable:
@@ -64,6 +80,14 @@ def _choice(given: Given) -> RecipeChoice:
 Chosen = Annotated[RecipeChoice, Depends(_choice)]  # read in a thread
 
 
+class ParametersLimit(BodyLimit):
+    """Middleware that bounds each body but that of an upload, which `kept` bounds."""
+
+    async def __call__(self, scope, receive, send) -> None:
+        """Handle a request with the limit."""
+        await (self.app if scope.get("path") == UPLOAD else super().__call__)(scope, receive, send)
+
+
 def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool = True) -> FastAPI:
     """Return the application of the studio.
 
@@ -75,7 +99,7 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool 
         local: Only requests for this machine's own names are answered (DNS rebinding).
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(BodyLimit, largest=LARGEST_BODY)
+    app.add_middleware(ParametersLimit, largest=LARGEST_BODY)
     if local:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
     app.add_exception_handler(UserError, _mistake)
@@ -87,7 +111,7 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool 
     @app.middleware("http")
     async def with_headers(request: Request, call_next: Callable) -> Response:
         reply = await call_next(request)
-        reply.headers.update(HEADERS)
+        reply.headers.update(PAGE_HEADERS)
         return reply
 
     @app.get("/")
@@ -95,6 +119,7 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool 
         return FileResponse(PAGE / "index.html")
 
     app.mount("/page", StaticFiles(directory=PAGE))
+    app.mount("/chat", StaticFiles(directory=CHAT))
     return app
 
 
@@ -105,11 +130,16 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
 
     @api.get("/offered")
     def what_is_offered(language: Language) -> dict:
-        return language(offered())
+        found = language(offered())
+        if language is _in_chinese:
+            for recipe in found["recipes"]:
+                recipe["summary"] = _summary_in_chinese(recipe["summary"])
+        return found
 
     @api.post("/plan")
     def plan(given: Given, language: Language) -> dict:
-        return language(plan_of(RecipeChoice.read(given)))
+        choice = RecipeChoice.read(given)
+        return language(plan_of(choice)) | {"needs": needs_of(choice)}
 
     @api.post("/advice")
     async def advice(choice: Chosen, language: Language, request: Request) -> list:
@@ -146,6 +176,28 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         choice = RecipeChoice.read(given)
         _refuse_what_is_at_fault(choice, action)
         return runs.start(choice, action)
+
+    @api.post("/resume")
+    def resume(output: Annotated[Text, Body(embed=True)]) -> str:
+        return runs.resume(output)
+
+    @api.post("/note")
+    def annotate(note: RunNote) -> None:
+        runs.annotate(note)
+
+    @api.post("/download")
+    def fetch(model: Annotated[Text, Body()], hub: Annotated[Text, Body()] = "") -> str:
+        return runs.perform(download(model, hub))
+
+    @api.post("/demo")
+    def make_demo() -> str:
+        return runs.perform(demo())
+
+    @api.put("/upload")
+    async def upload(request: Request, recipe: str, name: str) -> str:
+        choice = RecipeChoice.read({"recipe": recipe})
+        file = await kept(name, request.stream())
+        return await run_in_threadpool(lambda: runs.perform(conversion(file, choice)))
 
     @api.post("/save")
     def save(output: Annotated[Text, Body(embed=True)]) -> None:

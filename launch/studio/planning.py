@@ -6,26 +6,33 @@
 Texts are in English here; launch/studio/app.py translates what it sends.
 """
 
+import difflib
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import psutil
 
 from launch import preflight
+from launch.config.flag_values import known_flags
 from launch.config.recipe_file import ROOT, Recipe, load_recipes
 from launch.config.run_config import Nodes, RunConfig
 from launch.config.variables import given_variables, number
 from launch.devices.cards import list_cards
 from launch.errors import UserError
 from launch.families.named_configs import config_names
-from launch.methods.registry import method_of
+from launch.methods.registry import METHODS, method_of
 from launch.plan.hardware import CARDS, Card, kind_of
 from launch.plan.interconnect import NETWORKS
 from launch.plan.job import Job
 from launch.plan.memory_model import PARTS, plan_memory
-from launch.plan.plan_report import MILLION, as_json, duration_of, mfu_of, speed_of, verdict
+from launch.plan.plan_report import MILLION, as_json, duration_of, mfu_of, speed_of, verdict, verdict_on_host
 from launch.plan.plan_report import describe as describe_job
-from launch.plan.time_plan import DAY, plan_time
+from launch.plan.time_plan import DAY, TimePlan, plan_time
+from launch.preflight.flag_check import purposes_of
 from launch.preflight.proposals import Proposal, changes_that_fit, describe, faster_ways, layouts_on
 from launch.preflight.report import Finding
 from launch.preflight.requested import card_of_plan, make_questions, missing_demo_paths, requested_run
@@ -56,7 +63,8 @@ class RecipeChoice:
         recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
         name = given.get("recipe")
         if name not in recipes:
-            raise UserError(f"recipe: found {name!r}, allowed: {', '.join(recipes)}.")
+            nearest = difflib.get_close_matches(str(name), recipes, n=1, cutoff=0.0)
+            raise UserError(f"recipe: found {name!r}, which is none. Did you mean {nearest[0]}?")
         variables = {key: value for key, value in given.items() if key != "recipe" and value != ""}
         for key, value in variables.items():
             if key not in VARIABLES or not isinstance(value, str) or len(value) > LONGEST_VALUE or "\0" in value:
@@ -87,8 +95,17 @@ def offered() -> dict:
         "models": [name for name in config_names() if not name.endswith(("-rehearsal", "-tiny"))],
         "cards": {name: card.named_gb for name, card in CARDS.items()},
         "networks": list(NETWORKS),
-        "here": {"card": kind_of(here[0]).name, "count": len(here)} if here else None,
+        "here": {"card": kind_of(here[0]).name, "count": len(here), "memory_gb": kind_of(here[0]).named_gb}
+        if here
+        else None,
         "parts": PARTS,
+        "flags": {
+            method.name: {
+                name: {"help": purposes_of(method.name)[name], "default": flag.default}
+                for name, flag in known_flags(method.name).items()
+            }
+            for method in METHODS
+        },
     }
 
 
@@ -97,6 +114,7 @@ def _described(recipe: Recipe) -> dict:
         "target": recipe.target,
         "summary": recipe.summary,
         "method": _method(recipe),
+        "flags": method_of(recipe.script).name,
         "length_flag": method_of(recipe.script).length_flag,
         "gpus": recipe.gpus,
         "gpu_memory_gb": recipe.gpu_memory_gb,
@@ -131,22 +149,43 @@ def plan_of(choice: RecipeChoice) -> dict:
 def _planned(run: RunConfig, card: Card | None) -> dict:
     job, command = Job.from_run(run, card), LaunchCommand.of_run(run)
     memory, time, steps = plan_memory(job, card), plan_time(job, card), max(0, run.flags.max_steps)
-    data = as_json(job, memory, time, steps)
+    memory_here = psutil.virtual_memory().total
+    fits = memory.fits is not False if run.devices else run.processes * memory.peak_bytes < memory_here
     return {
-        "plan": data | {"peak_parts": [stage.peak.parts for stage in memory.stages]},
-        "fits": memory.fits is not False,
+        "plan": as_json(job, memory, time, steps) | {"peak_parts": [stage.peak.parts for stage in memory.stages]},
+        "fits": fits,
         "about": describe_job(job),
-        "verdict": verdict(memory),
+        "verdict": verdict(memory) if run.devices else verdict_on_host(run.processes * memory.peak_bytes, memory_here),
         "speed": speed_of(time),
         "mfu": mfu_of(time),
         "duration": duration_of(time, time.seconds(steps) if steps else time.days(MILLION) * DAY),
         "steps": steps,
+        "rows": _rows(run, time) if not steps else None,
         "calibrated": time.calibrated,
         "shares": time.shares,
         "cards": run.processes if run.devices else 0,
         "values": _values(run),
         "launch": command.text() if run.nodes.count == 1 else command.script_text(),  # what all nodes start
     }
+
+
+def _rows(run: RunConfig, time: TimePlan) -> dict | None:
+    """Return what the rows of the data make of a run by epochs; None where they are not quickly counted."""
+    path = Path(run.flags.dataset_name_or_path or "", "train.json")
+    count = _lines(str(path), path.stat().st_mtime_ns) if path.is_file() else 0
+    if not count:
+        return None
+    epochs = run.flags.num_train_epochs or 1
+    seconds = time.days(round(count * epochs)) * DAY
+    return {"count": count, "epochs": epochs, "seconds": seconds, "duration": duration_of(time, seconds)}
+
+
+@lru_cache(maxsize=64)
+def _lines(path: str, changed: int) -> int:
+    """Return the rows of a file with one a line, 0 of another. changed: so that a changed file is counted again."""
+    with open(path, "rb") as file:
+        first = file.read(1)
+        return 1 + sum(piece.count(b"\n{") for piece in iter(lambda: file.read(1 << 20), b"")) if first == b"{" else 0
 
 
 def _values(run: RunConfig) -> dict[str, str]:
@@ -159,6 +198,10 @@ def _values(run: RunConfig) -> dict[str, str]:
         "MODEL": flags.model_name_or_path or "",
         "DATA": " ".join(run.words.get(run.method.data_flag, [])),
         "OUTPUT": flags.output_dir or "",
+        "learning_rate": f"{flags.learning_rate:g}" if flags.learning_rate else "",
+        "epochs": f"{flags.num_train_epochs:g}" if flags.num_train_epochs and flags.max_steps <= 0 else "",
+        "steps": str(flags.max_steps) if flags.max_steps > 0 else "",
+        "rank": str(flags.lora_rank) if flags.lora else "",
         "GPUS": str(len(run.devices) or ""),
         "PROCESSES": str(run.processes // run.nodes.count),
         "NNODES": str(run.nodes.count),
@@ -235,6 +278,9 @@ def checks_of(choice: RecipeChoice) -> list[dict]:
 
 
 def _shown(finding: Finding) -> dict:
+    """Return a finding for the page, on which weights that are not here are a fault: a button fetches them."""
+    if finding.subject == "weights" and finding.warns:
+        finding = replace(finding, ok=False, fix="Download")
     return {
         "ok": finding.ok,
         "warns": finding.warns,

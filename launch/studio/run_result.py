@@ -30,18 +30,22 @@ BYTES = {"cpu": 4, "gpu": 2}  # of a weight, as launch/commands/serve.py keeps m
 
 
 @dataclass(frozen=True)
-class ResultConversion:
-    """A conversion of a result.
+class StudioTask:
+    """A process that the page starts and that is no run, such as an export.
 
     Attributes:
+        name: What it does, as the target of make.
         command: Of make.
         arguments: The process that it starts.
-        output: The new folder.
+        output: The new folder or file.
+        goes_on: Whether it goes on with an output that is there.
     """
 
+    name: str
     command: str
     arguments: list[str]
     output: Path
+    goes_on: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class RunResult:
             raise UserError(f"folder: {path} has no model and no adapter. {fix}")
         if kind == MODEL:
             return cls(str(path), kind, "")
-        named = base or _named_base(path) or _base_of_run(path)
+        named = base or _named_base(path) or _flag_of_run(path, "model_name_or_path")
         if not named:
             raise UserError(f"base: {path} does not name the model that it belongs to. Give it as its base.")
         return cls(str(path), kind, named)
@@ -94,7 +98,7 @@ class RunResult:
             return None
         return BYTES[default_device()] * sum(parameter.size for parameter in sizes)
 
-    def conversions(self, output: str) -> dict[str, ResultConversion]:
+    def conversions(self, output: str) -> dict[str, StudioTask]:
         """Return the conversions by the target of make.
 
         Args:
@@ -109,12 +113,35 @@ class RunResult:
         arguments = ["export.py", self.folder, target, *other_base]
         given = {"MODEL": self.folder, "OUTPUT": target, "ARGS": shlex.join(other_base)}
         found = {"export": _conversion("export", given, arguments)}
+        if self.kind == MODEL:
+            target = target if output else f"exported/{self._name()}-gguf"
+            given = {"MODEL": self.folder, "OUTPUT": target, "FORMAT": "gguf", "QUANT": "q8_0"}
+            arguments = ["export.py", self.folder, target, "--format", "gguf", "--quant", "q8_0"]
+            found["gguf"] = _conversion("export", given, arguments)
+        if held_out := self._held_out():
+            target, task = f"evaluations/{self._name()}.json", f"pairs={held_out}"
+            model = {"MODEL": self.base, "ADAPTER": self.folder} if self.base else {"MODEL": self.folder}
+            given = model | {"TASKS": task, "OUTPUT": target}
+            flags = ["--model_name_or_path", model["MODEL"], "--tasks", task]
+            flags += ["--adapter_path", self.folder] if self.base else []
+            found["evaluate"] = _conversion("evaluate", given, ["evaluate.py", *flags, "--output_file", target])
         if self.kind == LORA:
             target = target if output else f"models/{self._name()}-merged"
             given = {"ADAPTER": self.folder, "MODEL": self.base, "OUTPUT": target}
             flags = ["--model_name_or_path", self.base, "--adapter_path", self.folder, "--output_dir", target]
             found["merge"] = _conversion("merge", given, ["merge.py", *flags])
         return found
+
+    @property
+    def serve_command(self) -> str:
+        """The command that serves the result for programs."""
+        adapter = f" ADAPTER={typed(f'result={self.folder}')}" if self.base else ""
+        return f"make serve MODEL={typed(self.base or self.folder)}{adapter}"
+
+    def _held_out(self) -> str:
+        """Return the file of questions that the run was evaluated on, "" where there is none."""
+        file = Path(_flag_of_run(Path(self.folder), "dataset_name_or_path"), "dev.json")
+        return str(file) if file.is_file() else ""
 
     def _name(self) -> str:
         """Return the run's name; a checkpoint's includes its step. A rehearsal calls its folder `output`."""
@@ -123,11 +150,11 @@ class RunResult:
         return (run.parent.name if run.name == "output" else run.name) + step
 
 
-def _conversion(target: str, given: Mapping[str, str], arguments: list[str]) -> ResultConversion:
+def _conversion(target: str, given: Mapping[str, str], arguments: list[str]) -> StudioTask:
     """Return a conversion. arguments: of the command, as the Makefile has them."""
     command = f"make {target}" + "".join(f" {name}={typed(value)}" for name, value in given.items() if value)
-    return ResultConversion(
-        command, [sys.executable, str(COMMANDS / arguments[0]), *arguments[1:]], Path(given["OUTPUT"])
+    return StudioTask(
+        target, command, [sys.executable, str(COMMANDS / arguments[0]), *arguments[1:]], Path(given["OUTPUT"])
     )
 
 
@@ -137,11 +164,11 @@ def _named_base(adapter: Path) -> str:
     return str(read_config(path, "a LoRA adapter").get("base_model_name_or_path") or "") if path.is_file() else ""
 
 
-def _base_of_run(adapter: Path) -> str:
-    """Return the base in the summary of the run's output folder; "" without one."""
-    run = adapter.parent if CHECKPOINT.fullmatch(adapter.name) else adapter
+def _flag_of_run(result: Path, name: str) -> str:
+    """Return a flag of the run in the summary of its output folder; "" without one."""
+    run = result.parent if CHECKPOINT.fullmatch(result.name) else result
     try:
         flags = read_summary(run)["arguments"].values()
-        return next((str(part["model_name_or_path"]) for part in flags if part.get("model_name_or_path")), "")
+        return next((str(part[name]) for part in flags if part.get(name)), "")
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return ""

@@ -1,24 +1,28 @@
 """Runs: started as make starts them, found again on disk, followed, asked to end.
 
 A run is a process in a session of its own, so that it goes on when the page or the studio is closed. What the studio
-knows of those that it has started is in build/studio: NAME.json, and NAME.log with all that the command prints. Runs
-that were started elsewhere are found by their train_log.jsonl below the folders that are looked through.
+knows of those that it has started is in build/studio: NAME.json, NAME.log with all that the command prints, NAME.exit
+with its exit code, and NAME.stop where the user has asked for its end. Names and notes of the user are in notes.json.
+Runs that were started elsewhere are found by their train_log.jsonl below the folders that are looked through.
 """
 
 import json
 import math
 import os
 import re
+import shlex
 import subprocess
 import time
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import BinaryIO
 
 import psutil
+from pydantic import BaseModel, Field
 
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.manifest import CHECKPOINT
@@ -29,8 +33,9 @@ from launch.errors import UserError
 from launch.processes.logs import last_lines, log_path
 from launch.processes.orphans import MAKE
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, read_summary
+from launch.serving.rest_requests import Text
 from launch.studio.planning import RecipeChoice
-from launch.studio.run_result import ResultConversion
+from launch.studio.run_result import FOUND_BY, StudioTask
 
 STARTED = Path("build/studio")
 WHERE = ("checkpoints", "build")  # below these runs are found, as by make dashboard
@@ -39,6 +44,11 @@ ACTIONS = {"rehearse": "make rehearse-", "run": "make "}
 CONSOLE = "console"  # all that the command prints; other logs are those of the ranks
 SAME_PROCESS = 2.0  # seconds
 LINES = 200  # of a log that are shown
+LAST_BYTES = 1 << 14  # of a train_log.jsonl, for its last records
+RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
+NOTES = STARTED / "notes.json"
+LONGEST_REASON = 300  # letters
+ERROR = "error:"  # how the line begins that says why a command has failed
 LARGEST_PART = 4 << 20  # bytes of a log that are read at once
 # What make hands on to its commands, and the variables of a recipe: a run gets those of its own choice alone.
 NOT_HANDED_ON = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", MAKE, *RECIPE, *NODES)
@@ -84,6 +94,15 @@ class Started:
         return process if alive else None
 
 
+class RunNote(BaseModel):
+    """What the user has written about a run."""
+
+    output: Text
+    name: Text = Field("", max_length=100)
+    tags: Text = Field("", max_length=200)
+    note: Text = Field("", max_length=2000)
+
+
 class Runs:
     """The runs of this machine.
 
@@ -120,18 +139,33 @@ class Runs:
                 raise UserError(f"OUTPUT: a run goes on in {output}. Stop it first, or choose another OUTPUT.")
             return self._start(action, f"{ACTIONS[action]}{choice.command}", arguments, variables, output, log_dir)
 
-    def convert(self, target: str, conversion: ResultConversion) -> str:
-        """Start a target of make that writes a new folder; that folder.
+    def resume(self, output: str) -> str:
+        """Start a run again by its own command: it goes on from its newest checkpoint. Return its output folder.
 
         Raises:
-            UserError: If it is there already, or is being written.
+            UserError: If the studio has not started it, or it cannot be started.
         """
-        output = conversion.output
+        started = self._latest().get(output)
+        if started is None or started.action not in ACTIONS:
+            raise UserError(
+                f"run: found {output!r}, which no studio has started. Type its command again in a terminal."
+            )
+        return self.start(_choice_of(started.command), started.action)
+
+    def perform(self, task: StudioTask) -> str:
+        """Start a task, a process that is no run, and return its output.
+
+        Raises:
+            UserError: If its output is being written, or is there already and the task does not go on with it.
+        """
+        output = task.output
         with self.starting:
             earlier = self._latest().get(str(output))
-            if earlier and earlier.process or output.exists():
+            if earlier and earlier.process or (output.exists() and not task.goes_on):
                 raise UserError(f"OUTPUT: {output} is there already, or is being written. Name another folder.")
-            return self._start(target, conversion.command, conversion.arguments, {}, output, output / "log")
+            return self._start(
+                task.name, task.command, task.arguments, {"PYTHONPATH": str(ROOT)}, output, output / "log"
+            )
 
     def _start(
         self, action: str, command: str, arguments: list[str], variables: dict[str, str], output: Path, log_dir: Path
@@ -175,7 +209,15 @@ class Runs:
         process = started.process if started else None
         if process is None:
             raise UserError(f"run: found {name!r}, which does not run, or was not started here. Use its terminal.")
+        (STARTED / f"{name}.stop").touch()
         process.terminate()
+
+    def annotate(self, note: RunNote) -> None:
+        """Keep what the user writes about a run."""
+        self._known(note.output)
+        with self.starting:
+            with written_aside(NOTES) as file:
+                file.write(json.dumps(_notes() | {note.output: note.model_dump(exclude={"output"})}).encode())
 
     def save(self, output: str) -> None:
         """Ask a run, also one of a terminal, for a checkpoint after its current step; it goes on.
@@ -185,7 +227,7 @@ class Runs:
         """
         folder = self._known(output)
         row = self._described(folder, self._latest().get(output))
-        if row["state"] != "running" or not row["trains"]:
+        if row["state"] != RUNNING or not row["trains"]:
             raise UserError(
                 f"run: none goes on in {output}, so nothing can be saved. Start it again to go on from there."
             )
@@ -195,7 +237,7 @@ class Runs:
 
     def in_training(self) -> list[dict]:
         """Return runs that go on, with the largest memory of tensors of a rank; None where it is still unknown."""
-        going = [row["output"] for row in self.list() if row["state"] == "running" and row["trains"]]
+        going = [row["output"] for row in self.list() if row["state"] == RUNNING and row["trains"]]
         return [{"output": output, "peak_memory_bytes": self._peak(output)} for output in going]
 
     def _peak(self, output: str) -> int | None:
@@ -203,16 +245,23 @@ class Runs:
         return max(peaks, default=0) or None
 
     def list(self) -> list[dict]:
-        """Return all runs, the latest first.
+        """Return all runs, the latest first by their start, so that none changes its place while it goes on.
 
         Runs started over in the same folder are one. Files that cannot be read are left out.
         """
-        for child in self.children.values():
-            child.poll()  # or those that have ended stay as zombies
+        for name, child in list(self.children.items()):
+            if child.poll() is not None:  # which also takes away the zombie
+                (STARTED / f"{name}.exit").write_text(str(child.returncode))
+                del self.children[name]
         found: dict[str, Started | None] = {str(folder): None for folder in self._folders_with_logs()}
         found |= self._latest()
-        rows = [row for output, started in found.items() if (row := self._row(output, started))]
-        return sorted(rows, key=lambda row: row["changed"], reverse=True)
+        notes = _notes()
+        rows = [
+            row | {"about": notes.get(output, {})}
+            for output, started in found.items()
+            if (row := self._row(output, started))
+        ]
+        return sorted(rows, key=lambda row: (row["began"], row["output"]), reverse=True)
 
     def records(self, output: str, offset: int = 0, identity: str = "") -> dict:
         """Return {"records": the log's behind `offset` bytes, "offset": where they end, "identity": of the log}.
@@ -255,8 +304,9 @@ class Runs:
 
         Files of other users are left out: the studio ends the processes that these files name.
         """
-        own = [path for path in sorted(STARTED.glob("*.json")) if path.is_file() and path.stat().st_uid == os.getuid()]
-        return {path.stem: started for path in own if (started := Started.read(path))}
+        own = [path for path in STARTED.glob("*.json") if path.is_file() and path.stat().st_uid == os.getuid()]
+        found = {path.stem: started for path in own if (started := Started.read(path))}
+        return dict(sorted(found.items(), key=lambda pair: pair[1].created))
 
     def _latest(self) -> dict[str, Started]:
         """Return for each output the start that is alive, else the last one."""
@@ -286,19 +336,76 @@ class Runs:
         log_dir = Path(started.log_dir) if started else _log_dir(folder)
         running = bool(started and started.process)
         elsewhere = not running and folder.is_dir() and active_run(folder) is not None
-        files = [folder / TRAIN_LOG, folder / RUN_SUMMARY, *([STARTED / f"{started.name}.log"] if started else [])]
+        state, reason = (RUNNING, "") if running or elsewhere else _end_of(folder, started)
+        log = folder / TRAIN_LOG
+        console = STARTED / f"{started.name}.log" if started else log
+        trains = started is None or started.action in ACTIONS
+        unwritten = started if trains and state != FINISHED else None  # its summary is not there, or of the run before
+        files = [path for path in (log, folder / RUN_SUMMARY, console) if path.exists()]
+        changed = max((path.stat().st_mtime for path in files), default=0.0)
         return {
             "output": str(folder),
             "name": started.name if started else "",
             "command": started.command if started else "",
-            "state": "running" if running or elsewhere else _how_it_ended(folder, started),
+            "state": state,
+            "reason": reason,
+            "said": "" if trains or state != RUNNING else last_lines(console, 1)[-LONGEST_REASON:],
             "can_stop": running,
+            "can_resume": trains and state in (STOPPED, FAILED) and bool(started),
+            "has_result": not running and any((folder / name).is_file() for name in FOUND_BY.values()),
             "saves": (folder / SAVE_NOW).exists(),
-            "trains": started is None or started.action in ACTIONS,
-            "changed": max((path.stat().st_mtime for path in files if path.exists()), default=0.0),
+            "trains": trains,
+            "began": started.created if started else changed,
+            "changed": changed,
             "ranks": len(list(log_dir.glob("workerlog.*"))),
-            "summary": _summary(folder),
+            "progress": _progress(log, started.created if started and running else 0.0),
+            "summary": _summary(folder) | ({"arguments": _arguments(unwritten.command)} if unwritten else {}),
         }
+
+
+def _choice_of(command: str) -> RecipeChoice:
+    """Return the choice that a command of make starts."""
+    text = re.sub(r"\$(\$|\(\))", lambda found: found[1].strip("()"), command)  # as launch/config/typed.py writes it
+    _, target, *variables = shlex.split(text)
+    given = dict(one.split("=", 1) for one in variables)
+    return RecipeChoice.read(given | {"recipe": target.removeprefix("rehearse-")})
+
+
+@lru_cache(maxsize=64)
+def _arguments(command: str) -> dict[str, str]:
+    """Return the flags of a run that has not written its summary yet."""
+    try:
+        run, _ = _choice_of(command).run(sizes_alone=True)
+    except UserError:  # a recipe of before
+        return {}
+    return {name: " ".join(words) for name, words in run.words.items()}
+
+
+def _notes() -> dict[str, dict]:
+    """Return what the user has written about runs, by their outputs."""
+    try:
+        found = json.loads(NOTES.read_text())
+        return {key: RunNote(output=key, **value).model_dump(exclude={"output"}) for key, value in found.items()}
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _progress(log: Path, since: float) -> dict:
+    """Return the step of a run, of how many, its loss and the seconds that are left; {} before its first record.
+
+    since: when the run that goes on was started: an older log is that of the run before.
+    """
+    if not log.is_file() or log.stat().st_mtime < since - SAME_PROCESS:
+        return {}
+    with open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
+        records = [record for record in _records(file.read(), (*SHOWN, "progress")) if record.get("loss") is not None]
+    if not records or not records[-1].get("global_step"):
+        return {}
+    last = records[-1]
+    share = last.get("progress")
+    steps = round(last["global_step"] / share) if share else None
+    return {"step": last["global_step"], "steps": steps, "loss": last["loss"], "eta_seconds": last.get("eta_seconds")}
 
 
 def _is_shallow(value: object, levels: int = 20) -> bool:
@@ -339,17 +446,30 @@ def new_log(name: str) -> tuple[str, BinaryIO]:
             number += 1
 
 
-def _how_it_ended(folder: Path, started: Started | None) -> str:
-    """Return how a run ended.
+def _end_of(folder: Path, started: Started | None) -> tuple[str, str]:
+    """Return how a run ended, and why in one line.
 
-    It writes its summary last; the folder of an export or a merge exists only when it is whole.
+    A run writes its summary last; the folder of an export or a merge exists only when it is whole.
     """
-    if started and started.action not in ACTIONS:
-        return "ended" if folder.is_dir() else "stopped"
     summary = folder / RUN_SUMMARY
-    if not summary.exists() or (started and summary.stat().st_mtime < started.created):
-        return "stopped"
-    return "ended"
+    if started is None:
+        return (FINISHED if summary.exists() else STOPPED), ""
+    trained = summary.exists() and summary.stat().st_mtime >= started.created - SAME_PROCESS
+    done = trained if started.action in ACTIONS else folder.exists()
+    try:
+        code = int((STARTED / f"{started.name}.exit").read_text())
+    except (OSError, ValueError):
+        code = None  # it ended while no studio ran
+    if done and code == 0:
+        return FINISHED, ""
+    if (STARTED / f"{started.name}.stop").exists():
+        return STOPPED, ""
+    lines = [line.strip() for line in last_lines(STARTED / f"{started.name}.log", LINES).splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith(ERROR)]
+    if not code and not errors:
+        return (FINISHED if done else STOPPED), ""
+    said = (errors or lines or [""])[-1][:LONGEST_REASON]
+    return FAILED, f"{said} (exit code {code})".strip() if code else said
 
 
 def _summary(folder: Path) -> dict:
@@ -372,15 +492,18 @@ def _identity(log: BinaryIO) -> str:
     return f"{os.fstat(log.fileno()).st_ino}-{zlib.crc32(log.readline(LARGEST_PART)):08x}"
 
 
-SHOWN = ("global_step", "loss", "eval_loss", "grad_norm", "tokens_per_second", "peak_memory_bytes", "eta_seconds")
+SHOWN = (
+    *("global_step", "loss", "eval_loss", "grad_norm", "learning_rate", "tokens_per_second"),
+    *("peak_memory_bytes", "eta_seconds"),
+)
 
 
-def _records(text: bytes) -> Iterator[dict]:
+def _records(text: bytes, names: Iterable[str] = SHOWN) -> Iterator[dict]:
     """Yield the drawn part of each record; damaged lines are left out, as launch/reporting/records.py does."""
     for line in text.splitlines():
         try:
             record = json.loads(line)
-            yield {name: _finite(record[name]) for name in SHOWN if name in record}
+            yield {name: _finite(record[name]) for name in names if name in record}
         except (ValueError, TypeError, OverflowError, RecursionError):
             continue
 

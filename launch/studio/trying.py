@@ -3,6 +3,7 @@
 The page may reach no address but the studio's, which passes questions on to the server, and its streams back.
 """
 
+import json
 import os
 import re
 import secrets
@@ -12,12 +13,11 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 from fastapi import APIRouter, Body
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel
 
 from data_tools.children import end_process
 from data_tools.dialogues.chat_template import directory_template
@@ -35,26 +35,6 @@ ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/v1\b")  # which the server prints
 LINES = 40  # of its log that are shown
 SECONDS_TO_CONNECT = 10.0
 BASE, RESULT = "base", "result"  # names of the models that are served
-
-
-class TrialQuestion(BaseModel):
-    """A question for the server of Try. The server checks the values.
-
-    Attributes:
-        model: BASE or RESULT.
-    """
-
-    model: Text
-    chat: bool
-    prompt: Text
-    temperature: float
-    max_tokens: int
-
-    def request(self) -> tuple[str, dict]:
-        """Return the path and the body of the server's request."""
-        asked = {"messages": [{"role": "user", "content": self.prompt}]} if self.chat else {"prompt": self.prompt}
-        options = self.model_dump(include={"model", "temperature", "max_tokens"}) | {"stream": True}
-        return "chat/completions" if self.chat else "completions", asked | options
 
 
 class Trial:
@@ -104,8 +84,12 @@ class Trial:
         models = [BASE, RESULT] if self.result.base else [RESULT]
         return {"state": state, "folder": self.result.folder, "models": models, "log": last_lines(self.log, LINES)}
 
-    def ask(self, question: TrialQuestion) -> AsyncIterator[bytes]:
-        """Return the events of an answer, as the server sends them.
+    def ask(self, path: str, body: dict) -> AsyncIterator[bytes]:
+        """Return the events of an answer, as the server sends them, which also checks the request.
+
+        Args:
+            path: Below /v1/: completions or chat/completions.
+            body: Of the request, whose model is BASE or RESULT.
 
         Raises:
             UserError: If no server answers.
@@ -113,17 +97,16 @@ class Trial:
         address = self._address()
         if address is None or self.process is None or self.process.poll() is not None:
             raise UserError("model: none is loaded. Load one first, and wait until it answers.")
-        return self._events(address, question)
+        return self._events(f"{address}/{path}", body)
 
-    async def _events(self, address: str, question: TrialQuestion) -> AsyncIterator[bytes]:
+    async def _events(self, address: str, body: dict) -> AsyncIterator[bytes]:
         """Yield the events. A refusal is an event, too, as a later failure is. A server that ends sends no [DONE]."""
-        path, body = question.request()
-        headers = {"Authorization": f"Bearer {self.key}"}
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
         timeout = httpx.Timeout(None, connect=SECONDS_TO_CONNECT)  # the server has a limit of its own
         try:
             async with (
                 httpx.AsyncClient(trust_env=False, timeout=timeout) as client,
-                client.stream("POST", f"{address}/{path}", json=body, headers=headers) as reply,
+                client.stream("POST", address, content=json.dumps(body | {"stream": True}), headers=headers) as reply,
             ):
                 if reply.is_error:
                     yield b"data: " + await reply.aread() + b"\n\n"
@@ -140,6 +123,7 @@ class Trial:
 
 
 Given = Annotated[dict[Text, Text], FewKeys, Body()]
+Asked = Annotated[dict[Text, Any], FewKeys, Body()]
 
 
 def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
@@ -153,6 +137,7 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
             "base": found.base,
             "weights_bytes": found.weights_bytes,
             "chat": _chats(Path(found.folder)),
+            "serve": found.serve_command,
             "commands": {name: one.command for name, one in found.conversions(given.get("output", "")).items()},
             "training": runs.in_training(),
         }
@@ -162,7 +147,7 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
         conversions = _result(given).conversions(given.get("output", ""))
         if target not in conversions:
             raise UserError(f"target: found {target!r}, allowed here: {', '.join(conversions) or 'none'}.")
-        return runs.convert(target, conversions[target])
+        return runs.perform(conversions[target])
 
     @api.get("/trial")
     def state() -> dict:
@@ -176,9 +161,13 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
     async def stop() -> None:
         trial.stop()
 
-    @api.post("/trial/ask")
-    async def ask(question: TrialQuestion) -> StreamingResponse:
-        return StreamingResponse(trial.ask(question), media_type="text/event-stream")
+    @api.post("/trial/completions")
+    async def complete(body: Asked) -> StreamingResponse:
+        return StreamingResponse(trial.ask("completions", body), media_type="text/event-stream")
+
+    @api.post("/trial/chat/completions")
+    async def chat(body: Asked) -> StreamingResponse:
+        return StreamingResponse(trial.ask("chat/completions", body), media_type="text/event-stream")
 
 
 def _chats(folder: Path) -> bool:

@@ -24,20 +24,24 @@ def opened(tmp_path):
         end()
 
 
+SEND = "document.querySelector('#chat button.main')"
+LAST = "[...document.querySelectorAll('#chat .answer')].at(-1)"
+
+
 def type_in(browser: Browser, **values: object) -> None:
     for name, value in values.items():
-        browser.run(f"document.getElementById({name!r}).value = {str(value)!r}")
+        browser.run(f"document.querySelector('[name={name}], #{name}').value = {str(value)!r}")
 
 
 def answered(browser: Browser) -> str:
     """Click Send, and the text of the answer once it has ended."""
-    browser.run("document.getElementById('send').click()")
-    browser.wait("!document.getElementById('send').disabled")
-    return browser.run("[...document.querySelectorAll('#answer .said')].map(part => part.textContent).join('')")
+    browser.run(f"{SEND}.click()")
+    browser.wait(f"!{SEND}.disabled")
+    return browser.run(f"{LAST}.querySelector('.text').textContent")
 
 
 def status(browser: Browser) -> str:
-    return browser.run("document.getElementById('status').textContent")
+    return browser.run(f"{LAST}.querySelector('.status').textContent")
 
 
 @pytest.mark.long
@@ -46,17 +50,27 @@ def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     browser.wait("document.getElementById('model').length == 2")
     assert browser.run("document.getElementById('key').offsetParent === null")  # nobody asks for one
     chosen = browser.run("[...document.querySelectorAll('select')].map(select => select.value).join()")
-    assert chosen == "poems,chat/completions", "the adapter, which was trained on chats"
-    type_in(browser, model="poems", way="completions", prompt="字 é <b>")
+    assert chosen == "poems,,chat/completions", "the adapter, which was trained on chats"
+    policy = server.ask("/")[1], browser.run("fetch('/').then(reply => reply.headers.get('content-security-policy'))")
+    assert "<script>" not in policy[0] and policy[1] == "default-src 'self'; frame-ancestors 'none'"
+    assert browser.run("document.title") == "poems · paddle-llm-recipes"
+    type_in(browser, way="completions", prompt="字 é <b>")
     assert answered(browser) == "<字 é <b>>"
-    assert browser.run("document.querySelectorAll('#answer b').length") == 0  # texts are shown as texts
-    assert status(browser).startswith("12 tokens in ")
+    assert browser.run("document.querySelectorAll('#chat b').length") == 0  # texts are shown as texts
+    assert status(browser).startswith("12 tokens, ")
     assert server.metric('requests_total{model="poems",outcome="answered"}') == 1
+    browser.run("[...document.querySelectorAll('#chat button')].find(one => one.textContent == 'New chat').click()")
     type_in(browser, way="chat/completions", prompt="hello", max_tokens=3)
     assert answered(browser) == "<he"
-    type_in(browser, prompt="silent")
-    assert answered(browser) == "" and status(browser).startswith("an empty answer: 0 tokens in ")
-    type_in(browser, max_tokens=5000)
+    type_in(browser, way="completions", prompt="silent")
+    assert answered(browser) == "" and status(browser).startswith("An empty answer. 0 tokens, ")
+    shown = r"markdown('# a\n- **b** `<i>`\n```\n<b>\n```').map(one => one.outerHTML).join('')"
+    marked = f"import('./page/chat.js').then(({{markdown}}) => {shown})"
+    assert browser.run(marked) == (
+        "<p><strong>a</strong></p><ul><li><strong>b</strong> <code>&lt;i&gt;</code></li></ul>"
+        '<pre tabindex="0"><code>&lt;b&gt;</code></pre>'
+    )
+    type_in(browser, prompt="a", max_tokens=5000)
     assert answered(browser) == ""
     assert status(browser).startswith("max_tokens: found 5000, at most 2000")
 
@@ -66,10 +80,10 @@ def test_stop_frees_the_place(opened):
     server, browser = opened()
     browser.wait("document.getElementById('model').length == 2")
     type_in(browser, prompt="slow endless", max_tokens=2000)
-    browser.run("document.getElementById('send').click()")
-    browser.wait("document.querySelectorAll('#answer .said').length > 2")
-    browser.run("document.getElementById('stop').click()")
-    browser.wait("document.getElementById('status').textContent == 'stopped'")
+    browser.run(f"{SEND}.click()")
+    browser.wait(f"{LAST}?.querySelector('.text').textContent.length > 20")
+    browser.run("[...document.querySelectorAll('#chat button')].find(one => one.textContent == 'Stop').click()")
+    browser.wait(f"{LAST}.querySelector('.status').textContent == 'Stopped.'")
     server.wait_for("running_rows", 0)
 
 

@@ -9,7 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from launch.studio import app
-from launch.studio.app import PAGE, make_app
+from launch.studio.app import CHAT, PAGE, make_app
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial
 
@@ -43,7 +43,7 @@ def client(runs):
 
 def test_nothing_but_the_page_is_answered_without_the_token_nor_by_other_names(client, runs):
     ours = [(method, route.path) for route in app.api_of(TOKEN, runs, Trial(), None).routes for method in route.methods]
-    assert len(ours) == 18
+    assert len(ours) == 24
     for method, path in ours:
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             assert client.request(method, path, headers=headers, json=CHOICE).status_code == 401, path
@@ -51,6 +51,8 @@ def test_nothing_but_the_page_is_answered_without_the_token_nor_by_other_names(c
     assert "<title>" in client.get("/").text
     assert client.get("/page/main.js").headers["content-security-policy"].startswith("default-src 'self'")
     assert client.get("/page/../app.py").status_code == 404
+    assert "export function chat(" in client.get("/chat/chat.js").text
+    assert TestClient(client.app, base_url="http://[::1]:8020").get("/").status_code == 200
     assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
     assert client.post("/api/start/rehearse", headers=KEY | {"Host": "evil.example"}, json=CHOICE).status_code == 400
     elsewhere = TestClient(make_app(TOKEN, runs, Trial(), slow=None, local=False), base_url="http://gpu01:8020")
@@ -102,20 +104,35 @@ def test_messages_are_translated_and_names_are_not(client):
     assert wrong.status_code == 400 and "发现 'x'" in wrong.json()["detail"]
 
 
+def words_of(folder) -> set[str]:
+    """The texts of a page that are translated when they are shown."""
+    scripts = "".join(path.read_text() for path in folder.glob("*.js"))
+    words = set(re.findall(r"data-t>([^<]+)<", (folder / "index.html").read_text()))
+    for call in re.findall(r"\bt\(([^()]*)\)", scripts):
+        words |= set(re.findall(r'"([^"]+)"', call))
+    words |= set(re.findall(r'\b(?:step|button|label|labelled)\("([^"]+)"', scripts))
+    words |= set(re.findall(r'\bfield\("\w+", "([^"]+)"', scripts) + re.findall(r'\["\w+", "([^"]+)", \{', scripts))
+    charts = re.findall(r'^  \["([^"]+)", ".*, "([^"]+)"\],$', scripts, re.M)
+    return words | {word for chart in charts for word in chart}
+
+
 def test_every_word_of_the_page_is_translated_and_nothing_loaded_from_elsewhere():
-    scripts = "".join(path.read_text() for path in PAGE.glob("*.js"))
-    page = (PAGE / "index.html").read_text()
-    words = set(re.findall(r'\bt\("([^"]+)"\)', scripts)) | set(re.findall(r"data-t>([^<]+)<", page))
-    charts = re.findall(r'^  \["([^"]+)", "', scripts, re.M)
-    states = {"running", "ended", "stopped"}
     from launch.studio.planning import offered
 
-    methods = {recipe["method"] for recipe in offered()["recipes"]}
-    assert charts
-    assert set(json.loads((PAGE / "zh.json").read_text())) == words | set(charts) | states | methods
-    for path in PAGE.iterdir():
+    methods, parts = {recipe["method"] for recipe in offered()["recipes"]}, set(offered()["parts"])
+    chat, ours = words_of(CHAT), words_of(PAGE) | {"running", "finished", "failed", "stopped"} | methods | parts
+    assert set(json.loads((CHAT / "zh.json").read_text())) == chat
+    assert set(json.loads((PAGE / "zh.json").read_text())) == ours - chat
+    for path in [*PAGE.iterdir(), *CHAT.iterdir()]:
         found = re.findall(r"""(?:https?:)?//[\w.]+|(?:src|href)="/|fetch\(["`]/""", path.read_text())
         assert [one for one in found if one != "http://www.w3.org"] == [], path.name
+
+
+def test_a_recipe_has_its_chinese_name(client):
+    found = client.get("/api/offered", headers=KEY | {"Accept-Language": "zh"}).json()["recipes"]
+    names = {recipe["target"]: recipe["summary"] for recipe in found}
+    assert names["lora-qwen3-8b"] == "Qwen3-8B LoRA 微调，一张卡"
+    assert not [name for name in names.values() if not re.search("[一-鿿]", name)]
 
 
 def test_layouts_that_wait_hold_nobody(runs):

@@ -60,7 +60,7 @@ def picture(browser: Browser, name: str) -> None:
 
 def watched(browser: Browser, output: str, pattern: str) -> None:
     """Until the row of a run says something."""
-    row = "[...document.querySelectorAll('#list tr')].map(row => row.innerText)"
+    row = "[...document.querySelectorAll('#list li')].map(row => row.innerText)"
     browser.wait(f"{row}.some(text => text.includes({output!r}) && /{pattern}/.test(text))", seconds=180)
 
 
@@ -68,8 +68,11 @@ def test_from_the_first_view_to_compared_curves(browser):
     browser.wait("!document.getElementById('token_form').hidden")
     browser.run(f"document.getElementById('token').value = {TOKEN!r}")
     click(browser, "#token_form button")
+    browser.wait("!document.getElementById('home').hidden")
+    click(browser, "#door_plan")
     browser.wait("document.getElementById('verdict').textContent")
     assert text(browser, "command") == "make lora-qwen3-8b"
+    assert browser.run("document.title") == "Plan · paddle-llm-recipes"
     assert TOKEN not in browser.run("location.href")
     assert browser.run("[...document.querySelectorAll('label')].filter(label => !label.control).length") == 0
 
@@ -99,17 +102,25 @@ def test_from_the_first_view_to_compared_curves(browser):
     assert text(browser, "command") == "make pretrain-baichuan13b-lora ARGS='--max_seq_length 1536'"
     assert browser.run("document.getElementById('choice').elements.tokens.value") == "1536"
 
-    # Data, of a file that is dropped: what counts is marked, broken rows have their lines.
+    # A foreign token changes nothing; nor does a number that cannot be.
+    browser.run("location.hash = 'token=foreign'; location.reload()")
+    browser.wait("location.hash == '' && document.getElementById('verdict')?.textContent")
+    assert browser.run("localStorage.getItem('studio-token')") == TOKEN
+    price = "document.querySelector('[name=price]')"
+    browser.run(f"{price}.value = -3; {price}.dispatchEvent(new Event('input', {{bubbles: true}}))")
+    browser.wait("document.querySelector('[name=price][aria-invalid]')")
+
+    # Data, of a file that is dropped: it is kept, divided, and set; what counts in the loss is marked.
     choose(browser, recipe="lora-qwen3-8b")
-    rows = '{"src": "why?", "tgt": "so."}\\n{"src": "why?"}\\n'
+    rows = "".join(f'{{"src": "why {n}?", "tgt": "so."}}\\n' for n in range(9))
     browser.run(
         f"const given = new DataTransfer(); given.items.add(new File(['{rows}'], 'mine.json'));"
         "const input = document.getElementById('dropped');"
         "input.files = given.files; input.dispatchEvent(new Event('change'))"
     )
     browser.wait("document.querySelector('#data pre mark')")
-    shown = text(browser, "data")
-    assert "mine.json: src/tgt, 1 rows" in shown and "mine.json:2: no key 'tgt'" in shown
+    assert "build/uploads/mine/data/train.json: src/tgt, " in text(browser, "data")
+    assert text(browser, "command") == "make lora-qwen3-8b DATA=build/uploads/mine/data"
     assert browser.run("document.querySelector('#data pre mark').textContent").startswith("so.<|im_end|>")
 
     # A rehearsal, its curve and its log; then another, which is stopped, beside it.
@@ -120,15 +131,19 @@ def test_from_the_first_view_to_compared_curves(browser):
         "document.querySelector('#rehearse:disabled, #runs:not([hidden])') !== null"
     )  # for a second click
     watched(browser, FIRST, "running")
-    watched(browser, FIRST, r"ended[^]*\b20\b")
+    browser.run("list.firstChild.dataset.mark = 'kept'")
+    watched(browser, FIRST, r"finished[^]*step 20 of 20")
+    assert browser.run("list.firstChild.dataset.mark") == "kept"  # updated in place
     browser.wait("document.querySelectorAll('#curves polyline').length >= 4")
     browser.wait("document.getElementById('log').textContent.includes('rehearsed. Logs of all ranks')")
+    picture(browser, "run")
     click(browser, "#to_plan")
     choose(browser, ARGS="--learning_rate 1e-2", OUTPUT="build/second")
     click(browser, "#rehearse")
-    watched(browser, SECOND, r"(running|ended)[^]*\d\.\d{4}")
-    browser.run("document.querySelector('[id^=stop]')?.click()")  # on a fast machine it may have ended by itself
-    watched(browser, SECOND, "stopped|ended")
+    watched(browser, SECOND, r"(running|finished)[^]*\d\.\d{4}")
+    for _ in range(2):  # it asks once; on a fast machine it may have ended by itself
+        browser.run("document.querySelector('[id^=stop]')?.click()")
+    watched(browser, SECOND, "stopped|finished")
     browser.run(f"document.getElementById('show{FIRST}').click()")
     label = "document.querySelector('#curves svg').getAttribute('aria-label')"
     browser.wait(f"{label}.includes({FIRST!r}) && {label}.includes({SECOND!r})")
@@ -136,6 +151,14 @@ def test_from_the_first_view_to_compared_curves(browser):
         browser.run("new Set([...document.querySelectorAll('#curves polyline')].map(line => line.outerHTML)).size") >= 8
     )
     picture(browser, "runs")
+    cells = "[...document.querySelectorAll('#differences tr:nth-child(2) > *')].map(cell => cell.textContent)"
+    flag, *values = browser.run(cells)
+    assert flag == "--learning_rate" and sorted(map(float, values)) == [0.005, 0.01]
+    browser.run(
+        "const svg = document.querySelector('#curves svg'), box = svg.getBoundingClientRect();"
+        "svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.right - 5, clientY: box.top + 20}))"
+    )
+    assert browser.run("document.querySelector('.read').textContent").startswith("step 20: ")
 
     # The other language: no word is left out.
     click(browser, "#language")

@@ -15,7 +15,7 @@ from launch.commands import studio
 from launch.errors import UserError
 from launch.studio.app import make_app
 from launch.studio.planning import RecipeChoice
-from launch.studio.runs import Runs
+from launch.studio.runs import RunNote, Runs, _arguments, _choice_of
 from launch.studio.trying import Trial
 from tests.processes.waiting import wait_for
 
@@ -58,7 +58,7 @@ def test_a_run_goes_on_without_the_studio_and_is_asked_to_end(chosen, monkeypatc
     assert row["command"] == "make rehearse-lora-tiny OUTPUT=build/mine"
     other.stop(row["name"])
     wait_for(lambda: runs.list()[0]["state"] == "stopped")
-    assert runs.log(output, "console").endswith("\nsaved")
+    assert runs.log(output, "console").endswith("\nsaved") and runs.list()[0]["reason"] == ""
     with pytest.raises(UserError, match="does not run, or was not started here"):
         runs.stop(row["name"])
 
@@ -192,7 +192,7 @@ def test_runs_of_others_are_found_with_their_summaries(tmp_path, monkeypatch):
     os.utime(old / "train_log.jsonl", (0, 0))
     new, found = Runs().list()
     assert (new["output"], new["state"]) == ("build/new", "stopped")
-    assert (found["output"], found["state"], found["ranks"]) == ("checkpoints/old/output", "ended", 2)
+    assert (found["output"], found["state"], found["ranks"]) == ("checkpoints/old/output", "finished", 2)
     assert found["summary"]["last_loss"] == 1.0 and found["summary"]["first_loss"] is None  # which JSON can say
     assert found["summary"]["arguments"] == {"lora_rank": 8, "seed": 1}
     assert Runs().log("checkpoints/old/output", "1") == "rank 1 says"
@@ -283,3 +283,54 @@ def test_a_run_whose_output_is_elsewhere_is_listed_too(tmp_path, monkeypatch):
     assert len(runs.records(str(folders[0]))["records"]) == 1
     with pytest.raises(UserError, match="no folder of a run here"):
         runs.records(str(tmp_path))
+
+
+def test_how_a_run_ended_is_said_and_it_is_resumed(chosen):
+    runs = Runs()
+    recipe = Path("recipe.sh")
+    recipe.write_text('echo "error: no card"; exit 7')
+    output = runs.start(chosen, "rehearse")
+    wait_for(lambda: runs.list()[0]["state"] == "failed")
+    [row] = Runs().list()  # another studio, later
+    assert (row["state"], row["reason"], row["can_resume"]) == ("failed", "error: no card (exit code 7)", True)
+    later = {"global_step": 30, "progress": 0.3, "loss": 2.5, "eta_seconds": 70.0}
+    log = (
+        json.dumps(later | {"global_step": 20}) + "\n" + json.dumps(later) + '\n{"global_step": 30, "eval_loss": 2.0}\n'
+    )
+    recipe.write_text(f"mkdir -p {output}; cp log {output}/train_log.jsonl; echo '{{}}' > {output}/run_summary.json")
+    Path("log").write_text(log)
+    with pytest.MonkeyPatch.context() as changed:  # the recipe of the repository would be started
+        changed.setattr(RecipeChoice, "read", lambda given: replace(chosen, variables={"OUTPUT": given["OUTPUT"]}))
+        assert runs.resume(output) == output
+    wait_for(lambda: runs.list()[0]["state"] == "finished")
+    [row] = runs.list()
+    assert row["progress"] == {"step": 30, "steps": 100, "loss": 2.5, "eta_seconds": 70.0}
+    assert (row["reason"], row["can_resume"], row["command"]) == (
+        "",
+        False,
+        "make rehearse-lora-tiny OUTPUT=build/mine",
+    )
+    with pytest.raises(UserError, match="run: found 'elsewhere', which no studio has started"):
+        runs.resume("elsewhere")
+
+
+def test_names_and_notes_are_kept_and_runs_stay_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(("older", "newer")):
+        log_of(tmp_path / f"build/{name}", {"global_step": 1, "loss": 2.5})
+        (tmp_path / "build/studio").mkdir(exist_ok=True)
+        started = ANOTHER | {"pid": 1, "name": name, "output": f"build/{name}", "created": 1.0 + number}
+        (tmp_path / f"build/studio/{name}.json").write_text(json.dumps(started))
+    os.utime(tmp_path / "build/newer/train_log.jsonl", (5, 5))  # the older one goes on
+    Runs().annotate(RunNote(output="build/older", name="my run", tags="a, b", note="<b>"))
+    found = [(row["output"], row["about"].get("name")) for row in Runs().list()]
+    assert found == [("build/newer", None), ("build/older", "my run")]
+    (tmp_path / "build/studio/notes.json").write_text('{"build/older": {"name": [1]}}')
+    assert [row["about"] for row in Runs().list()] == [{}, {}]
+    with pytest.raises(UserError, match="no folder of a run here"):
+        Runs().annotate(RunNote(output="/etc"))
+
+
+def test_the_flags_of_a_run_that_goes_on_are_those_of_its_command():
+    assert _arguments("make rehearse-lora-tiny ARGS='--learning_rate 1e-2'")["learning_rate"] == "1e-2"
+    assert _choice_of("make lora-tiny OUTPUT='$() a$$b'").variables == {"OUTPUT": " a$b"}

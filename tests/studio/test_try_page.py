@@ -10,12 +10,16 @@ import pytest
 from tests.repository_folder import link_repository
 from tests.serving.browser import Browser, find_browser
 from tests.serving.servers import start
-from tests.studio.test_page import TOKEN, click, picture, text, watched
+from tests.studio.test_page import TOKEN, click, picture, text
 from tests.studio.test_trying import STANDS_FOR_SERVE, result_of
 
 pytestmark = pytest.mark.nightly
 STAND_IN = f"import launch.studio.trying as trying; trying.SERVE = {str(STANDS_FOR_SERVE)!r}"
 STUDIO = "from launch.commands import studio; studio.main(['--port', '0', '--runs', '.'])"
+
+
+SEND = "document.querySelector('#chat button.main')"
+LAST = "[...document.querySelectorAll('#chat .answers')].at(-1)"
 
 
 @pytest.fixture
@@ -55,16 +59,16 @@ def _end(studio) -> None:
 def asked(browser: Browser, prompt: str, max_tokens: int = 64) -> list[str]:
     """The text of each column once all are at their end."""
     sent(browser, prompt, max_tokens)
-    browser.wait("document.getElementById('stop_answers').disabled && !document.getElementById('send').disabled")
-    return browser.run("[...document.querySelectorAll('#answers pre')].map(answer => answer.textContent)")
+    browser.wait(f"!{SEND}.disabled")
+    return browser.run(f"[...{LAST}.querySelectorAll('.text')].map(answer => answer.textContent)")
 
 
 def sent(browser: Browser, prompt: str, max_tokens: int) -> None:
-    question = "document.getElementById('question').elements"
-    browser.run(f"{question}.prompt.value = {prompt!r}; {question}.max_tokens.value = {max_tokens}")
-    browser.wait("!document.getElementById('send').disabled")
-    click(browser, "#send")
-    browser.wait("document.getElementById('send').disabled")
+    values = {"prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
+    for name, value in values.items():
+        browser.run(f"document.querySelector('#chat [name={name}]').value = {value!r}")
+    browser.wait(f"!{SEND}.disabled")
+    browser.run(f"{SEND}.click()")
 
 
 def test_answers_are_texts(opened):
@@ -75,19 +79,21 @@ def test_answers_are_texts(opened):
     assert browser.run("[...document.querySelectorAll('label')].filter(label => !label.control).length") == 0
     click(browser, "#load")
     browser.wait("document.getElementById('trial').textContent == 'run: Ready.'")
-    titles = browser.run("[...document.querySelectorAll('#answers h3')].map(title => title.textContent)")
-    assert titles == ["Base", "Result"]
     attack = "img src=x onerror=document.title='owned'"
     assert asked(browser, attack) == [f"<{attack}>"] * 2
-    assert browser.run("document.querySelectorAll('#answers img').length") == 0
-    assert browser.run("document.title") == "paddle-llm-recipes"
+    titles = browser.run("[...document.querySelectorAll('#chat h3')].map(title => title.textContent)")
+    assert titles == ["Base", "Result"]
+    assert browser.run("document.querySelectorAll('#chat img').length") == 0
+    assert browser.run("document.title") == "Try · paddle-llm-recipes"
     asked(browser, "a", 5000)
-    assert browser.run("document.querySelector('#answers .wrong').textContent").startswith("max_tokens: found 5000")
+    assert browser.run(f"{LAST}.querySelector('.wrong').textContent").startswith("max_tokens: found 5000")
     sent(browser, "slow endless", 2000)
     # One of them: this server computes one batch at a time, and the other question, of another model, waits for it.
-    browser.wait("[...document.querySelectorAll('#answers pre')].some(answer => answer.textContent.length > 20)")
-    click(browser, "#stop_answers")
-    browser.wait("[...document.querySelectorAll('#answers [role=status]')].every(one => one.textContent == 'Stopped.')")
+    browser.wait(f"[...{LAST}.querySelectorAll('.text')].some(answer => answer.textContent.length > 20)")
+    browser.run(
+        "[...document.querySelectorAll('#chat .buttons button')].find(one => one.textContent == 'Stop').click()"
+    )
+    browser.wait(f"[...{LAST}.querySelectorAll('.status')].every(one => one.textContent == 'Stopped.')")
     assert asked(browser, "next") == ["<next>"] * 2
 
 
@@ -106,5 +112,5 @@ def test_a_real_model_beside_its_base(opened, ranks):
     assert [base, result] == asked(browser, "import os\n", 16)  # the likeliest tokens
     picture(browser, "try")
     click(browser, "#convert_export")
-    watched(browser, "exported/lora", "ended")
+    browser.wait("document.getElementById('conversions').textContent.includes('finished: exported/lora')")
     assert (here / "exported/lora/adapter_config.json").exists()

@@ -54,7 +54,8 @@ def client(here):
 
 def test_what_a_folder_has_that_has_a_name(here):
     model = RunResult.read(result_of(here / "model", "config.json"))
-    assert (model.kind, model.base, list(model.conversions(""))) == ("model", "", ["export"])
+    assert (model.kind, model.base, list(model.conversions(""))) == ("model", "", ["export", "gguf"])
+    assert model.conversions("")["gguf"].command.endswith("OUTPUT=exported/model-gguf FORMAT=gguf QUANT=q8_0")
     lora = RunResult.read("run/output")
     assert (lora.kind, lora.base, lora.weights_bytes) == ("LoRA", "llama-7b", 4 * 6_738_415_616)
     assert RunResult.read("run/output", "models/mine").base == "models/mine"
@@ -88,6 +89,11 @@ def test_commands_are_those_of_make(here):
         "merge": "make merge ADAPTER=run/output MODEL='my base' OUTPUT=models/run-merged",
     }
     root = Path(__file__).resolve().parents[2]
+    (here / "run/dev.json").touch()
+    summary = {"arguments": {"Data": {"dataset_name_or_path": str(here / "run")}}}
+    (here / "run/output/run_summary.json").write_text(json.dumps(summary))
+    found = RunResult.read("run/output", "my base").conversions("")
+    assert f"TASKS=pairs={here}/run/dev.json" in found["evaluate"].command
     for name, conversion in found.items():  # what make starts for it
         typed = shlex.split(conversion.command)[1:]
         dry = ["make", "-n", "--no-print-directory", "-o", "setup", *typed]
@@ -103,8 +109,8 @@ def test_commands_are_those_of_make(here):
 def test_a_result_is_asked_beside_its_base(client):
     given = {"folder": "run/output"}
     assert client.get("/api/trial").json()["state"] == "none"
-    question = {"model": "base", "chat": False, "prompt": "<img src=x onerror=y>", "temperature": 0, "max_tokens": 99}
-    refused = client.post("/api/trial/ask", json=question)
+    question = {"model": "base", "prompt": "<img src=x onerror=y>", "temperature": 0, "max_tokens": 99}
+    refused = client.post("/api/trial/completions", json=question)
     assert refused.status_code == 400 and "none is loaded" in refused.json()["detail"]
     client.post("/api/trial/start", json=given).raise_for_status()
     wait_for(lambda: client.get("/api/trial").json()["state"] == "ready")
@@ -116,8 +122,9 @@ def test_a_result_is_asked_beside_its_base(client):
     for model in state["models"]:
         text, ended = answer(client, question | {"model": model})
         assert (text, ended) == ("<<img src=x onerror=y>>", True)
-    assert answer(client, question | {"chat": True, "prompt": "ab", "max_tokens": 2})[0] == "<a"
-    reply = client.post("/api/trial/ask", json=question | {"max_tokens": 5000})
+    chat = {"model": "base", "messages": [{"role": "user", "content": "ab"}], "max_tokens": 2}
+    assert answer(client, chat, "chat/completions")[0] == "<a"
+    reply = client.post("/api/trial/completions", json=question | {"max_tokens": 5000})
     assert json.loads(reply.text.removeprefix("data: "))["error"]["message"].startswith("max_tokens: found 5000")
     first = processes()
     client.post("/api/trial/start", json=given).raise_for_status()  # in its place
@@ -127,9 +134,9 @@ def test_a_result_is_asked_beside_its_base(client):
     assert processes() == [] and client.get("/api/trial").json()["state"] == "none"
 
 
-def answer(client, question: dict) -> tuple[str, bool]:
+def answer(client, question: dict, path: str = "completions") -> tuple[str, bool]:
     """The text of a stream, and whether it came to its end."""
-    *events, last, _ = client.post("/api/trial/ask", json=question).text.split("\n\n")
+    *events, last, _ = client.post(f"/api/trial/{path}", json=question).text.split("\n\n")
     choices = [json.loads(event.removeprefix("data: "))["choices"][0] for event in events]
     text = "".join(one.get("text") or one.get("delta", {}).get("content", "") for one in choices)
     return text, last == "data: [DONE]"
@@ -182,12 +189,12 @@ def test_an_export_is_a_process_with_a_log_in_the_list(client):
     given = {"folder": "run/output", "output": "exports/mine"}
     assert "target: found 'delete', allowed here: export, merge" in client.post("/api/convert/delete", json=given).text
     assert client.post("/api/convert/export", json=given).json() == "exports/mine"
-    wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "stopped")  # there are no tensors
+    wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "failed")  # there are no tensors
     [row] = client.get("/api/runs").json()
+    assert row["reason"].startswith("error: ") and row["reason"].endswith(" (exit code 2)")
     assert (row["command"], row["trains"]) == ("make export MODEL=run/output OUTPUT=exports/mine", False)
     log = client.get("/api/log", params={"output": "exports/mine", "of": "console"}).json()
     assert log.startswith("error: ") and "run/output" in log
     Path("exports/mine").mkdir(parents=True)
-    assert client.get("/api/runs").json()[0]["state"] == "ended"
     refused = client.post("/api/convert/merge", json=given)
     assert refused.status_code == 400 and "OUTPUT: exports/mine is there already" in refused.json()["detail"]

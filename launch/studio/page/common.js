@@ -17,7 +17,10 @@ export const isChinese = () => document.documentElement.lang === "zh";
 export const t = text => (isChinese() && chinese[text]) || text;
 
 export async function speak(language) {
-  if (language === "zh") chinese = await (await fetch("page/zh.json")).json();
+  if (language === "zh") {
+    const parts = await Promise.all(["page/zh.json", "chat/zh.json"].map(async path => (await fetch(path)).json()));
+    chinese = Object.assign({}, ...parts);
+  }
   document.documentElement.lang = language;
   for (const one of document.querySelectorAll("[data-t]")) {
     one.dataset.t ||= one.textContent.trim();
@@ -33,8 +36,7 @@ export const call = async (path, body) => (await request(path, body)).json();
 
 // signal: of an AbortController.
 export async function request(path, body, signal) {
-  const headers = {"Authorization": `Bearer ${localStorage.getItem(TOKEN)}`, "Content-Type": "application/json",
-                   "Accept-Language": document.documentElement.lang};
+  const headers = request.headers();
   const options = body === undefined ? {headers, signal} : {method: "POST", headers, body: JSON.stringify(body), signal};
   let reply;
   try {
@@ -51,6 +53,21 @@ export async function request(path, body, signal) {
     throw Error(typeof detail === "string" ? detail : `${path}: ${reply.status}`);
   }
   return reply;
+}
+
+request.headers = () => ({"Authorization": `Bearer ${localStorage.getItem(TOKEN)}`, "Content-Type": "application/json",
+                          "Accept-Language": document.documentElement.lang});
+
+const wait = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
+
+// Wait for the end of a task, such as a download, and return its row among the runs. say: gets its latest line.
+export async function follow(output, say) {
+  for (;;) {
+    const row = (await call("runs")).find(one => one.output === output);
+    if (!row || row.state !== "running") return row || {state: "stopped"};
+    say(row.said || t("running"));
+    await wait(1000);
+  }
 }
 
 export function say(text = "") {

@@ -1,30 +1,48 @@
-// What training makes of data: form, broken rows, samples with what counts in the loss marked, lengths.
+// What training makes of data: form, broken rows, samples with what counts in the loss marked, lengths. And files of the
+// user: kept, converted and set as the data.
 
-import {$, attempt, call, element, t} from "./common.js";
-import {choice} from "./plan.js";
+import {$, attempt, call, element, follow, request, t} from "./common.js";
+import {change, choice} from "./plan.js";
 
-const LARGEST = 700 * 1024;  // bytes of a dropped file: coded for its way, the studio's limit of a request
+const LARGEST = 2 ** 30;  // bytes of a dropped file, the studio's limit
 
-async function look(given = {}) {
+async function look() {
   $("data").replaceChildren("…");
   const wanted = location.search;
-  const parts = await call("data", {choice: choice(), ...given}).then(partsOf, error => [element("p", {className: "wrong", textContent: error.message})]);
+  const parts = await call("data", {choice: choice()}).then(partsOf, error => [element("p", {className: "wrong", textContent: error.message})]);
   if (location.search === wanted) $("data").replaceChildren(...parts);
 }
 
 async function drop() {
   const [file] = $("dropped").files;
   if (!file) return;
-  if (file.size > LARGEST) throw Error(t("The file has more than 700 KiB. Name it under Data instead."));
-  const reader = new FileReader();
-  const read = new Promise((resolve, reject) => {
-    reader.onload = resolve;
-    reader.onerror = () => reject(reader.error);
-  });
-  reader.readAsDataURL(file);
-  await read;
   $("dropped").value = "";  // the same file may be dropped again
-  await look({name: file.name, content: reader.result.split(",")[1] || ""});
+  if (file.size > LARGEST) throw Error(t("The file has more than 1 GiB. Name its path under Data instead."));
+  const output = await sent(file);
+  $("uploading").textContent = t("The file is here; it is checked and divided …");
+  const row = await follow(output, text => { $("uploading").textContent = text; });
+  $("uploading").textContent = "";
+  if (row.state !== "finished") throw Error(`${file.name}: ${row.reason || t(row.state)}`);
+  await change({DATA: output});
+  $("uploading").textContent = `${t("Set as Data")}: ${output}`;
+  await look();
+}
+
+// fetch does not say how much has been sent, and a request of this kind does.
+function sent(file) {
+  return new Promise((resolve, reject) => {
+    const sending = new XMLHttpRequest();
+    sending.open("PUT", `api/upload?${new URLSearchParams({recipe: choice().recipe, name: file.name})}`);
+    for (const [name, value] of Object.entries(request.headers())) sending.setRequestHeader(name, value);
+    sending.upload.onprogress = ({loaded, total}) => { $("uploading").textContent = `${t("Sending")}: ${Math.floor(100 * loaded / total)} %`; };
+    sending.onerror = () => reject(Error(t("The studio does not answer. Is it still running?")));
+    sending.onload = () => {
+      let answer = {};
+      try { answer = JSON.parse(sending.responseText); } catch { /* no JSON: an error without words */ }
+      sending.status < 300 ? resolve(answer) : reject(Error(answer.detail || `upload: ${sending.status}`));
+    };
+    sending.send(file);
+  });
 }
 
 function partsOf(found) {

