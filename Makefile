@@ -67,7 +67,7 @@ fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
 studio: setup ## a page to plan a run, start it, watch it (on 127.0.0.1)
 	@$(RUN) launch/commands/studio.py :ARGS...
 
-config-from: ## ARGS=FILE of PaddleNLP's llm/config/: the command it means
+config-from: ## ARGS=FILE of PaddleNLP, PaddleFormers: the command it means
 	@$(PLAIN) launch/commands/config_from.py :ARGS...
 
 measures: ## MODEL= GPUS=2 GPU_MEMORY_GB=24: what saves memory, its price

@@ -19,7 +19,8 @@ from data_tools.formats.records import PACKED
 
 LINES = (".json", ".jsonl")
 SUFFIXES = (*LINES, ".csv", ".parquet", *(f"{suffix}{packed}" for suffix in LINES for packed in PACKED))
-SPLITS = {"train": ("train",), "dev": ("dev", "validation", "valid", "test")}  # names of files, in this order
+SPLITS = {"train": ("train",), "dev": ("dev", "validation", "valid", "eval", "test")}  # names of files, in this order
+TRAIN = re.compile(r"(?<![A-Za-z])train(?![A-Za-z])")
 PART = re.compile(r"(\d+)-of-(\d+)")
 
 
@@ -41,7 +42,7 @@ def find_sources(named: str) -> list[Source]:
     """Return the datasets that --dataset_name_or_path names.
 
         ./data                       a folder with train.json and dev.json (.jsonl, .csv, .parquet), or train/ and dev/
-        ./data/train.json            one file, to train on
+        ./data/train.json            one file, to train on; sft-eval.jsonl beside sft-train.jsonl is evaluated on
         ./dataset                    a data set of a hub: data/train-00000-of-00002.parquet, default/train/0000.parquet;
                                      validation, else test, is evaluated on
         0.7 ./data/a 0.3 ./data/b    weights and these in turn, spaces or commas between; any sum of weights
@@ -54,7 +55,7 @@ def find_sources(named: str) -> list[Source]:
 
 def _source(weight: float | None, path: Path) -> Source:
     if path.is_file():
-        return Source(weight, (path,), ())
+        return Source(weight, (path,), _beside(path))
     if not path.is_dir():
         raise DataError(f"no data at {path}: no such folder or file.")
     folder = _folder_of(path)
@@ -68,6 +69,12 @@ def _source(weight: float | None, path: Path) -> Source:
             "other files."
         )
     return Source(weight, train, dev)
+
+
+def _beside(path: Path) -> tuple[Path, ...]:
+    """Return the file to evaluate on beside one to train on: sft-eval.jsonl of sft-train.jsonl."""
+    names = (TRAIN.sub(name, path.name) for name in SPLITS["dev"])
+    return next(((file,) for name in names if name != path.name and (file := path.with_name(name)).is_file()), ())
 
 
 def input_files(inputs: Iterable[str]) -> list[str]:

@@ -88,10 +88,16 @@ def pairs(prompt: str, response: str) -> Schema[Dialogue]:
             raise RowError(f"{len(questions)} texts at {prompt!r}, but {len(answers)} at {response!r}{before}")
         asked = questions.pop() if asks and questions else None
         context = row.get("context")
-        system = optional_text(context if isinstance(context, dict) else row, "system")
-        return plain_dialogue(zip(questions, answers, strict=True), system or optional_text(row, "system"), asked)
+        system = optional_text(context if isinstance(context, dict) else row, "system") or optional_text(row, "system")
+        label = row.get("label") if isinstance(row.get("label"), list) and not asks else None
+        if row.get("is_system") == 1 and questions:  # ERNIEKit's: the first question is the system text
+            system, questions, answers = questions[0], questions[1:], answers[1:]
+            label = label and label[1:]
+        return trained_on_some(
+            with_loss_mask(plain_dialogue(zip(questions, answers, strict=True), system, asked), {"label": label})
+        )
 
-    further = ("system", "context")
+    further = ("system", "context", "label", "is_system")
     return Schema(f"{prompt}/{response}", (prompt, response), False, read, further, ask=partial(read, asks=True))
 
 
@@ -186,8 +192,13 @@ def spoken_dialogue(row: dict, messages: list[dict], asks: bool = False) -> Dial
         messages = messages[:-1] if messages and messages[-1].get("role") == "assistant" else messages
         return read_dialogue(messages, row.get("tools"), switches, asks=True)
     loss = {key: row.get(key) for key in ("loss_mask", "label") if key == "loss_mask" or isinstance(row.get(key), list)}
-    dialogue = with_loss_mask(read_dialogue(messages, row.get("tools"), switches), loss)
-    if not any(message.trained for message in dialogue.messages if message.role == "assistant"):
+    return trained_on_some(with_loss_mask(read_dialogue(messages, row.get("tools"), switches), loss))
+
+
+def trained_on_some(dialogue: Dialogue) -> Dialogue:
+    """Return the dialogue. Raises RowError where it has answers, and none of them is to be trained on."""
+    answers = [message.trained for message in dialogue.messages if message.role == "assistant"]
+    if answers and not any(answers):
         raise RowError("none of its answers is to be trained on")
     return dialogue
 

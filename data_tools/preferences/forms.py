@@ -8,7 +8,9 @@ Pairs, of which one response is better than the other:
     {"prompt": "...", "chosen": [...], "rejected": [...]}             UltraFeedback's: the messages hold the prompt, too
     {"chosen": "...", "rejected": "..."}                              texts that begin with the prompt; Anthropic's
                                                                       "\n\nHuman: ...\n\nAssistant: ..." are chats
-    {"src": [...], "tgt": [...], "response": ["", ""], "sort": [1, 0]}     PaddleNLP's: of the higher "sort" is chosen
+    {"src": [...], "tgt": [...], "response": ["", ""], "sort": [1, 0]}     PaddleNLP's: of the higher "sort" is chosen;
+                                                                      ERNIEKit's with lists: [["..."], ["..."]]
+    {"messages": [..., {"preferred_output": {...}, "non_preferred_output": {...}}]}     PaddleFormers'
     {"conversations": [...], "chosen": {...}, "rejected": {...}}      ShareGPT's messages {"from", "value"}
     {"instruction": "...", "input": "...", "chosen": "...", "rejected": "..."}     Alpaca's
     {"messages": [...], "rejected_response": "..."}                   ms-swift's: messages end with the chosen one
@@ -220,20 +222,35 @@ def _implicit(row: dict) -> Preference:
 def _sorted(row: dict) -> Preference:
     questions = texts_at(row, "src")
     answers = texts_at(row, "tgt") if row.get("tgt") else []
-    responses, order = texts_at(row, "response"), value_at(row, "sort")
+    system = optional_text(row, "system")
+    if row.get("is_system") == 1 and len(questions) > 1:  # ERNIEKit's: the first question is the system text
+        system, questions, answers = questions[0], questions[1:], answers[1:]
+    (responses, said), order = _responses(row), value_at(row, "sort")
+    questions, answers = [*questions, *said[1::2]], [*answers, *said[0::2]]
     if len(questions) != len(answers) + 1:
         raise RowError(f"{len(questions)} texts at 'src' and {len(answers)} at 'tgt', expected one more at 'src'")
     if not isinstance(order, list) or not all(_is_finite(number) for number in order):
         raise RowError(f"'sort' is not a list of finite numbers: {quoted(order)}")
     if len(responses) != len(order) or len(responses) not in (1, 2):
         raise RowError(f"{len(responses)} texts at 'response' and {len(order)} at 'sort', expected two of each, or one")
-    system = optional_text(row, "system")
     dialogues = [plain_dialogue(zip(questions, [*answers, text], strict=True), system) for text in responses]
     if len(order) == 1:
         return of_single(dialogues[0], _truth("sort", order[0]))
     if order[0] == order[1]:
         raise RowError(f"'sort' has {shown(order[0])} twice: the higher number is that of the chosen response")
     return of_pair(*(dialogues if order[0] > order[1] else dialogues[::-1]))
+
+
+def _responses(row: dict) -> tuple[list[str], list[str]]:
+    """Return the responses, and what all of them begin with where each is a list of answers and questions in turn."""
+    value = value_at(row, "response")
+    if not isinstance(value, list) or not value or not all(isinstance(one, list) for one in value):
+        return texts_at(row, "response"), []
+    sessions = [texts_at({"response": one}, "response") for one in value]
+    said = sessions[0][:-1]
+    if len(said) % 2 or any(len(one) != len(said) + 1 or one[:-1] != said for one in sessions):
+        raise RowError("'response' has lists that differ before their last text, which alone may differ")
+    return [one[-1] for one in sessions], said
 
 
 def _is_finite(number: object) -> bool:
@@ -261,6 +278,16 @@ def _swift(row: dict) -> Preference:
     return of_pair(chosen, checked(replace(chosen, messages=(*chosen.messages[:-1], rejected))))
 
 
+def _preferred(row: dict) -> Preference:
+    *before, last = listed(row, "messages")
+    return of_pair(
+        *(
+            spoken_dialogue(row | {"label": None}, [*before, *_listed(value_at(last, key))])
+            for key in ("preferred_output", "non_preferred_output")
+        )
+    )
+
+
 def _truth(key: str, value: object) -> bool:
     if not isinstance(value, (bool, int)) or value not in (0, 1):
         raise RowError(f"{key!r} is {quoted(value)}, expected true or 1 for a desired response, false or 0 for another")
@@ -285,10 +312,17 @@ def _has_no_other_text(row: dict) -> bool:
     return _has_text(row) and not any(isinstance(row[key], (str, list)) for key in others)
 
 
+def _has_preferred(row: dict) -> bool:
+    messages = row["messages"]
+    last = messages[-1] if isinstance(messages, list) and messages else None
+    return isinstance(last, dict) and {"preferred_output", "non_preferred_output"} <= last.keys()
+
+
 PAIR, SINGLE = ("prompt", "chosen", "rejected"), ("prompt", "completion", "label")
 FORMS = (
     PreferenceForm("prompt/chosen/rejected", PAIR, False, lambda row: _texts(row, *PAIR), also=_has_text),
-    PreferenceForm("src/response/sort", ("src", "response", "sort"), False, _sorted, ("tgt", "system")),
+    PreferenceForm("src/response/sort", ("src", "response", "sort"), False, _sorted, ("tgt", "system", "is_system")),
+    PreferenceForm("messages/preferred_output", ("messages",), True, _preferred, SPOKEN, also=_has_preferred),
     PreferenceForm("prompt/completion/label", SINGLE, False, _labeled, also=_has_text),
     PreferenceForm("prompt/completion/label messages", SINGLE, True, _labeled, SPOKEN, also=_has_messages),
     PreferenceForm(

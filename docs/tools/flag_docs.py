@@ -14,6 +14,8 @@ from data_tools.cli import Parser
 from docs.tools.pages import joined
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
 from launch.config.flag_values import all_flags
+from launch.config.paddleformers import LEFT_OUT, NAMES, TRANSLATED
+from launch.config.paddleformers import REFUSED as FORMERS_REFUSED
 from launch.guard import guarded
 from launch.preflight.rules import RULES, Rule
 from launch.preflight.rules.model_limits import FAMILY_RULES
@@ -31,6 +33,11 @@ def render() -> str:
     renamed = [(f"`--{old}`", f"`--{new}`") for old, new in RENAMED.items()]
     left_out = [(f"`--{old}`", reason) for old, reason in DROPPED.items()]
     refused = [(f"`--{old}`", ", ".join(("no", *values)), reason) for old, (values, reason) in REFUSED.items()]
+    formers = [(f"`{old}`", f"`--{new}`") for old, new in NAMES.items()]
+    formers_left_out = [(", ".join(f"`{key}`" for key in keys.split(",")), reason) for reason, keys in LEFT_OUT.items()]
+    formers_refused = [
+        (f"`{key}`", ", ".join(("no", *filter(None, values))), why) for key, (values, why) in FORMERS_REFUSED.items()
+    ]
     return f"""# Flags
 
 Names and meanings are PaddleNLP's; `--help` of a recipe or a method lists all of them. This page is made by
@@ -85,6 +92,42 @@ Refused, unless they ask for nothing:
 <!-- flags -->
 
 {_table(("theirs", "asks for nothing", "why"), refused)}
+
+<!-- end of flags -->
+
+## Keys of PaddleFormers' and ERNIEKit's files
+
+YAML files with a key `stage` ([recipes.md](recipes.md#paddleformers-and-erniekits-files)). What a file leaves out has
+the default of these programs. Keys by other names:
+
+<!-- flags -->
+
+{_table(("theirs", "today"), formers)}
+
+<!-- end of flags -->
+
+A yes or no that is a word of `--tensor_parallel_config` or `--pipeline_parallel_config` becomes that word. Translated
+by their value, each with its line:
+
+<!-- flags -->
+
+{_table(("theirs",), [(f"`{key}`",) for key in TRANSLATED])}
+
+<!-- end of flags -->
+
+Left out:
+
+<!-- flags -->
+
+{_table(("theirs", "why"), formers_left_out)}
+
+<!-- end of flags -->
+
+Refused, unless they ask for nothing:
+
+<!-- flags -->
+
+{_table(("theirs", "asks for nothing", "why"), formers_refused)}
 
 <!-- end of flags -->
 """

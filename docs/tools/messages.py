@@ -45,6 +45,7 @@ ROOMS = (
     "launch/config/flag_values.py",
     "launch/config/key_files.py",
     "launch/config/layout.py",
+    "launch/config/paddleformers.py",
     "launch/config/removed.py",
     "launch/config/variables.py",
     "launch/config/recipe_file.py",

@@ -1,4 +1,4 @@
-"""Print the command that a file of PaddleNLP's llm/config/ means here, for the launcher and for a recipe.
+"""Print the command that a file of PaddleNLP, PaddleFormers or ERNIEKit means here, for the launcher and for a recipe.
 
     make config-from ARGS=sft_argument.json
     python launch/commands/config_from.py sft_argument.json --gpus 4
@@ -44,9 +44,9 @@ MACHINE = 8  # cards
 def main(argv: list[str]) -> None:
     """Run the command."""
     args = _parse(argv)
-    script = _script(args.file)
+    script = method_name(args.file)
     flags, lines = read_arguments(args.file, script)
-    run, lacking = _run(script, flags, args.gpus or cards_of(script, flags))
+    run, lacking = able_run(script, flags, args.gpus or cards_of(script, flags))
     for line in [*lines, *lacking, *announced(run)]:
         print(wrapped(localized(line), "# ", "#   "))
     print(LaunchCommand.of_run(run).text())
@@ -64,7 +64,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _script(file: str) -> str:
+def method_name(file: str) -> str:
     """Return the name of the file's method. A file without a method here is refused when it is read."""
     found = kind_of(read_source(file))
     if found is None:
@@ -86,11 +86,16 @@ def cards_of(script: str, flags: Flags) -> int:
     return max(needed, MACHINE) if sharding_stage(flags) and not adapts and MACHINE % needed == 0 else needed
 
 
-def _run(script: str, flags: Flags, gpus: int) -> tuple[RunConfig, list[str]]:
+def able_run(script: str, flags: Flags, gpus: int) -> tuple[RunConfig, list[str]]:
     """Return the run on `gpus` cards, without flags that its model's family lacks, and lines about them."""
     run = RunConfig(script, flags, tuple(map(str, range(gpus))), processes=gpus)
-    able, lines = without_what_is_lacking(_of_known_size(run))
-    return run.with_words(able.words | {"model_name_or_path": flags.get("model_name_or_path", [""])}), lines
+    able, lines = without_what_is_lacking(_of_known_size(run), of_file=True)
+    run = run.with_words(able.words | {"model_name_or_path": flags.get("model_name_or_path", [""])})
+    if "max_steps" not in flags and not run.method.reads_rows and (recipe := nearest_recipe(run)):
+        steps = recipe.flags["max_steps"]
+        run = run.with_words(run.words | {"max_steps": steps})
+        lines.append(f"--max_steps {steps[0]} is that of {recipe.target}: pretraining runs for a number of steps")
+    return run, lines
 
 
 def _of_known_size(run: RunConfig) -> RunConfig:
@@ -134,7 +139,7 @@ def added_flags(recipe: Recipe, file: str, run: RunConfig) -> str | None:
     """
     try:
         by_recipe, _ = apply_variables(recipe, {"CONFIG": file, "GPUS": str(run.processes)})
-        by_recipe, _ = without_what_is_lacking(_of_known_size(by_recipe))
+        by_recipe, _ = without_what_is_lacking(_of_known_size(by_recipe), of_file=True)
     except UserError:
         return None
     different = {

@@ -16,6 +16,7 @@ from launch.config.aliases import DROPPED, REFUSED, RENAMED, UNREADABLE, refusal
 from launch.config.flag import Flag
 from launch.config.flag_values import Flags, known_flags, split_words
 from launch.config.key_files import YAML, Stated, read_source
+from launch.config.paddleformers import paddlenlp_entries
 from launch.errors import UserError
 from launch.methods.method import ArgumentFiles, Method
 from launch.methods.registry import METHODS, method_of
@@ -49,7 +50,11 @@ def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
             cannot be done here, and where the file is for another method.
     """
     stated = read_source(file)
+    count = len(stated)
     kind = _required_kind(stated, method_of(script))
+    implied, told = (kind.implied if kind else {}), []
+    if kind and kind.stage and _stage(stated):
+        stated, implied, told = paddlenlp_entries(stated, method_of(script))
     known = known_flags(script)
     faults = [fault for entry in stated if (fault := _fault(entry, known))]
     if faults:
@@ -60,8 +65,9 @@ def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
     if refused:
         raise UserError("\n".join(refused))
     flags, line = _metric(flags, method_of(script))
-    return (kind.implied if kind else {}) | flags, [
-        f"{file}: {len(stated)} keys read, {len(flags)} flags made of them",
+    return implied | flags, [
+        f"{file}: {count} keys read, {len(flags)} flags made of them",
+        *told,
         *lines,
         *([line] if line else []),
     ]
@@ -69,11 +75,20 @@ def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
 
 def kind_of(stated: list[Stated]) -> tuple[ArgumentFiles, Method | None, Stated] | None:
     """Return what the file is for, its method if there is one, and the key that tells it; None where no key does."""
+    if stage := _stage(stated):
+        found = ((kind, method) for kind, method in OURS if kind.stage == stage.value)
+        kind, method = next(found, (ArgumentFiles(f"the stage {stage.value}", frozenset()), None))
+        return kind, method, stage
     for kind, method in KINDS:
         for entry in stated:
             if entry.key in kind.keys and entry.value not in (None, False, 0, ""):
                 return kind, method, entry
     return None
+
+
+def _stage(stated: list[Stated]) -> Stated | None:
+    """Return the entry that tells a file of PaddleFormers or ERNIEKit."""
+    return next((entry for entry in stated if entry.key == "stage"), None)
 
 
 def _required_kind(stated: list[Stated], wanted: Method) -> ArgumentFiles | None:
@@ -136,14 +151,16 @@ def _unknown(entry: Stated, known: set[str]) -> str:
 def _words(entry: Stated, expected: Flag) -> list[str]:
     """Return the value as arguments of a command line."""
     values = entry.value if isinstance(entry.value, list) else [entry.value]
-    words = [_word(value, expected.kind) for value in values]
+    words = [_word(value, expected) for value in values]
     return words if expected.many else [" ".join(words)]
 
 
-def _word(value: Any, kind: str) -> str:
+def _word(value: Any, expected: Flag) -> str:
+    if value is False and "no" in (expected.choices or ()):
+        return "no"  # which YAML takes for false
     if isinstance(value, bool):
         return str(int(value))
-    if isinstance(value, float) and kind == "int" and value.is_integer():
+    if isinstance(value, float) and expected.kind == "int" and value.is_integer():
         return str(int(value))
     return str(value)
 

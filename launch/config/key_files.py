@@ -26,17 +26,19 @@ class Stated:
     Attributes:
         key: With dots, such as fp16.enabled.
         value: No object with keys of its own.
+        written: The key as the file has it, where `key` is another program's name for it.
     """
 
     file: str
     line: int
     key: str
     value: Any
+    written: str = ""
 
     @property
     def place(self) -> str:
         """The place of the entry, for messages."""
-        return f"{self.file}:{self.line}: {self.key}"
+        return f"{self.file}:{self.line}: {self.written or self.key}"
 
     @property
     def text(self) -> str:
@@ -108,7 +110,7 @@ def _twice(file: str, line: int, key: str, before: int) -> str:
 
 
 def _of_yaml(text: str, file: str) -> Iterator[Stated]:
-    """Return one level of keys: nested ones, and aliases of others (an anchor), are refused with their line."""
+    """Return all keys. Mappings in lists, and lists in them, are refused with their line."""
     try:
         import yaml  # only here: most files are JSON, and plans run where nothing is installed
     except ImportError:
@@ -126,6 +128,8 @@ def _of_yaml(text: str, file: str) -> Iterator[Stated]:
 
     def scalar(node: Any) -> Any:
         """Return a yes or no, a number, nothing or, of another scalar, its text."""
+        if isinstance(node, yaml.MappingNode) and not node.value:
+            return {}
         if not isinstance(node, yaml.ScalarNode):
             raise UserError(f"{file}:{node.start_mark.line + 1}: found something nested; expected key: value")
         try:
@@ -135,11 +139,18 @@ def _of_yaml(text: str, file: str) -> Iterator[Stated]:
             return node.value
 
     stated, lines = [], {}
-    for key_node, node in root.value:
-        key, line = str(getattr(key_node, "value", "")), key_node.start_mark.line + 1
-        if key in lines:
-            raise UserError(_twice(file, line, key, lines[key]))
-        lines[key] = line
-        value = [scalar(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else scalar(node)
-        stated.append(Stated(file, line, key, value))
+
+    def read(mapping: Any, prefix: str) -> None:
+        for key_node, node in mapping.value:
+            key, line = f"{prefix}{getattr(key_node, 'value', '')}", key_node.start_mark.line + 1
+            if key in lines:
+                raise UserError(_twice(file, line, key, lines[key]))
+            lines[key] = line
+            if isinstance(node, yaml.MappingNode) and node.value:
+                read(node, f"{key}.")
+                continue
+            value = [scalar(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else scalar(node)
+            stated.append(Stated(file, line, key, value))
+
+    read(root, "")
     return iter(stated)

@@ -27,7 +27,7 @@ NAME = re.compile(r"((?P<owner>[\w-][\w.-]*)/)?(?P<name>[\w-][\w.-]*)")
 
 GATED = "Meta asks for consent to its licence on the model's page; then `.venv/bin/hf auth login` comes first."
 # What hubs add to the name of a model for the same sizes: what it was trained for, whose layout its files have.
-FORMS = re.compile(r"^meta-|-(base|instruct|chat|hf|pt)(?=-|$)")
+FORMS = re.compile(r"^meta-|-(base|instruct|chat|hf|pt|paddle|thinking)(?=-|$)")
 # Names of other forms.
 OTHERS = {
     "bloomz-7b1": "bloom-7b1",

@@ -59,7 +59,7 @@ FINETUNING = Method(
     metrics=("loss", "perplexity", "accuracy", "bleu", "rouge1", "rouge2", "rougel"),
     rehearsal_data=_rehearsal_data,
     row_kind=_dialogues,
-    files=(ArgumentFiles("fine-tuning", frozenset({"dataset_name_or_path", "src_length", "max_length"})),),
+    files=(ArgumentFiles("fine-tuning", frozenset({"dataset_name_or_path", "src_length", "max_length"}), stage="SFT"),),
     fits={
         "full": Fit("llama-7b/finetune.sh", smaller=("lora", "qlora")),
         "lora": Fit("llama-7b/lora.sh", smaller=("qlora",)),

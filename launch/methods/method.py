@@ -59,12 +59,14 @@ class ArgumentFiles:
         keys: Any of them, unless its value says no, tells such a file.
         implied: Flags that the files do not state, as it is all that their script does.
         forgives_metric: A --metric_for_best_model that the method does not measure is left out.
+        stage: What PaddleFormers' and ERNIEKit's files of the method have at `stage`; "": they have none.
     """
 
     title: str
     keys: frozenset[str]
     implied: Flags = field(default_factory=dict)
     forgives_metric: bool = False
+    stage: str = ""
 
 
 @dataclass(frozen=True)

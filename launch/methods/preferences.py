@@ -89,7 +89,9 @@ PREFERENCES = Method(
     token_loss=False,
     files=(
         ArgumentFiles(
-            "DPO", frozenset({"loss_type", "simpo_gamma", "pref_loss_ratio", "sft_loss_ratio", "reference_free"})
+            "DPO",
+            frozenset({"loss_type", "simpo_gamma", "pref_loss_ratio", "sft_loss_ratio", "reference_free"}),
+            stage="DPO",
         ),
         ArgumentFiles("KTO", frozenset({"beta", "desirable_weight", "undesirable_weight"}), {"loss_type": [KTO]}),
     ),

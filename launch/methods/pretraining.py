@@ -35,6 +35,6 @@ PRETRAINING = Method(
     metrics=("loss", "perplexity"),
     rehearsal_data=_rehearsal_data,
     own_loss=False,
-    files=(ArgumentFiles("pretraining", frozenset({"input_dir", "max_seq_length"}), forgives_metric=True),),
+    files=(ArgumentFiles("pretraining", frozenset({"input_dir", "max_seq_length"}), forgives_metric=True, stage="PT"),),
     fits={"pretrain": Fit("llama-7b/pretrain.sh")},
 )

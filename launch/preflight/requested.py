@@ -47,7 +47,7 @@ def requested_run(
     """
     run, notes = apply_variables(recipe, variables, nodes, own)
     run = known_model(run) if sizes_alone else run
-    run, lacking = without_what_is_lacking(run)
+    run, lacking = without_what_is_lacking(run, of_file=bool(variables.get("CONFIG")))
     card = requested_card(run.card, number("GPU_MEMORY_GB", variables)) if run.devices else None
     if fits := is_on(variables.get("FIT") or ""):
         card = card or card_here(run)

@@ -82,6 +82,24 @@ LONG = (
     }
 )
 
+FORMERS = {
+    "train_dataset_type": "erniekit",
+    "train_dataset_path": "./data/sft-train.jsonl",
+    "train_dataset_prob": "1.0",
+    "eval_dataset_path": "./data/sft-eval.jsonl",
+    "max_seq_len": 8192,
+    "seed": 23,
+    "do_train": True,
+    "do_eval": True,
+    "max_steps": 100,
+    "gradient_accumulation_steps": 8,
+    "output_dir": "./output",
+    "learning_rate": 1e-05,
+    "weight_decay": 0.1,
+    "sharding": "stage1",
+    "fp16_opt_level": "O2",
+}
+
 MODELS = {
     "llama": "meta-llama/Meta-Llama-3-8B",
     "llama-3.1": "meta-llama/Meta-Llama-3.1-8B-Instruct",
@@ -94,6 +112,8 @@ MODELS = {
     "qwen-0.5b-instruct": "Qwen/Qwen2.5-0.5B-Instruct",
     "mistral": "mistralai/Mistral-7B-Instruct-v0.3",
     "opt": "facebook/opt-125m",
+    "ernie": "baidu/ERNIE-4.5-21B-A3B-Paddle",
+    "qwen3": "Qwen/Qwen3-0.6B-Base",
 }
 # model/method -> the file, but for the model's name
 FILES = {
@@ -135,6 +155,21 @@ FILES = {
     | {"use_fused_linear_cross_entropy": True, "recompute": False},
     "qwen/lora": LORA | BF16 | FLASH | {"tensor_parallel_degree": 4, "pissa": False},
     "mistral/sft": FINETUNE | BF16 | {"tensor_parallel_degree": 8, "zero_padding": True},
+    # of ERNIEKit and PaddleFormers
+    "ernie/stage-sft": FORMERS
+    | {"stage": "SFT", "fine_tuning": "Full", "batch_size": 1, "compute_type": "bf16", "moe_group": "mp"}
+    | {"tensor_parallel_degree": 4, "pipeline_parallel_degree": 2, "sharding_parallel_degree": 1, "min_lr": 1e-6}
+    | {"lr_scheduler_type": "cosine", "sequence_parallel": True, "recompute": True, "optim": "adamw_custom"},
+    "ernie/stage-dpo": FORMERS
+    | {"stage": "DPO", "fine_tuning": "LoRA", "batch_size": 1, "compute_type": "wint4/8", "rslora": True}
+    | {"lora_plus_scale": 12, "lora_alpha": 128, "layerwise_lr_decay_bound": 0.5, "offset_alpha": 0.0},
+    "qwen3/stage-dpo": FORMERS
+    | {"stage": "DPO", "fine_tuning": "full", "packing": True, "template": "qwen3", "attn_impl": "flashmask"}
+    | {"tensor_model_parallel_size": 2, "pipeline_model_parallel_size": 2, "sequence_parallel": True}
+    | {"recompute_granularity": "full", "per_device_train_batch_size": 1},
+    "qwen3/stage-pt": FORMERS
+    | {"stage": "PT", "fine_tuning": "lora", "packing": True, "max_steps": -1, "num_train_epochs": 1}
+    | {"per_device_train_batch_size": 1},
     "opt/sft": FINETUNE | FP16 | STAGE2 | SHARDED,
 }
 

@@ -91,7 +91,7 @@ def test_yaml_says_the_same(tmp_path):
         ('{"tgt_length": "long"}', "{file}:1: tgt_length: it is a whole number, and --src_length, too"),
         ('{"input_dir": "./data"}', f"{{file}}:1: input_dir: this is a file for pretraining, {OTHER}"),
         ("lora: true\nlora: false", "{file}:2: lora: also in line 1. Keep one."),
-        ("lora: true\nmodel: {a: 1}", "{file}:2: found something nested; expected key: value"),
+        ("lora: true\nmodel: {a: 1}", f"{{file}}:2: model.a: {UNKNOWN} model_path?"),
         ("a: &x [1]\nb: *x\nlora: [[1]]", "{file}:3: found something nested"),
         ("lora: true\n- 1", "{file}:2: no YAML at column 1: "),
         ("lora: !!python/object:os.system a", '{file}:1: lora: found "a"; allowed: 1 or 0'),
@@ -135,21 +135,22 @@ def test_files_of_other_methods_are_refused_by_their_name(tmp_path, keys, title)
     assert str(error.value).endswith("Files for DPO, KTO, a reward model, fine-tuning and pretraining can be used.")
 
 
-def test_files_of_preferences_are_read_but_for_their_data(tmp_path):
-    no_data = "train_dataset_path: data are a folder with train.json and dev.json"
+def test_files_of_preferences_are_read(tmp_path):
     keys = {"max_seq_len": 4096, "max_prompt_len": 2048, "beta": 0.1, "loss_type": "sigmoid", "label_smoothing": 0.1}
     flags, _ = read_arguments(written(tmp_path, keys), "run_dpo")
     assert [flags[name] for name in ("max_length", "src_length", "label_smoothing")] == [["4096"], ["2048"], ["0.1"]]
     with pytest.raises(UserError, match="this is a file for DPO, launch/run_dpo.py, not launch/finetune_generation.py"):
         read_arguments(written(tmp_path, keys), FINETUNE)
-    with pytest.raises(UserError, match=no_data):
-        read_arguments(written(tmp_path, keys | {"train_dataset_path": "a"}), "run_dpo")
+    data = {"train_dataset_path": "./data/train.jsonl", "dev_dataset_path": "./data/dev.jsonl"}
+    flags, lines = read_arguments(written(tmp_path, keys | data), "run_dpo")
+    assert flags["dataset_name_or_path"] == ["./data/train.jsonl"] and "dev_dataset_path" not in flags
+    assert lines[-1].startswith(
+        "--dev_dataset_path is left out: the file beside the training data is evaluated on: dev"
+    )
     keys = {"max_seq_len": 8192, "flash_mask": True, "per_device_train_batch_size": 1}
     flags, lines = read_arguments(written(tmp_path, keys | {"dataset_name_or_path": "a"}), "run_reward")
     assert flags["max_length"] == ["8192"] and flags["dataset_name_or_path"] == ["a"]
     assert any(line.startswith("--flash_mask is left out") for line in lines)
-    with pytest.raises(UserError, match=no_data):
-        read_arguments(written(tmp_path, keys | {"train_dataset_path": "a"}), "run_reward")
     file = written(tmp_path, {"max_prompt_len": 1024, "beta": 0.2, "desirable_weight": 1.33})  # of KTO, by being one
     words = "--loss_type kto --src_length 1024 --beta 0.2 --desirable_weight 1.33"
     assert read_arguments(file, "run_dpo")[0] == parse_flags(words.split())

@@ -187,22 +187,37 @@ FAMILY_RULES = tuple(
 )
 
 
-# Features that a run can do without, as it learns the same -> the flag that asks for them.
-DISPENSABLE = {"packing": "zero_padding", "recompute": "recompute"}
+# Features that a run can do without, as it learns the same -> the flag that asks for them, and its value without.
+DISPENSABLE = {"packing": ("zero_padding", 0), "recompute": ("recompute", 0)}
+# And those of a file that another program's users wrote, for layouts that its families have.
+OF_FILES = {"sequence_parallel": ("sequence_parallel", 0), "pipeline_parallel": ("pipeline_parallel_degree", 1)}
+ACCUMULATION = "gradient_accumulation_steps"
 
 
-def without_what_is_lacking(run: RunConfig) -> tuple[RunConfig, list[str]]:
-    """Return the run without the packing and recompute of its recipe or file that its model's family lacks, and lines.
+def without_what_is_lacking(run: RunConfig, of_file: bool = False) -> tuple[RunConfig, list[str]]:
+    """Return the run without what its recipe or file asks for and its model's family lacks, and lines.
 
-    The user's own --zero_padding 1 or --recompute 1 stays as it is, and is refused.
+    Ranks of a file's stages become data ranks, with less accumulation: a step has the samples of before, or the stages
+    stay and are refused. So are the user's own flags, such as --zero_padding 1.
     """
     try:
         family = family_of_config(load_config(run.flags.model_name_or_path or ""))
     except UserError:  # which the check of the model reports
         return run, []
     changed, lines = {}, []
-    for feature, flag in DISPENSABLE.items():
-        if getattr(run.flags, flag) and flag not in run.own and feature in family.lacking:
-            changed[flag] = ["0"]
-            lines.append(f"--{flag} 0 instead of 1: {family.title} has no {feature}: {family.lacking[feature]}")
+    for feature, (flag, without) in (DISPENSABLE | (OF_FILES if of_file else {})).items():
+        found = int(getattr(run.flags, flag) or 0)
+        if found <= without or flag in run.own or feature not in family.lacking:
+            continue
+        fewer = {flag: without}
+        if without:
+            steps, left = divmod(run.flags.gradient_accumulation_steps, found)
+            if left:
+                continue
+            fewer[ACCUMULATION] = steps
+        changed |= {name: [str(value)] for name, value in fewer.items()}
+        words = " ".join(f"--{name} {value}" for name, value in fewer.items())
+        lines.append(
+            f"{words} instead of {found}: {family.title} has no {FEATURES[feature]}: {family.lacking[feature]}"
+        )
     return run.with_words(run.words | changed), lines

@@ -45,6 +45,13 @@ def test_folder_with_train_and_dev(write, tmp_path):
         opened(tmp_path, how=encoding(src_length=8, max_length=8))
 
 
+def test_a_file_is_evaluated_on_that_beside_it(write, tmp_path):
+    train, _ = write("sft-train.json", "a", 2), write("sft-eval.json", "b", 1)
+    assert questions(opened(train, ("train", "dev")).dev) == ["b0"]
+    with pytest.raises(DataError, match="no data to evaluate on"):
+        opened(write("constrained.json", "a", 1), ("train", "dev"))
+
+
 def test_parquet_is_read_as_json_is(write, tmp_path):
     rows = [json.loads(line) for line in open(write("a/train.json", "a", 3))]
     (tmp_path / "b").mkdir()

@@ -57,6 +57,23 @@ FORMS = [
     ),
     (SORTED | {"src": "Q", "tgt": ""}, OF_SORTED, ONE),
     ({"src": ["P", "Q"], "tgt": ["O"], "response": ["B", "A"], "sort": [0, 3], "system": "S"}, OF_SORTED, TWO),
+    (SORTED | {"response": [["A"], ["B"]]}, OF_SORTED, ONE),
+    (
+        {
+            "src": ["S", "P"],
+            "tgt": [""],
+            "response": [["O", "Q", "A"], ["O", "Q", "B"]],
+            "sort": [1, 0],
+            "is_system": 1,
+        },
+        OF_SORTED,
+        TWO,
+    ),
+    (
+        {"messages": [*said("user", "Q"), {"preferred_output": A, "non_preferred_output": B}], "label": [1, 0]},
+        ("messages/preferred_output", True),
+        ONE,
+    ),
     ({"src": ["Q"], "tgt": [], "response": ["A"], "sort": [1]}, OF_SORTED, GOOD),
     ({"src": ["Q"], "response": ["A"], "sort": [0]}, OF_SORTED, BAD),
     (
@@ -99,6 +116,7 @@ def test_each_form(read, row, schema, expected):
     ("good", "change", "reason"),
     [
         (PAIR, {"rejected": " A "}, "chosen and rejected are the same"),
+        (SORTED, {"response": [["O", "Q", "A"], ["O", "P", "B"]]}, "'response' has lists that differ before"),
         (PAIR, {"chosen": "\n"}, "an answer of spaces alone"),
         (PAIR, {"rejected": ""}, "an empty answer"),
         (PAIR, {"rejected": None}, "'rejected' is null, expected a text"),
