@@ -71,13 +71,13 @@ def extension():
     nvcc = wanted_nvcc()
     return CppExtension(
         name="fused_ln._ops",
-        sources=["csrc/fused_ln.cc", "csrc/training.cc"],
+        sources=["csrc/fused_ln.cc", "csrc/training.cc", "csrc/products.cc"],
         depends=[str(path) for path in headers()],
         include_dirs=nvcc.include_dirs() if nvcc else [],
         define_macros=[("PADDLE_WITH_CUDA", None), ("FUSED_LN_WITH_CUDA", None)] if nvcc else [],
         extra_compile_args=["-std=c++17", PADDLES_ABI, "-O3", "-g0", "-fopenmp"],
         # OpenMP's runtime is the one that Paddle ships and has loaded: beside a second one forked processes hang.
-        extra_link_args=["-Wl,-s", "-l:libiomp5.so", *(nvcc.link_flags() if nvcc else [])],
+        extra_link_args=["-Wl,-s", "-l:libiomp5.so", "-ldl", *(nvcc.link_flags() if nvcc else [])],
     )
 
 

@@ -32,7 +32,8 @@ class CommonFlags:
     auto_parallel_resume_form_hybrid_parallel: bool = known("bool", False)
     """Wether hybrid paralle checkpoints be loaded in auto parallel mode."""
     bf16: SwitchValue = known("switch", "off", alone="on")
-    """Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU."""
+    """Compute in bfloat16. auto: where the card has it, float16 on older cards. On a CPU products of matrices alone,
+    auto: where it has AVX512-bf16 or AMX, and after make custom-ops."""
     bf16_full_eval: bool = known("bool", False)
     """Whether to use full bfloat16 evaluation instead of 32-bit. This is an experimental API and it may change."""
     ckpt_quant_stage: str = known("str", "O0", choices=("O0", "O1", "O2"))
@@ -271,8 +272,8 @@ class CommonFlags:
     power: float = known("float", 1.0, range={"above": 0})
     """The power factor in the polynomial scheduler."""
     precision: str | None = known("str", None, choices=("auto", "bf16", "fp16", "fp32"))
-    """What to compute in, instead of --bf16 and --fp16. auto: bfloat16 from A100 on, float16 on older cards, float32
-    on a CPU; says why."""
+    """What to compute in, instead of --bf16 and --fp16. auto: bfloat16 from A100 on and as --bf16 auto on a CPU,
+    float16 on older cards, else float32; says why."""
     prediction_loss_only: bool = known("bool", False)
     """When performing evaluation and predictions, only returns the loss."""
     prefix_tuning: bool = known("bool", False)

@@ -46,6 +46,11 @@ class Processor:
         """Whether the processor has AVX-512."""
         return self.flags >= AVX512
 
+    @property
+    def has_bfloat16(self) -> bool:
+        """Whether the processor multiplies matrices in bfloat16."""
+        return self.has_avx512 and not self.flags.isdisjoint({"avx512_bf16", "amx_bf16"})
+
 
 def parse_cpuinfo(cpuinfo: str) -> Processor | None:
     """Return the first processor in the text of /proc/cpuinfo; None if it is not an x86 (ARM's text differs)."""

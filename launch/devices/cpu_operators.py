@@ -4,7 +4,8 @@ import importlib
 from types import ModuleType
 
 from custom_ops.fused_rms_norm.sources import digest
-from launch.devices.fused_ln import find_build, paddle_version
+from launch.cpu.settings import this_processor
+from launch.devices.fused_ln import BUILD, find_build, paddle_version
 
 
 def compiled_operators() -> ModuleType | None:
@@ -12,7 +13,17 @@ def compiled_operators() -> ModuleType | None:
 
     Its functions take float32 tensors.
     """
+    return importlib.import_module("fused_ln.cpu") if _is_built() else None
+
+
+def bfloat16_obstacle() -> str:
+    """Return why products cannot be computed in bfloat16 on this CPU, or ""."""
+    processor = this_processor()
+    if processor is None or not processor.has_bfloat16:
+        return "this processor has neither AVX512-bf16 nor AMX"
+    return "" if _is_built() else f"the operators of a CPU are not built: {BUILD}"
+
+
+def _is_built() -> bool:
     found = find_build()
-    if found is None or found.paddle != paddle_version() or found.sources != digest():
-        return None
-    return importlib.import_module("fused_ln.cpu")
+    return found is not None and found.paddle == paddle_version() and found.sources == digest()

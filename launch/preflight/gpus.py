@@ -189,10 +189,12 @@ def check_gates(run: RunConfig) -> list[Finding]:
         return []
     try:
         bf16, fp16 = precision.expected(flags, capabilities[0])
-        line = precision.line(flags, bf16, fp16, capabilities[0])
+        rounds_products = capabilities[0] is None and precision.products_in_bfloat16(flags)
+        line = precision.line(flags, bf16, fp16, capabilities[0], rounds_products)
         findings = [Finding(True, "precision", line.removeprefix("precision: "))]
     except UserError:
-        found = f"found {flags.precision or flags.bf16}, but {precision.bf16_obstacle(capabilities[0])}"
+        obstacle = precision.bf16_obstacle(capabilities[0], flags.cpu_fast or "off")
+        found = f"found {flags.precision or flags.bf16}, but {obstacle}"
         flag, fix = "--bf16", precision.instead_of_bf16(capabilities[0])
         if flags.precision:
             flag, fix = "--precision", "--precision auto"

@@ -37,7 +37,7 @@ def check_disk(run: RunConfig, continuation: Continuation) -> list[Finding]:
     except UserError:
         return []
     in_half = values.fp16 or bool(values.bf16) or values.precision not in (None, "fp32")
-    half = values.fp16_opt_level == "O2" and in_half
+    half = values.fp16_opt_level == "O2" and in_half and not run.on_cpu
     model, checkpoint = parameters * (2 if half else 4), parameters * bytes_each(values, half)
     kept, so_far = checkpoints_at_once(values), checkpoints_so_far(run, continuation)
     if so_far:

@@ -5,6 +5,7 @@ It is no Switch: an older card computes in float16 in place of bfloat16, which i
 
 from typing import Any
 
+from launch.devices.cpu_operators import bfloat16_obstacle
 from launch.errors import UserError
 
 # Tensor cores compute in bfloat16 from Ampere on (NVIDIA A100 whitepaper); PaddleNLP's help of --bf16 says so, too.
@@ -15,14 +16,15 @@ BF16_CAPABILITY = (8, 0)
 PRECISIONS = {"auto": ("auto", False), "bf16": ("on", False), "fp16": ("off", True), "fp32": ("off", False)}
 
 
-def bf16_obstacle(compute_capability: tuple[int, int] | None) -> str:
+def bf16_obstacle(compute_capability: tuple[int, int] | None, cpu_fast: str = "off") -> str:
     """Return why bfloat16 cannot be used, or "".
 
     Args:
         compute_capability: None on a CPU.
+        cpu_fast: The value of --cpu_fast: Paddle's own operators of a CPU have no half precision.
     """
     if compute_capability is None:
-        return "the CPU has no kernels in half precision"
+        return "the CPU has no kernels in half precision" if cpu_fast == "off" else bfloat16_obstacle()
     if compute_capability < BF16_CAPABILITY:
         return f"compute capability {'.'.join(map(str, compute_capability))} has no bfloat16, 8.0 (A100, 3090) has"
     return ""
@@ -33,18 +35,23 @@ def instead_of_bf16(compute_capability: tuple[int, int] | None) -> str:
     return "--bf16 0" if compute_capability is None else "--bf16 0 --fp16 1 --scale_loss 32768, or --bf16 auto"
 
 
-def resolve(bf16: str, fp16: bool, compute_capability: tuple[int, int] | None) -> tuple[bool, bool]:
+def resolve(
+    bf16: str, fp16: bool, compute_capability: tuple[int, int] | None, cpu_fast: str = "off"
+) -> tuple[bool, bool]:
     """Resolve the switch --bf16 and the flag --fp16 to PaddleNLP's (bf16, fp16).
 
-    auto: bfloat16 if the card has it, float16 on an older card, as --fp16 says on a CPU.
+    auto: bfloat16 if the card has it, float16 on an older card, as --fp16 says on a CPU. To PaddleNLP a CPU computes in
+    float32: see products_in_bfloat16.
 
     Raises:
         UserError: For on and required where there is no bfloat16.
     """
     if bf16 == "off":
         return False, fp16
-    obstacle = bf16_obstacle(compute_capability)
+    obstacle = bf16_obstacle(compute_capability, cpu_fast)
     if not obstacle:
+        if compute_capability is None:
+            return False, fp16
         return True, fp16 and bf16 != "auto"
     if bf16 == "auto":
         return False, fp16 or compute_capability is not None
@@ -79,7 +86,18 @@ def stated(precision: str | None, bf16: str, fp16: bool) -> tuple[str, bool]:
 
 def expected(values: Any, compute_capability: tuple[int, int] | None) -> tuple[bool, bool]:
     """Return PaddleNLP's (bf16, fp16) of a run. values: has the flags. Raises UserError as `resolve` does."""
-    return resolve(*stated(values.precision, values.bf16 or "off", bool(values.fp16)), compute_capability)
+    requested = stated(values.precision, values.bf16 or "off", bool(values.fp16))
+    return resolve(*requested, compute_capability, values.cpu_fast or "off")
+
+
+def products_in_bfloat16(values: Any) -> bool:
+    """Return whether a run on a CPU computes products of matrices in bfloat16, and all else in float32.
+
+    Args:
+        values: Has the flags, as the user gave them.
+    """
+    bf16, fp16 = stated(values.precision, str(values.bf16 or "off"), bool(values.fp16))
+    return bf16 != "off" and not fp16 and not bf16_obstacle(None, values.cpu_fast or "off")
 
 
 def attention_dtype(bf16: bool, fp16: bool, level: str) -> str:
@@ -96,10 +114,22 @@ def attention_dtype(bf16: bool, fp16: bool, level: str) -> str:
     return "bfloat16" if bf16 else "float16" if fp16 else "float32"
 
 
-def line(values: Any, bf16: bool, fp16: bool, compute_capability: tuple[int, int] | None) -> str:
-    """Return the line about the precision of a run. values: has the flags."""
+def line(
+    values: Any, bf16: bool, fp16: bool, compute_capability: tuple[int, int] | None, rounds_products: bool = False
+) -> str:
+    """Return the line about the precision of a run.
+
+    Args:
+        values: Has the flags.
+        bf16: PaddleNLP's.
+        fp16: PaddleNLP's.
+        compute_capability: None on a CPU.
+        rounds_products: Whether a CPU computes products in bfloat16.
+    """
+    if rounds_products:
+        return "precision: bfloat16 in products of matrices, float32 in sums, norms, softmax, loss and stored weights"
     if values.precision == "auto":
-        return describe_choice(bf16, values.scale_loss, compute_capability)
+        return describe_choice(bf16, values.scale_loss, compute_capability, values.cpu_fast or "off")
     return describe(bf16, fp16, values.scale_loss, compute_capability)
 
 
@@ -115,12 +145,14 @@ def describe(bf16: bool, fp16: bool, scale_loss: float, compute_capability: tupl
     return "precision: float32"
 
 
-def describe_choice(bf16: bool, scale_loss: float, compute_capability: tuple[int, int] | None) -> str:
+def describe_choice(
+    bf16: bool, scale_loss: float, compute_capability: tuple[int, int] | None, cpu_fast: str = "off"
+) -> str:
     """Return one line about the choice of --precision auto and its reason."""
     if compute_capability is None:
         return (
-            f"precision: float32, chosen here as {bf16_obstacle(None)}; cards from A100 on get bfloat16, those before "
-            "float16"
+            f"precision: float32, chosen here as {bf16_obstacle(None, cpu_fast)}; cards from A100 on get bfloat16, "
+            "those before float16"
         )
     if bf16:
         number = ".".join(map(str, compute_capability))

@@ -15,7 +15,7 @@ from launch.config.flag_values import LOWER_IS_BETTER
 from launch.config.run_config import SENDS_SHAPES, RunConfig
 from launch.errors import UserError
 from launch.methods.method import Method, flag
-from launch.switches.precision import PRECISIONS, resolve, stated
+from launch.switches.precision import PRECISIONS, products_in_bfloat16, resolve, stated
 from launch.training.device import compute_capability
 
 Switch = Literal["auto", "on", "off", "required"]
@@ -125,14 +125,15 @@ class RunArguments(TrainingArguments):
     hang_seconds: float = flag(300, help="The least time without a step that counts as hung; six times that at first.")
     bf16: Switch | bool = flag(
         "off",
-        help="Compute in bfloat16. auto: where the card has it, float16 on older cards, float32 on a CPU.",
+        help="Compute in bfloat16. auto: where the card has it, float16 on older cards. On a CPU products of matrices "
+        "alone, auto: where it has AVX512-bf16 or AMX, and after make custom-ops.",
         **ALONE,
     )
 
     precision: str | None = flag(
         None,
-        help="What to compute in, instead of --bf16 and --fp16. auto: bfloat16 from A100 on, float16 on older "
-        "cards, float32 on a CPU; says why.",
+        help="What to compute in, instead of --bf16 and --fp16. auto: bfloat16 from A100 on and as --bf16 auto on a "
+        "CPU, float16 on older cards, else float32; says why.",
         choices=list(PRECISIONS),
     )
     offload: str | None = flag(
@@ -167,7 +168,8 @@ class RunArguments(TrainingArguments):
 
     def __post_init__(self):
         requested = stated(self.precision, str(self.bf16), self.fp16)  # upstream types bf16 as a bool
-        self.bf16, self.fp16 = resolve(*requested, compute_capability(self.device))
+        self.bfloat16_products = self.device == "cpu" and products_in_bfloat16(self)
+        self.bf16, self.fp16 = resolve(*requested, compute_capability(self.device), self.cpu_fast)
         words = self.sharding.split()
         self.host_offload = "offload" in words  # by launch/offload, so upstream does not see the word
         self.sharding = " ".join(word for word in words if word != "offload")

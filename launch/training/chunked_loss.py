@@ -7,7 +7,7 @@ those of a whole batch otherwise, and no product is done twice.
 
 import contextlib
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,14 +91,15 @@ class ChunkedEntropy(PyLayer):
         tokens = hidden_states.shape[0]
         losses = paddle.empty([tokens, 1], dtype="float32")
         hidden_gradient = paddle.empty_like(hidden_states) if trained[0] else None
-        weight_gradient = WeightGradient(weight, head.transposed) if trained[1] else None
+        products = head.products_with(weight)
+        weight_gradient = WeightGradient(products) if trained[1] else None
         scale = head.expected_scale(hidden_states)
         for start in range(0, tokens, chunk):
             part = slice(start, min(start + chunk, tokens))
             inputs = hidden_states[part]
-            losses[part], gradient = head.entropies(inputs, weight, labels[part], any(trained), scale)
+            losses[part], gradient = head.entropies(inputs, products, labels[part], any(trained), scale)
             if hidden_gradient is not None:
-                hidden_gradient[part] = paddle.matmul(gradient, weight, transpose_y=not head.transposed)
+                hidden_gradient[part] = products.hidden(gradient)
             if weight_gradient is not None:
                 weight_gradient.add(inputs, gradient)
             del gradient  # before the logits of the next chunk
@@ -146,11 +147,11 @@ class WeighedEntropy(PyLayer):
     @staticmethod
     def forward(ctx, hidden_states, weight, labels, chunk: int, head: "ChunkedHead", trained: tuple[bool, bool]):
         """Return the losses."""
-        tokens = hidden_states.shape[0]
+        tokens, products = hidden_states.shape[0], head.products_with(weight)
         losses = paddle.empty([tokens, 1], dtype="float32")
         for start in range(0, tokens, chunk):
             part = slice(start, min(start + chunk, tokens))
-            losses[part], _ = head.entropies(hidden_states[part], weight, labels[part], False)
+            losses[part], _ = head.entropies(hidden_states[part], products, labels[part], False)
         ctx.inputs = (hidden_states, weight, labels) if any(trained) else None
         ctx.chunk, ctx.head, ctx.trained = chunk, head, trained
         return losses
@@ -161,26 +162,49 @@ class WeighedEntropy(PyLayer):
         hidden_states, weight, labels = ctx.inputs
         ctx.inputs, head = None, ctx.head
         hidden_gradient = paddle.empty_like(hidden_states) if ctx.trained[0] else None
-        weight_gradient = WeightGradient(weight, head.transposed) if ctx.trained[1] else None
+        products = head.products_with(weight)
+        weight_gradient = WeightGradient(products) if ctx.trained[1] else None
         with paddle.no_grad(), paddle.amp.auto_cast(False):
             for start in range(0, hidden_states.shape[0], ctx.chunk):
                 part = slice(start, min(start + ctx.chunk, hidden_states.shape[0]))
                 inputs = hidden_states[part]
-                _, gradient = head.entropies(inputs, weight, labels[part], True, factors=factors[part])
+                _, gradient = head.entropies(inputs, products, labels[part], True, factors=factors[part])
                 if hidden_gradient is not None:
-                    hidden_gradient[part] = paddle.matmul(gradient, weight, transpose_y=not head.transposed)
+                    hidden_gradient[part] = products.hidden(gradient)
                 if weight_gradient is not None:
                     weight_gradient.add(inputs, gradient)
                 del gradient  # before the logits of the next chunk
         return hidden_gradient, weight_gradient and weight_gradient.finish(paddle.ones([])), None
 
 
+class WeightProducts:
+    """Products with the weight of an output layer, [hidden, vocabulary], transposed [vocabulary, hidden].
+
+    launch/cpu/bfloat16.py has them in bfloat16.
+    """
+
+    def __init__(self, weight: paddle.Tensor, transposed: bool):
+        self.weight, self.transposed = weight, transposed
+
+    def logits(self, inputs: paddle.Tensor) -> paddle.Tensor:
+        """Return the logits of inputs [tokens, hidden]."""
+        return paddle.matmul(inputs, self.weight, transpose_y=self.transposed)
+
+    def hidden(self, gradient: paddle.Tensor) -> paddle.Tensor:
+        """Return the gradient of the inputs. gradient: of the logits."""
+        return paddle.matmul(gradient, self.weight, transpose_y=not self.transposed)
+
+    def add(self, total: paddle.Tensor, left: paddle.Tensor, right: paddle.Tensor) -> None:
+        """Add the product of left, transposed, with right to a float32 total."""
+        paddle.addmm_(total, left.t(), right)
+
+
 class WeightGradient:
     """The sum over chunks in float32. In half precision in pieces, as the products of a chunk have to be widened."""
 
-    def __init__(self, weight: paddle.Tensor, transposed: bool):
-        self.dtype, self.transposed = weight.dtype, transposed
-        rows, columns = weight.shape
+    def __init__(self, products: WeightProducts):
+        self.dtype, self.products = products.weight.dtype, products
+        rows, columns = products.weight.shape
         self.step = rows if self.dtype == paddle.float32 else max(1, PRODUCT_BYTES // (6 * columns))
         starts = range(0, rows, self.step)
         self.sums = [paddle.zeros([min(self.step, rows - start), columns], "float32") for start in starts]
@@ -192,9 +216,9 @@ class WeightGradient:
             inputs: [tokens, hidden].
             gradient: Of the logits, [tokens, vocabulary].
         """
-        left, right = (gradient, inputs) if self.transposed else (inputs, gradient)
+        left, right = (gradient, inputs) if self.products.transposed else (inputs, gradient)
         if self.dtype == paddle.float32:
-            paddle.addmm_(self.sums[0], left.t(), right)
+            self.products.add(self.sums[0], left, right)
             return
         for index, total in enumerate(self.sums):
             rows = left[:, index * self.step : (index + 1) * self.step]
@@ -219,6 +243,7 @@ class ChunkedHead(paddle.nn.Layer):
         scaler: Of a float16 loss, once training begins.
         micro_batches: That make a step on this rank.
         weighed: Whether tokens weigh differently in the loss.
+        products_class: In place of WeightProducts.
     """
 
     config: PretrainedConfig
@@ -230,6 +255,7 @@ class ChunkedHead(paddle.nn.Layer):
     scaler: Any
     micro_batches: int
     weighed: bool = False
+    products_class: Callable[[paddle.Tensor, bool], Any] | None = None
 
     @contextlib.contextmanager
     def of(self, labels: paddle.Tensor) -> Iterator[None]:
@@ -295,6 +321,10 @@ class ChunkedHead(paddle.nn.Layer):
         losses = losses.reshape([*labels.shape, 1])
         return losses.transpose([1, 0, 2]) if length_first and not self.form.gives_length_first else losses
 
+    def products_with(self, weight: paddle.Tensor) -> WeightProducts:
+        """Return the products of a batch with the weight."""
+        return (self.products_class or WeightProducts)(weight, self.transposed)
+
     def expected_scale(self, hidden_states: paddle.Tensor) -> paddle.Tensor | None:
         """Return about the derivative of the scaled loss by a token's: a power of 2 if the loss scale is one.
 
@@ -308,7 +338,7 @@ class ChunkedHead(paddle.nn.Layer):
     def entropies(
         self,
         inputs: paddle.Tensor,
-        weight: paddle.Tensor,
+        products: WeightProducts,
         labels: paddle.Tensor,
         trained: bool,
         scale: paddle.Tensor | None = None,
@@ -319,7 +349,8 @@ class ChunkedHead(paddle.nn.Layer):
         The gradient is times scale where there is one. factors: float32 [tokens, 1], how much each loss counts in the
         sum; default: 1.
         """
-        logits = paddle.matmul(inputs, weight, transpose_y=self.transposed).astype("float32")
+        weight = products.weight
+        logits: Any = products.logits(inputs).astype("float32")
         logits.stop_gradient = not trained
         with paddle.enable_grad():
             losses = token_entropies(logits, labels, self.sharded(weight))

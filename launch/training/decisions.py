@@ -54,4 +54,4 @@ def _precision(values, capability: tuple[int, int] | None) -> str:
             "--bf16: found auto, and some ranks have cards with bfloat16, some without. Use --bf16 0 --fp16 1, or "
             "cards of one kind."
         )
-    return precision.line(values, bf16, fp16, capability)
+    return precision.line(values, bf16, fp16, capability, values.bfloat16_products)

@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import paddle
@@ -99,20 +100,24 @@ class Peak:
     note: str
 
 
-def device_peak(dtype: str) -> Peak:
+def device_peak(dtype: str, multiply: Callable | None = None) -> Peak:
     """Return the peak rate of this process's device in the dtype of training.
 
     A card we know: its datasheet. Otherwise (a CPU, an unknown card, float32) the rate of a large matrix product,
     measured now on all ranks at once: utilisation then means "of what this machine's own matrix product reaches". A
     CPU's is that of the fastest product, as on cores that nobody else uses: where eight ranks share two cores, they can
     reach a quarter of it.
+
+    Args:
+        dtype: Of training.
+        multiply: A CPU's product of matrices; None: Paddle's.
     """
     known = peak_flops(card_name()) if on_gpu() and dtype != "float32" else None
     if known:
         return Peak(known, f"MFU: of {known / 1e12:,.0f} TFLOP/s, the datasheet's of {card_name()}; {WITH_ATTENTION}")
     barrier()
     if not on_gpu():
-        flops = max(_measured_matmul_flops(dtype, *CPU_MATMULS) for _ in range(CPU_ROUNDS))
+        flops = max(_measured_matmul_flops(dtype, *CPU_MATMULS, multiply) for _ in range(CPU_ROUNDS))
         reached = f"{flops / 1e9:,.0f} GFLOP/s, which a product of matrices reached here just now"
         return Peak(flops, f"MFU: of {reached}; {WITH_ATTENTION}")
     size, count = CARD_MATMULS
@@ -124,17 +129,18 @@ def device_peak(dtype: str) -> Peak:
     )
 
 
-def _measured_matmul_flops(dtype: str, size: int, count: int) -> float:
+def _measured_matmul_flops(dtype: str, size: int, count: int, multiply: Callable | None = None) -> float:
     """Return FLOP/s of matrix products, over several after one that warms up.
 
     The device is waited for around all of them.
     """
     a = paddle.ones([size, size], dtype=dtype)  # pyright: ignore[reportArgumentType]  # one of the stub's names
-    paddle.matmul(a, a)
+    multiply = multiply or paddle.matmul
+    multiply(a, a)
     _wait_for_device()
     start = time.perf_counter()
     for _ in range(count):
-        paddle.matmul(a, a)
+        multiply(a, a)
     _wait_for_device()
     return count * 2 * size**3 / (time.perf_counter() - start)
 

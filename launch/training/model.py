@@ -1,5 +1,6 @@
 """From flags to a model: configuration by name or directory, weights random or loaded, tokenizer."""
 
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from launch.checkpoint.model_identity import vocabulary_so_far
 from launch.checkpoint.model_loader import load_model
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, rank
 from launch.cpu import kernels
+from launch.cpu.bfloat16 import BFloat16Products
 from launch.devices.cpu_operators import compiled_operators
 from launch.errors import UserError
 from launch.families.named_configs import load_config
@@ -176,6 +178,17 @@ def speed_up(model, training_args) -> list[str]:
     return [kernels.apply(model, compiled_operators())]
 
 
+def products_on_cpu(training_args) -> tuple[BFloat16Products | None, list[str]]:
+    """Return the products that a run on a CPU computes in bfloat16, or None, and a line where they cannot be had."""
+    compiled = compiled_operators() if training_args.bfloat16_products else None
+    if compiled is None:
+        return None, []
+    if obstacle := compiled.products_obstacle():
+        training_args.bfloat16_products = False
+        return None, [f"products: float32, by MKL, not bfloat16: {obstacle}"]
+    return BFloat16Products(compiled), []
+
+
 def widen(model, model_args, training_args) -> list[str]:
     """Make norms and output layer compute in float32 where the flags request it; returns lines for the user."""
     if not model_args.fp32_norms_and_head:
@@ -206,6 +219,12 @@ def matmul_dtype(training_args) -> str:
     if training_args.device == "cpu":
         return compute_dtype(training_args)
     return attention_dtype(training_args.bf16, training_args.fp16, training_args.fp16_opt_level)
+
+
+def measured_product(training_args) -> Callable | None:
+    """Return the product of matrices whose speed a run on a CPU is measured by; None: Paddle's."""
+    compiled = compiled_operators() if training_args.bfloat16_products else None
+    return compiled and compiled.product
 
 
 def load_tokenizer(model_args):

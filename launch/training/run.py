@@ -14,6 +14,7 @@ from launch.adapters.pissa import begin_pissa
 from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
+from launch.cpu.bfloat16 import BFloat16Products
 from launch.families.arithmetic import ModelShape
 from launch.families.registry import family_of_config
 from launch.methods.method import Method
@@ -33,6 +34,8 @@ from launch.training.model import (
     keep_activations,
     load_tokenizer,
     matmul_dtype,
+    measured_product,
+    products_on_cpu,
     speed_up,
     vocabulary_lines,
     widen,
@@ -130,12 +133,17 @@ class Run:
             tokenizer = load_tokenizer(model_args)
         data = training.open_data(tokenizer, config, continuation, decisions.uses(FLASH_MASK))
         with out_of_memory_explained(RunPhase(BUILDING), args):
-            model, model_lines = build_base(training, config)
+            products, product_lines = products_on_cpu(args)
+            model, model_lines = build_base(training, config, products)
             if training.needs_second_copy:
-                training.second_copy, _ = build_base(training, config)
-        lines += [*vocabulary_lines(config, model_args), *model_lines]
+                training.second_copy, _ = build_base(training, config, products)
+                if products:
+                    products.replace_linears(training.second_copy)
+        lines += [*vocabulary_lines(config, model_args), *model_lines, *product_lines]
         lines += [*keep_activations(model, args), *training.prepare(model)]
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
+        if products:
+            adapter_lines.append(products.replace_linears(model))
         identity = identify_model(model, model_args, adapter_args, args.seed, training.reference_weights)
         require_same_model(continuation, identity, args)
         if adapter_args.pissa and args.do_train and isinstance(model, LoRAModel):
@@ -160,12 +168,14 @@ class Run:
         finish(self.training.arguments, trainer, evaluation, self.started)
 
 
-def build_base(training: Training, config) -> tuple[Any, list[str]]:
-    """Return the model that a run begins with, and lines about how it computes."""
+def build_base(training: Training, config, products: BFloat16Products | None) -> tuple[Any, list[str]]:
+    """Return the model that a run begins with, and lines about how it computes. products: see products_on_cpu."""
     model_args, adapter_args, args = training.model_args, training.adapter_args, training.training_args
     model = build_model(config, model_args, args, base_format(adapter_args))
     trained = not (adapter_args.lora or adapter_args.prefix_tuning)
     lines = []
+    if products and not model_args.fp32_norms_and_head:
+        products.replace_head(model)
     if not training.method.reward_model:
         chunks = chunks_of(config, args, training.rows * training.sequence_length, trained)
         lines = chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
@@ -176,7 +186,7 @@ def build_trainer(training: Training, model, tokenizer, data: TrainingData, mode
     """Return the Trainer of a run with all of its parts."""
     args = copy.copy(training.training_args)
     args.max_steps = data.steps  # what the data make of --num_train_epochs
-    peak = device_peak(matmul_dtype(args))
+    peak = device_peak(matmul_dtype(args), measured_product(args))
     throughput = Throughput(
         shape=ModelShape.from_config(model.config.to_dict()),
         sequence_length=data.mean_length,

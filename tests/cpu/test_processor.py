@@ -4,6 +4,7 @@ import pytest
 
 from launch.cpu import settings
 from launch.cpu.settings import mkl_debug_cpu_type, parse_cpuinfo
+from launch.devices import cpu_operators
 
 AVX512 = "avx2 avx512f avx512bw avx512dq avx512vl"
 
@@ -27,6 +28,20 @@ def cpuinfo(vendor: str, flags: str) -> str:
 )
 def test_kernels_of_mkl_by_processor(vendor, flags, cpu_type):
     assert mkl_debug_cpu_type(parse_cpuinfo(cpuinfo(vendor, flags))) == cpu_type
+
+
+@pytest.mark.parametrize(
+    ("flags", "reason"),
+    [
+        (f"{AVX512} avx512_bf16", "the operators of a CPU are not built: make custom-ops"),
+        (f"{AVX512} amx_bf16", "the operators of a CPU are not built: make custom-ops"),
+        (AVX512, "this processor has neither AVX512-bf16 nor AMX"),
+        ("avx2 avx512_bf16", "this processor has neither AVX512-bf16 nor AMX"),
+    ],
+)
+def test_what_keeps_a_processor_from_bfloat16(monkeypatch, flags, reason):
+    monkeypatch.setattr(cpu_operators, "this_processor", lambda: parse_cpuinfo(cpuinfo("AuthenticAMD", flags)))
+    assert cpu_operators.bfloat16_obstacle() == reason
 
 
 def test_fields_of_the_first_processor():

@@ -8,7 +8,7 @@ from launch.config.run_config import RunConfig
 from launch.devices import fused_ln
 from launch.preflight import gpus
 from launch.preflight.gpus import check_gates
-from launch.switches import switch
+from launch.switches import precision, switch
 from tests.devices.fake_nvml import card
 
 NOT_BUILT = (
@@ -85,7 +85,21 @@ def test_on_a_cpu_only_what_is_required_is_refused(told):
     ok, found, _ = told([], **flags, use_flash_attention="required")["--use_flash_attention"]
     assert not ok and "no GPU" in found
     refused = (False, "found on, but the CPU has no kernels in half precision", "--bf16 0")
-    assert told([], **flags, bf16="1")["--bf16"] == refused
+    assert told([], **flags, cpu_fast="off", bf16="1")["--bf16"] == refused
+
+
+def test_on_a_cpu_bfloat16_is_that_of_products(told, monkeypatch):
+    flags = {"device": "cpu", "fp16": "0"}
+    monkeypatch.setattr(precision, "bfloat16_obstacle", lambda: "")
+    line = "bfloat16 in products of matrices, float32 in sums, norms, softmax, loss and stored weights"
+    for words in ({"bf16": "1"}, {"bf16": "auto"}, {"precision": "auto"}):
+        assert told([], **flags, **words)["precision"] == (True, line, "")
+    for words in ({"cpu_fast": "off"}, {"fp16": "1", "fp16_opt_level": "O1"}):
+        assert told([], **flags | {"bf16": "auto"} | words)["precision"][1].startswith("float32")
+    monkeypatch.setattr(precision, "bfloat16_obstacle", lambda: "it has none")
+    assert told([], **flags, bf16="1")["--bf16"] == (False, "found on, but it has none", "--bf16 0")
+    found = told([], **flags, precision="auto")["precision"][1]
+    assert found.startswith("float32, chosen here as it has none; ")
 
 
 def built(**record) -> fused_ln.Build:

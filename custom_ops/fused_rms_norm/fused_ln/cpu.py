@@ -46,3 +46,36 @@ def rms_norm(x, weight, epsilon):
 def swiglu(gate, up):
     """Return gate * sigmoid(gate) * up, for two tensors of one shape."""
     return run("cpu_swiglu", gate, up)[0]
+
+
+def bfloat16(x):
+    """Return x rounded to bfloat16, a constant to gradients."""
+    return run("cpu_bfloat16", x)[0]
+
+
+def product(left, right, bias=None, transposed_left=False, transposed_right=False):
+    """Return left @ right + bias in float32, of factors that are rounded to bfloat16; a constant to gradients.
+
+    left [..., k], right [k, n] or, of a gradient, [..., n]: float32 or bfloat16 on the CPU, all axes but the last are
+    rows; bias [n]: float32 -> [..., n], or of a transposed left [k, n].
+    """
+    return run("cpu_product", left, right, bias, transposed_left, transposed_right)[0]
+
+
+def pack(weight, transposed=False):
+    """Return a weight [k, n], transposed [n, k], in bfloat16 and in the order of `packed_product`."""
+    return run("cpu_pack", weight, transposed)[0]
+
+
+def packed_product(left, packed, columns, bias=None):
+    """Return left [..., k] @ weight [k, columns] + bias in float32; packed: by `pack`."""
+    return run("cpu_packed_product", left, packed, bias, columns)[0]
+
+
+def products_obstacle() -> str:
+    """Return why the products above cannot be computed, such as an oneDNN of another version, or ""."""
+    try:
+        product(paddle.ones([1, 32]), paddle.ones([32, 32]))
+        return ""
+    except (OSError, RuntimeError) as error:
+        return str(error).strip().splitlines()[-1]

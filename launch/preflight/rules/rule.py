@@ -110,7 +110,8 @@ class Request:
     @property
     def in_16_bits(self) -> bool:
         """Whether the run is in float16 or bfloat16."""
-        return self.may_use_float16 or self.flags.precision == "bf16" or self.flags.bf16 in ("on", "required")
+        bf16 = self.flags.precision == "bf16" or self.flags.bf16 in ("on", "required")
+        return self.may_use_float16 or (bf16 and not self.run.on_cpu)
 
     @property
     def has_loss_chunk(self) -> bool:
