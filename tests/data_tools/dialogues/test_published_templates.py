@@ -130,6 +130,71 @@ def test_calls_that_a_template_writes_are_read_back(name):
         ], answer
 
 
+def said(*texts: str, system: str = "") -> list[dict]:
+    """Questions and answers in turn; of an answer "so|A." the first part is its reasoning."""
+    messages = [{"role": "system", "content": system}] if system else []
+    for number, text in enumerate(texts):
+        thought, _, content = text.rpartition("|")
+        message = {"role": "assistant" if number % 2 else "user", "content": content}
+        messages.append(message | ({"reasoning_content": thought} if thought else {}))
+    return messages
+
+
+CALLED = {"id": "abcd00000", "function": {"name": "tide_at", "arguments": {"port": "Orrin", "hour": 5}}}
+DIALOGUES = {
+    "system": said("Q", "A.", system="S."),
+    "two turns": said("Q", "A.", "R", "B."),
+    "spaces": said("Q", "\u6e2f \n"),
+    "tools": [
+        *said("Q"),
+        {"role": "assistant", "content": None, "tool_calls": [CALLED]},
+        {"role": "tool", "tool_call_id": "abcd00000", "name": "tide_at", "content": "2.7"},
+        {"role": "assistant", "content": "A."},
+    ],
+    "reasoning": said("Q", "so|A."),
+    "reasoning that is cut": said("Q", "so|A.", "R", "then|B."),
+}
+# By hand, from the text of each template that has no form with {% generation %} among TRL's: what is trained on, by
+# sample. None: refused, because the template has no place for reasoning, which nobody may lose silently.
+REFUSED: list = [None, None]
+LLAMA = [[["A.<E>"]], [["A.<E>", "B.<E>"]], [["\u6e2f<E>"]]]
+LLAMA += [[['{"name": "tide_at", "parameters": {"port": "Orrin", "hour": 5}}<E>', "A.<E>"]], *REFUSED]
+LFM = [[["A.<E>\n"]], [["A.<E>\n", "B.<E>\n"]], [["\u6e2f \n<E>\n"]]]
+LFM += [[["<|tool_call_start|>[tide_at(port='Orrin', hour=5)]<|tool_call_end|><E>\n", "A.<E>\n"]]]
+LFM += [[["<think>so</think>A.<E>\n"]], [["<think>so</think>A.<E>\n"], ["<think>then</think>B.<E>\n"]]]
+GEMMA = [[["A.<E>\n"]], [["A.<E>\n", "B.<E>\n"]], [["\u6e2f<E>\n"]]]
+CALL = '<|tool_call>call:tide_at{hour:5,port:<|"|>Orrin<|"|>}<tool_call|>'
+GEMMA_2 = [*GEMMA, [[f"{CALL}<E>\n", "A.<E>\n"]], *REFUSED]
+GEMMA_3 = [*GEMMA, [[f"{CALL}<|tool_response>", "A.<E>\n"]], *REFUSED]
+THOUGHT = "<|channel>thought\n%s\n<channel|>%s<E>\n"
+GEMMA_5 = [*GEMMA_3[:4], [[THOUGHT % ("so", "A.")]], [[THOUGHT % ("so", "A.")], [THOUGHT % ("then", "B.")]]]
+MASKS = {"llama3_1": LLAMA, "llama3_2": LLAMA, "lfm2_2_5": LFM, "lfm2_2_5_v2": LFM, "lfm2_2_5_vl": LFM}
+MASKS |= {"gemma4": GEMMA_3, "gemma4_v2": GEMMA_2, "gemma4_v3": GEMMA_3, "gemma4_v4": GEMMA_3, "gemma4_v5": GEMMA_5}
+MASK_ENDS = {"llama": "<|eot_id|>", "lfm2": "<|im_end|>", "gemma": "<turn|>"}
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not TRL, reason="needs TRL's wheel: make test-nightly downloads it")
+@pytest.mark.parametrize("name", MASKS)
+def test_what_is_trained_on_is_what_a_reader_of_the_template_expects(name):
+    end = next(end for family, end in MASK_ENDS.items() if name.startswith(family))
+    template = ChatTemplate(TRL[name], name, TOKENS | {"eos_token": end})
+    for (kind, messages), expected in zip(DIALOGUES.items(), MASKS[name], strict=True):
+        dialogue = read_dialogue(messages, TOOLS if kind == "tools" else None)
+        if expected is None:
+            with pytest.raises(DataError, match="no place for reasoning_content, such as 'so'"):
+                template.render(dialogue)
+            continue
+        found = [[answer for _, answer in sample] for sample in template.render(dialogue).samples]
+        assert found == [[text.replace("<E>", end) for text in sample] for sample in expected], kind
+
+
+def test_all_kinds_have_a_mask_by_an_authority_or_by_hand():
+    """Those with {% generation %} by transformers, above."""
+    apart = {name.removesuffix("_training") for name in TRL if name.endswith("_training")}
+    assert {name for name in TRL if not name.endswith("_training")} - apart == (set(MASKS) if TRL else set())
+
+
 def places(turns: list[tuple[str, str]]) -> list[tuple[int, int]]:
     """Where the answers of a sample stand."""
     found, end = [], 0
