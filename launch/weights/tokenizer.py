@@ -15,11 +15,12 @@ from pathlib import Path
 import sentencepiece
 
 from data_tools.dialogues.chat_template import JINJA_FILE, JSON_FILE, directory_template
-from data_tools.formats.json_files import read_object
+from data_tools.formats.json_files import read_object, shown
 from data_tools.text.encoders import PUBLISHED_TOKENS, JsonEncoder
 from launch.errors import UserError
 from launch.families.registry import Family
 from launch.families.tokenizer_files import read_tokenizer
+from launch.weights.gguf_tokenizer import SPLITS
 from launch.weights.sentencepiece_json import write_json
 
 CONFIG, JSON, VOCABULARY, MERGES = "tokenizer_config.json", "tokenizer.json", "vocab.json", "merges.txt"
@@ -61,7 +62,7 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
             )
         tokenizer_class, line = config["tokenizer_class"], config["tokenizer_class"]
     elif (source / VOCABULARY).is_file() and (source / MERGES).is_file():
-        _make_json(source, config).save(str(target / JSON))
+        _make_json(source, config, files.byte_level).save(str(target / JSON))
         tokenizer_class, line = FAST, f"{JSON}, made from {VOCABULARY} and {MERGES}"
     else:
         return "tokenizer: no files of one"
@@ -133,13 +134,27 @@ def _write_added_tokens(model: Path, config: dict, target: Path) -> None:
         (target / ADDED).write_text(json.dumps(added, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _make_json(source: Path, config: dict):
-    """Return byte-level BPE with the special tokens that the configuration names, as GPT2Tokenizer has it."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+def _make_json(source: Path, config: dict, kind: str):
+    """Return byte-level BPE with the special tokens that the configuration names, as GPT2Tokenizer or `kind` has it."""
+    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     bpe = models.BPE.from_file(str(source / VOCABULARY), str(source / MERGES))  # pyright: ignore[reportCallIssue]
     tokenizer = Tokenizer(bpe)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=config.get("add_prefix_space", False))
+    if kind == "Qwen2Tokenizer":
+        words = pre_tokenizers.Split(Regex(str(SPLITS["qwen2"])), "isolated")
+        by_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([words, by_bytes])
+        tokenizer.normalizer = normalizers.NFC()
+    added = config.get("added_tokens_decoder") or {}
+    for number in sorted(added, key=int):
+        token = AddedToken(added[number]["content"], normalized=False)
+        (tokenizer.add_special_tokens if added[number].get("special", True) else tokenizer.add_tokens)([token])
+        if (found := tokenizer.token_to_id(token.content)) != int(number):
+            raise UserError(
+                f"{source / CONFIG}: added_tokens_decoder: found {number} for {shown(token.content)!r}, expected "
+                f"{found}, the next id behind {VOCABULARY}. Copy both files again."
+            )
     tokenizer.decoder = decoders.ByteLevel()
     special = _special_tokens(source, config)
     tokenizer.add_special_tokens(list(dict.fromkeys(special.values())))

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from data_tools.text.encoders import SentencePieceEncoder, load_encoder
 from data_tools.tokenizer import train_tokenizer
+from launch.errors import UserError
 from launch.families.registry import FAMILIES
 from launch.rehearsal.materials import documents
 from launch.weights.sentencepiece_json import probes, write_json
@@ -142,6 +143,24 @@ def test_an_exported_sentencepiece_model_has_a_tokenizer_json_of_the_same_ids(ta
     encoder = load_encoder(source)
     for text in TEXTS:
         assert fast.encode(text, add_special_tokens=False).ids == encoder.encode_chat(text), text
+
+
+def test_numbers_of_qwen_are_split_by_digits_where_its_files_are_vocabulary_and_merges(byte_level, tmp_path):
+    byte_level.model.save(str(tmp_path))
+    end = len(json.loads((tmp_path / "vocab.json").read_text()))
+    values = config("Qwen2Tokenizer", {"<|im_end|>": end}, eos_token="<|im_end|>")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+    for family in ("qwen2", "qwen3", "llama"):
+        (tmp_path / family).mkdir()
+        import_tokenizer(tmp_path, tmp_path / family, FAMILIES[family])
+        made = Tokenizer.from_file(f"{tmp_path}/{family}/tokenizer.json")
+        words = [text for text, _ in made.pre_tokenizer.pre_tokenize_str("in 2024\n\n")]
+        assert words == (["in", "Ġ2024", "ĊĊ"] if family == "llama" else ["in", "Ġ", *"2024", "ĊĊ"])
+        assert made.encode("e\u0301<|im_end|>").ids[-1] == end
+    values = config("Qwen2Tokenizer", {"<|im_end|>": end + 1}, eos_token="<|im_end|>")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=f"found {end + 1} for '<.im_end.>', expected {end}, the next id behind"):
+        import_tokenizer(tmp_path, tmp_path / "qwen2", FAMILIES["qwen2"])
 
 
 TRANSFORMERS_ALONE = """
