@@ -17,16 +17,23 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "from-deepspeed.md"
 
 
 def render() -> str:
-    return f"""# From DeepSpeed and Hugging Face's Trainer
+    return f"""# From DeepSpeed, accelerate and Hugging Face's Trainer
 
-How to translate a `deepspeed.json`, or the arguments of a Trainer script. To translate one file:
+How to translate a `deepspeed.json`, a YAML file of accelerate, or the arguments of a Trainer script. To translate one:
 
     python launch/commands/doctor.py --deepspeed ds_config.json
 
 The command prints our flags, then the keys without a flag and why, then all flags in one line for `ARGS="..."`. It also
-translates a file of arguments (`per_device_train_batch_size`, `max_source_length`, LoRA's `target_modules`, ...). A
-mistake in the file is an error with file, line and key. `python -m docs.tools.deepspeed_page` writes this page from the
-table that the command uses.
+translates a file of arguments, as JSON or YAML: those of the Trainer, of PEFT and of LLaMA-Factory
+(`per_device_train_batch_size`, `max_source_length`, `target_modules`, `finetuning_type`, ...). Comments and trailing
+commas are read over, as DeepSpeed does. A mistake in the file is an error with file, line and key; unknown keys are
+named behind the rest, with exit code 2. `python -m docs.tools.deepspeed_page` writes this page from the table that the
+command uses.
+
+The table has every key of DeepSpeed's documentation of August 2026. Of the ready files of axolotl (8), LLaMA-Factory
+(18) and accelerate (17), of July and August 2026, 42 of 43 plan full fine-tuning of Llama-3-8B on 8 cards; the other
+one shards parameters beside tensor parallelism. To count those of a checkout:
+`python benchmarks/config_files.py deepspeed CHECKOUT/deepspeed_configs`.
 
 - **`"auto"`** means that the Trainer uses its own argument; here the flag in that row sets the value.
 - **Stages** are Paddle's: `--sharding stage1`, `stage2`, `stage3`. The word `offload` covers both `offload_optimizer`
@@ -46,7 +53,17 @@ table that the command uses.
 
 <!-- end of keys -->
 
-## Arguments of the Trainer and of its scripts
+## Files of accelerate
+
+A `deepspeed_config_file` that such a file names is translated by itself.
+
+<!-- keys -->
+
+{_part(table()["accelerate"])}
+
+<!-- end of keys -->
+
+## Arguments of the Trainer, of PEFT and of LLaMA-Factory
 
 <!-- keys -->
 

@@ -4,7 +4,8 @@
     python launch/commands/doctor.py [--format json]
     python launch/commands/doctor.py --deepspeed FILE
 
-With --deepspeed it only prints the flags that correspond to a configuration of DeepSpeed or Hugging Face's Trainer.
+With --deepspeed it only prints the flags that correspond to a configuration of DeepSpeed, accelerate or Hugging Face's
+Trainer.
 
 Exit code 0 if all is well, 1 if there are faults, 2 if FILE cannot be translated. It takes less than a second, does not
 import Paddle, and works where nothing is installed.
@@ -30,6 +31,7 @@ from data_tools.cli import Parser
 from launch.devices.cards import driver, list_cards
 from launch.devices.cuda import paddle_build
 from launch.environment import custom_ops, doctor_checks
+from launch.errors import UserError
 from launch.guard import guarded
 from launch.preflight.report import print_findings
 
@@ -57,7 +59,10 @@ def translate_file(file):
     from launch.config.deepspeed import show, translate
     from launch.config.key_files import read_source
 
-    print(show(translate(read_source(file)), file))
+    translation = translate(read_source(file, lenient=True))
+    print(show(translation, file))
+    if translation.unknown:
+        raise UserError("\n".join(translation.unknown))
 
 
 def main(argv):

@@ -1,6 +1,6 @@
-"""Translate a configuration of DeepSpeed, or arguments of Hugging Face's Trainer, to our flags.
+"""Translate a configuration of DeepSpeed or accelerate, or arguments of Hugging Face's Trainer, to our flags.
 
-    translation = translate(read_source("ds_config.json"))
+    translation = translate(read_source("ds_config.json", lenient=True))
     translation.flags               # {"sharding": "stage2 offload", "fp16": "1", ...}
 
 A row of deepspeed_keys.json has its `key` and one of: `flag`, which takes the value, `how` saying through which
@@ -13,17 +13,22 @@ import json
 import math
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from launch.config.flag_values import all_flags, split_words
-from launch.config.key_files import Stated
+from launch.config.key_files import YAML, Stated
 from launch.errors import UserError
 
 TABLE = Path(__file__).with_name("deepspeed_keys.json")
-KINDS = {"deepspeed": "a configuration of DeepSpeed", "transformers": "arguments of Hugging Face's Trainer"}
+KINDS = {
+    "deepspeed": "a configuration of DeepSpeed",
+    "accelerate": "a configuration of accelerate",
+    "transformers": "arguments of Hugging Face's Trainer",
+}
 AUTO = "auto"
 NUMBERS = {"int": "a whole number", "float": "a number"}
 LARGEST_EXPONENT = 127  # of a loss scale of two to that power, which is a float32
@@ -51,10 +56,12 @@ class Translation:
     Attributes:
         kind: A key of KINDS.
         keys: In the order of the file.
+        unknown: Messages about the keys that are none of its kind.
     """
 
     kind: str
     keys: list[Translated]
+    unknown: list[str]
 
     @property
     def flags(self) -> Words:
@@ -78,25 +85,23 @@ def translate(stated: list[Stated]) -> Translation:
     """Translate a file.
 
     Raises:
-        UserError: With file, line and key for all unknown keys at once, for a value of a wrong kind, and where two
-            keys give one flag two values.
+        UserError: With file, line and key for a value of a wrong kind, and where two keys give one flag two values.
     """
     kind = max(KINDS, key=lambda kind: sum(_row(kind, entry.key) is not None for entry in stated))
     unknown = [
         _unknown(kind, entry) for entry in stated if _row(kind, entry.key) is None and not _empty_section(kind, entry)
     ]
-    if unknown:
-        raise UserError("\n".join(unknown))
     config = {entry.key: entry.value for entry in stated}
     rows = [(entry, row) for entry in stated if not _empty_section(kind, entry) and (row := _row(kind, entry.key))]
     keys = [_translated(entry, row, config) for entry, row in rows]
     _check_agreement(keys)
-    return Translation(kind, keys)
+    return Translation(kind, keys, unknown)
 
 
 def _row(kind: str, key: str) -> dict | None:
-    rows = {row["key"]: row for row in table()[kind]}
-    return rows.get(key) or rows.get(f"{key.partition('.')[0]}.*")
+    rows, parts = {row["key"]: row for row in table()[kind]}, key.split(".")
+    sections = (f"{'.'.join(parts[:count])}.*" for count in range(len(parts) - 1, 0, -1))
+    return next((rows[name] for name in (key, *sections) if name in rows), None)
 
 
 def _empty_section(kind: str, stated: Stated) -> bool:
@@ -176,6 +181,9 @@ def _word(stated: Stated, flag: str, value: Any) -> str:
 
 
 def _number(stated: Stated, value: Any, kind: str) -> str:
+    if isinstance(value, str) and Path(stated.file).suffix in YAML:
+        with suppress(ValueError):
+            value = float(value)  # 1e-4, which YAML takes for a text
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
     if not fits or (kind == "int" and value != int(value)):
         raise UserError(f"{stated.place}: found {stated.text}; expected {NUMBERS[kind]}")
@@ -187,13 +195,35 @@ def _sharding(stated: Stated, flags: list[str], config: dict) -> Words:
     if type(stage) is not int or stage not in (0, 1, 2, 3):
         raise UserError(f"{stated.place}: found {stated.text}; expected 0, 1, 2 or 3")
     section = stated.key.rpartition(".")[0]
-    offloads = any(config.get(f"{section}.{name}.device") == "cpu" for name in ("offload_optimizer", "offload_param"))
-    offloads |= any(config.get(f"{section}.{name}") is True for name in ("cpu_offload", "cpu_offload_params"))
+    kinds = [f"{section}.offload_{kind}" for kind in ("optimizer", "param")]
+    offloads = any("cpu" in (config.get(f"{name}.device"), config.get(f"{name}_device")) for name in kinds)
+    older = ("cpu_offload", "cpu_offload_params", "cpu_offload_param")
+    offloads |= any(config.get(f"{section}.{name}") is True for name in older)
     if stage == 0:
         return {}
     if stage == 1:
         return {"sharding": "stage1"} | ({"offload_optim": "1"} if offloads else {})
     return {"sharding": f"stage{stage} offload" if offloads else f"stage{stage}"}
+
+
+FSDP = {
+    **dict.fromkeys(("FULL_SHARD", "HYBRID_SHARD", "1", "4", "true"), "stage3"),
+    **dict.fromkeys(("SHARD_GRAD_OP", "HYBRID_SHARD_ZERO2", "2", "5", "false"), "stage2"),
+    **dict.fromkeys(("NO_SHARD", "3"), ""),
+}
+
+
+def _fsdp(stated: Stated, flags: list[str], config: dict) -> Words:
+    """Return the stage of a strategy, by its name or number, or of version 2's fsdp_reshard_after_forward."""
+    word = stated.value if isinstance(stated.value, str) else json.dumps(stated.value)
+    if word not in FSDP:
+        raise UserError(f"{stated.place}: found {stated.text}; expected one of {', '.join(FSDP)}")
+    offload = " offload" if config.get("fsdp_config.fsdp_offload_params") is True else ""
+    return {flags[0]: FSDP[word] + offload} if FSDP[word] else {}
+
+
+def _neftune(stated: Stated, flags: list[str], config: dict) -> Words:
+    return {} if stated.value is None else {"neftune": "1", flags[0]: _number(stated, stated.value, "float")}
 
 
 def _power_of_two(stated: Stated, flags: list[str], config: dict) -> Words:
@@ -234,6 +264,8 @@ def _prefix(stated: Stated, flags: list[str], config: dict) -> Words:
 HOW: dict[str, Callable[[Stated, list[str], dict], Words | None]] = {
     "same": _same,
     "sharding": _sharding,
+    "fsdp": _fsdp,
+    "neftune": _neftune,
     "power_of_two": _power_of_two,
     "each": _each,
     "times_learning_rate": _times_learning_rate,

@@ -15,6 +15,10 @@ from launch.errors import UserError
 
 YAML = (".yaml", ".yml")
 
+# What hjson, DeepSpeed's reader, takes beside JSON: comments, and a comma before what closes.
+_LENIENT = re.compile(
+    r'("(?:[^"\\]|\\.)*")|(?:#|//)[^\n]*|/\*.*?\*/|,(?=(?:\s|(?:#|//)[^\n]*|/\*.*?\*/)*[}\]])', re.DOTALL
+)
 # A string, with the colon behind it where it is a key; else what opens and closes. Numbers and words matter not.
 _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|[{}\[\]]')
 
@@ -46,8 +50,8 @@ class Stated:
         return json.dumps(self.value, ensure_ascii=False)
 
 
-def read_source(path: Path | str) -> list[Stated]:
-    """Return all entries of a file, in its order.
+def read_source(path: Path | str, lenient: bool = False) -> list[Stated]:
+    """Return all entries of a file, in its order. lenient: comments and trailing commas in JSON are read over.
 
     Raises:
         UserError: With file and line, where it is no JSON object (a .yaml file: no mapping of keys to values), or
@@ -60,6 +64,8 @@ def read_source(path: Path | str) -> list[Stated]:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is no UTF-8 text: byte {error.start}") from error
+    if lenient and Path(path).suffix not in YAML:
+        text = _LENIENT.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[0]), text)
     return list((_of_yaml if Path(path).suffix in YAML else _of_json)(text, str(path)))
 
 
