@@ -7,6 +7,7 @@ Rates are those of the maker; what a program reaches of them is launch/plan/work
 """
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from launch.devices import cards
@@ -24,7 +25,8 @@ PCIE = {(3, 8): 7.88e9, (3, 16): 15.75e9, (4, 8): 15.75e9, (4, 16): 31.5e9, (5, 
 CUDA_TOTAL = "the total that CUDA reports (cudaMemGetInfo), as PyTorch's out-of-memory messages quote it: {}"
 AMPERE = "NVIDIA A100 Tensor Core GPU datasheet, 2021-06"
 VOLTA = "NVIDIA V100 datasheet, SXM2, 2020-01"
-ADA = "NVIDIA Ada GPU Architecture whitepaper v2.02, RTX 4090"
+BLACKWELL = "NVIDIA RTX Blackwell GPU Architecture whitepaper, RTX 5090"
+ADA = "NVIDIA Ada GPU Architecture whitepaper v2.02"
 GA102 = "NVIDIA Ampere GA102 GPU Architecture whitepaper v2, RTX 3090"
 TURING = "NVIDIA T4 datasheet, 2019-03"
 REACH = (
@@ -198,6 +200,67 @@ CARDS = {
             pcie=(5, 16),
             sources=_sources("139.72 GiB", H200, reach=REACH),
         ),
+        Card(
+            name="5090",
+            named_gb=32,
+            compute_capability=(12, 0),
+            memory_bytes=int(31.37 * GIB),
+            memory_bandwidth=1792e9,
+            half_flops=TERAFLOPS["5090"] * 1e12,
+            full_flops=104.8e12,
+            pcie=(5, 16),
+            sources=_sources("31.37 GiB", BLACKWELL, nvlink="none: PCIe only"),
+        ),
+        Card(
+            name="4080",
+            named_gb=16,
+            compute_capability=(8, 9),
+            memory_bytes=int(15.70 * GIB),
+            memory_bandwidth=716.8e9,
+            half_flops=TERAFLOPS["4080"] * 1e12,
+            full_flops=48.7e12,
+            pcie=(4, 16),
+            sources=_sources("15.70 GiB", ADA, nvlink="none: PCIe only"),
+        ),
+        Card(
+            name="3060",
+            named_gb=12,
+            compute_capability=(8, 6),
+            memory_bytes=int(11.76 * GIB),
+            memory_bandwidth=360e9,
+            half_flops=TERAFLOPS["3060"] * 1e12,
+            full_flops=12.7e12,
+            pcie=(4, 16),
+            sources=_sources("11.76 GiB", "NVIDIA GeForce RTX 3060 specifications, 12 GB", nvlink="none: PCIe only"),
+        ),
+        Card(
+            name="L40S",
+            named_gb=45,
+            compute_capability=(8, 9),
+            memory_bytes=int(44.42 * GIB),
+            memory_bandwidth=864e9,
+            half_flops=TERAFLOPS["L40S"] * 1e12,
+            full_flops=91.6e12,
+            pcie=(4, 16),
+            sources=_sources(
+                "44.42 GiB", "NVIDIA L40S datasheet; half of the rate with sparsity", nvlink="none: PCIe only"
+            ),
+        ),
+        Card(
+            name="A6000",
+            named_gb=48,
+            compute_capability=(8, 6),
+            memory_bytes=int(47.54 * GIB),
+            memory_bandwidth=768e9,
+            half_flops=TERAFLOPS["A6000"] * 1e12,
+            full_flops=38.7e12,
+            pcie=(4, 16),
+            sources=_sources(
+                "47.54 GiB",
+                "NVIDIA RTX A6000 datasheet and GA102 whitepaper v2",
+                nvlink="none without the bridge, which joins two cards at most",
+            ),
+        ),
     ]
 }
 
@@ -243,17 +306,19 @@ def kind_of(device: cards.DetectedCard) -> Card:
     One that is not in the catalogue counts as the listed one of the next smaller memory, with its own memory and
     compute capability.
     """
-    try:
-        return card_named(device.name)
-    except UserError:
-        named_gb = round(device.memory_bytes / NAMED_MEMORY_SHARE / GIB)
-        return replace(
-            card_of_memory(max(named_gb, min(card.named_gb for card in CARDS.values()))),
-            name=device.name,
-            named_gb=round(device.memory_bytes / GIB),
-            memory_bytes=device.memory_bytes,
-            compute_capability=device.compute_capability,
-        )
+    card = None
+    with suppress(UserError):
+        card = card_named(device.name)
+    if card and device.memory_bytes >= NAMED_MEMORY_SHARE * card.memory_bytes:  # else a 3060 Ti, say, with 8 GB
+        return card
+    named_gb = round(device.memory_bytes / NAMED_MEMORY_SHARE / GIB)
+    return replace(
+        card_of_memory(max(named_gb, min(card.named_gb for card in CARDS.values()))),
+        name=device.name,
+        named_gb=round(device.memory_bytes / GIB),
+        memory_bytes=device.memory_bytes,
+        compute_capability=device.compute_capability,
+    )
 
 
 def requested_card(name: str | None, memory_gb: int | None) -> Card | None:
@@ -281,5 +346,6 @@ def card_of_memory(memory_gb: int) -> Card:
     exact = [card for card in CARDS.values() if card.named_gb == memory_gb]
     smaller = sorted((card for card in CARDS.values() if card.named_gb < memory_gb), key=lambda card: card.named_gb)
     if not exact and not smaller:
-        raise UserError(f"GPU_MEMORY_GB: found {memory_gb}, the smallest card in the catalogue has 15.")
+        smallest = min(card.named_gb for card in CARDS.values())
+        raise UserError(f"GPU_MEMORY_GB: found {memory_gb}, the smallest card in the catalogue has {smallest}.")
     return exact[0] if exact else smaller[-1]

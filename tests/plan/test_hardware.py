@@ -1,11 +1,13 @@
 """The catalogue: every number has a source, names and sizes find their kind."""
 
+from dataclasses import replace
+
 import pytest
 
 from launch.devices.cards import peak_flops
 from launch.errors import UserError
-from launch.plan.hardware import CARDS, CPU, GIB, PCIE, card_named, card_of_memory
-from tests.devices.fake_nvml import KINDS
+from launch.plan.hardware import CARDS, CPU, GIB, PCIE, card_named, card_of_memory, kind_of
+from tests.devices.fake_nvml import KINDS, card
 
 NUMBERS = ("memory_bytes", "memory_bandwidth", "half_flops", "full_flops", "nvlink", "pcie", "reach")
 
@@ -39,6 +41,9 @@ def test_a_lane_doubles_its_rate_with_each_generation():
         ("NVIDIA A100", "A100-80G"),
         ("A100-40", "A100-40G"),
         ("RTX4090", "4090"),
+        ("NVIDIA RTX A6000", "A6000"),
+        ("NVIDIA GeForce RTX 5090", "5090"),
+        ("NVIDIA L40S", "L40S"),
     ],
 )
 def test_a_card_is_found_by_its_name(name, kind):
@@ -54,7 +59,12 @@ def test_an_unknown_name_is_refused(name):
 
 
 def test_a_size_means_a_kind():
-    sizes = {80: "A100-80G", 40: "A100-40G", 32: "V100-32G", 24: "4090", 16: "V100-16G", 48: "A100-40G"}
+    sizes = {80: "A100-80G", 40: "A100-40G", 32: "V100-32G", 24: "4090", 16: "V100-16G", 48: "A6000", 44: "A100-40G"}
     assert {size: card_of_memory(size).name for size in sizes} == sizes
     with pytest.raises(UserError, match="GPU_MEMORY_GB: found 8"):
         card_of_memory(8)
+
+
+def test_a_smaller_card_of_nearly_a_name_counts_with_its_own_memory():
+    kind = kind_of(replace(card("4090"), name="NVIDIA GeForce RTX 3060 Ti", memory_bytes=8 * GIB))
+    assert (kind.name, kind.named_gb, kind.memory_bytes) == ("NVIDIA GeForce RTX 3060 Ti", 8, 8 * GIB)

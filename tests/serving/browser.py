@@ -37,6 +37,7 @@ class Browser:
         port = _wait(lambda: re.search(r"ws://127\.0\.0\.1:(\d+)/", log.read_text())).group(1)
         self.socket = websocket.create_connection(_wait(lambda: _page_of(port)), timeout=60)
         self.number = 0
+        self.faults: list[str] = []  # errors of the page since `watch`
         self.wait(f"location.href == {url!r} && document.readyState == 'complete'")
 
     def run(self, expression: str):
@@ -64,10 +65,30 @@ class Browser:
         self.number += 1
         self.socket.send(json.dumps({"id": self.number, "method": method, "params": parameters}))
         while (answer := json.loads(self.socket.recv())).get("id") != self.number:
-            pass
+            self._note(answer)
         if "error" in answer:
             raise LookupError(answer["error"]["message"])
         return answer["result"]
+
+    def watch(self) -> None:
+        """Note errors from now on: exceptions, refused loads, what the console gets as an error."""
+        for part in ("Runtime", "Log"):
+            self.call(f"{part}.enable", {})
+        self.run("0")  # events of before come first
+
+    def _note(self, event: dict) -> None:
+        found = event.get("params", {})
+        if event.get("method") == "Runtime.exceptionThrown":
+            self.faults.append(str(found["exceptionDetails"]))
+        elif event.get("method") == "Log.entryAdded" and found["entry"]["level"] == "error":
+            self.faults.append(f"{found['entry']['text']} {found['entry'].get('url', '')}")
+
+    def show_as(self, width: int, height: int, scheme: str) -> None:
+        """Give the page a size and a color scheme, as a phone or a desktop has them."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", size)
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        self.call("Emulation.setEmulatedMedia", media)
 
     def close(self) -> None:
         self.call("Browser.close", {})

