@@ -151,7 +151,7 @@ class LossWatch:
     def _collapse(self, step: int, epoch: float, loss: float) -> TrainingFault | None:
         assert self._first is not None, "fault() notes it at the first record"
         bound = self.limits.collapse * max(self._first, 1.0)
-        if loss >= bound or epoch > 1 or step - self._first_step > COLLAPSE_STEPS:
+        if not self.limits.collapse or loss >= bound or epoch > 1 or step - self._first_step > COLLAPSE_STEPS:
             return None
         return TrainingFault(
             f"the loss is {loss:.4f}, below {bound:.4f} ({self.limits.collapse:g} of the first, at least of 1 nat: "

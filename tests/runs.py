@@ -120,7 +120,7 @@ class Runs:
                 "max_seq_length": SEQUENCE_LENGTH,
                 "max_eval_samples": EVALUATED_SAMPLES,
             }
-        rows = "few-pairs" if method == "finetuning" else "few-preferences"
+        rows = "few-pairs" if method in ("finetuning", "reinforcement") else "few-preferences"
         return flags | {"dataset_name_or_path": self.material / rows, "src_length": 48, "max_length": 96}
 
     def words(self, method: str, layout: Layout = SINGLE, model: str = "model", **flags) -> dict:

@@ -85,6 +85,7 @@ PARTS = {
     "launch.environment.start",
     "launch.environment.targets",
     "data_tools.dialogues.template_worker",
+    "launch.training.reward_worker",
 }
 UNUSABLE = {
     "missing": "nowhere",

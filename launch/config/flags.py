@@ -460,10 +460,19 @@ class CommonFlags:
 class MethodFlags(CommonFlags):
     """These, and the flags of some methods: None in other runs. Defaults are the method's."""
 
+    algorithm: str | None = known("str")
+    """grpo; dr_grpo: without standard deviation and length in the divisor; dapo: mean over tokens, a higher upper
+    clip, truncated answers masked; gspo: the ratio of whole answers; rloo: compared with the others."""
+    answer_column: str | None = known("str")
+    """Key of the right answer. Default: answer, solution, ground_truth, target, else the last answer."""
     beta: float | None = known("float", range={"above": 0, "most": 1000})
     """How strongly the reference holds the policy; tau of IPO, beta of SimPO."""
     chat_template: str | None = known("str")
     """How turns become text: a name, file or none. Default: none for pairs, else the model's."""
+    clip_high: float | None = known("float", range={"above": 0, "most": 1000})
+    """How far a ratio may rise above 1. Default: 0.2, of dapo 0.28, of gspo 0.0004."""
+    clip_low: float | None = known("float", range={"above": 0, "below": 1})
+    """How far a ratio may fall below 1. Default: 0.2, of gspo 0.0003."""
     data_cache: str | None = known("str")
     """Where sample indices are cached. Default: index_cache beside the data."""
     dataset_name_or_path: str | None = known("str", many=True)
@@ -472,19 +481,28 @@ class MethodFlags(CommonFlags):
     """kto: the weight of desired responses, lambda_D."""
     eval_with_do_generation: bool | None = known("bool")
     """Evaluate by answers, too: BLEU and ROUGE, and what was said in OUTPUT/predictions."""
+    group_size: int | None = known("int", range={"least": 2, "most": 4096})
+    """Answers to each prompt, which are compared with each other."""
     input_dir: str | None = known("str", many=True)
     """Directory with .bin/.idx files, one prefix, or weights and prefixes: 0.7 a 0.3 b."""
+    kl_weight: float | None = known("float", range={"least": 0})
+    """Weight of the divergence from the model before training; 0: not computed."""
     label_smoothing: float | None = known("float", range={"least": 0, "below": 0.5})
     """sigmoid, simpo: the share of pairs that are taken to be the wrong way round."""
     loss_type: str | None = known("str")
     """The loss. Of pairs, sigmoid: DPO; hinge: SLiC; ipo: IPO; simpo: SimPO; or: ORPO; the last two need no
     reference. Of single responses, kto: KTO."""
+    mask_truncated: bool | None = known("bool")
+    """Answers that reach the largest length count for nothing. Default: 0, of dapo 1."""
     max_broken_rows: int | None = known("int", range={"least": 0, "most": 2147483647})
     """Rows that cannot be read and are left out, at most; more stop the run."""
     max_eval_samples: int | None = known("int", range={"least": -1, "most": 2147483647})
     """Evaluate on this many samples of the valid split at most; -1: on all."""
     max_length: int | None = known("int", range={"least": 2, "most": 2147483647})
     """Tokens of a sample, at most."""
+    max_log_ratio: float | None = known("float", range={"above": 0})
+    """Stop where sampler and trainer disagree by more than this in the logarithm of a probability, before the first
+    update of a rollout. Default: 0.001 in float32, 1 in half precision."""
     max_seq_length: int | None = known("int", range={"least": 1, "most": 2147483647})
     """Tokens a sample."""
     neftune: bool | None = known("bool")
@@ -498,13 +516,27 @@ class MethodFlags(CommonFlags):
     prompt_column: str | None = known("str")
     """Key of the question in each row. Default: found in the first rows."""
     reference: str | None = known("str")
-    """Where the log-probabilities of the model before training come from. adapter_off: from the model without its
-    LoRA; copy: from a second copy of it; precomputed: computed once before the first step and kept in
-    OUTPUT/reference, without a copy; auto: adapter_off with --lora 1, else copy."""
+    """That model, with --kl_weight. adapter_off: the model without its LoRA; copy: a second copy of it; auto:
+    adapter_off with --lora 1, else copy."""
     reference_free: bool | None = known("bool")
     """Without a reference, which then finds all responses equally likely."""
     response_column: str | None = known("str")
     """Key of the answer in each row. Default: found in the first rows."""
+    reward: str | None = known("str", many=True)
+    """What an answer is worth: number, choice, exact, tool, json, regex:PATTERN, length:TOKENS, FILE.py:FUNCTION or
+    command:COMMAND; several with weights: 0.9 number 0.1 json."""
+    reward_gigabytes: float | None = known("float", range={"above": 0})
+    """Memory of a process that rewards."""
+    reward_sandbox: bool | None = known("bool")
+    """command: has no network. Stops where the kernel allows no such sandbox."""
+    reward_seconds: float | None = known("float", range={"above": 0})
+    """Time for the reward of one answer; what takes longer is worth 0."""
+    rollout_steps: int | None = known("int", range={"least": 1, "most": 2147483647})
+    """Steps that learn from answers sampled together, before the first of them."""
+    sample_steps: int | None = known("int", range={"least": 0, "most": 2147483647})
+    """Write the answers of every so many rollouts to OUTPUT/rollouts; 0: none."""
+    sampled_at_once: int | None = known("int", range={"least": 1, "most": 65536})
+    """Answers that are sampled at the same time, at most."""
     sft_loss_ratio: float | None = known("float", range={"least": 0})
     """The weight of the chosen response's own mean -ln p beside it. Default: 0, of ORPO 1."""
     simpo_gamma: float | None = known("float", range={"least": 0})
@@ -513,6 +545,12 @@ class MethodFlags(CommonFlags):
     """Shares of train, valid and test documents."""
     src_length: int | None = known("int", range={"least": 1, "most": 2147483647})
     """Tokens of a question, at most: its end is kept."""
+    temperature: float | None = known("float", range={"above": 0})
+    """By which logits are divided, in sampling and in the loss alike."""
+    top_k: int | None = known("int", range={"least": 0, "most": 2147483647})
+    """Sample among so many of the most likely tokens; 0: among all."""
+    top_p: float | None = known("float", range={"above": 0, "most": 1})
+    """Sample among the fewest tokens whose probabilities add up to it."""
     trained_answers: str | None = known("str")
     """Answers of a chat that count in the loss: all, each as it is served, or the last."""
     undesirable_weight: float | None = known("float", range={"least": 0})

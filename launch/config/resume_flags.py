@@ -7,7 +7,8 @@ _NAMES = {
         model_name_or_path continue_training reference
         lora lora_rank lora_alpha lora_plus_scale rslora pissa lora_target_modules prefix_tuning num_prefix_tokens
         weight_quantize_algo weight_blocksize weight_double_quant weight_double_quant_block_size
-        input_dir split max_seq_length dataset_name_or_path prompt_column response_column chat_template src_length
+        input_dir split max_seq_length dataset_name_or_path prompt_column response_column answer_column chat_template
+        src_length
         max_length trained_answers zero_padding max_broken_rows tokenizer_name_or_path seed
         per_device_train_batch_size gradient_accumulation_steps
     """,
@@ -18,7 +19,8 @@ _NAMES = {
         lora_dropout neftune neftune_noise_alpha skip_data_intervals ignore_data_skip
         dataloader_drop_last release_grads
         loss_type beta label_smoothing simpo_gamma desirable_weight undesirable_weight pref_loss_ratio sft_loss_ratio
-        reference_free
+        reference_free algorithm group_size rollout_steps temperature top_k top_p clip_low clip_high mask_truncated
+        kl_weight reward reward_seconds reward_gigabytes
         bf16 fp16 fp16_opt_level amp_master_grad amp_custom_black_list amp_custom_white_list fp32_norms_and_head
         scale_loss loss_scale_window loss_scale_hysteresis min_loss_scale
         bf16_full_eval fp16_full_eval max_eval_samples max_evaluate_steps metric_for_best_model greater_is_better
@@ -37,10 +39,10 @@ _NAMES = {
         log_on_each_node logging_dir logging_first_step logging_steps logging_strategy loss_chunk_tokens
         loss_collapse loss_first loss_spike loss_watch max_run_minutes metrics_output_path minimum_eval_times
         no_cuda offload offload_optim ordered_save_group_size output_dir output_signal_dir overwrite_output_dir
-        pad_to_multiple_of pad_token_id past_index pdc_download_ckpt pdc_download_timeout
+        max_log_ratio pad_to_multiple_of pad_token_id past_index pdc_download_ckpt pdc_download_timeout
         per_device_eval_batch_size pipeline_parallel_config pipeline_parallel_degree precision recompute
         recompute_granularity refined_recompute remove_unused_columns report_to resume_changed
-        resume_from_checkpoint run_name save_on_each_node save_sharded_model
+        resume_from_checkpoint reward_sandbox run_name sample_steps sampled_at_once save_on_each_node save_sharded_model
         save_sharding_stage1_model_include_freeze_params save_steps save_strategy save_total_limit
         sep_parallel_degree sequence_parallel sequence_parallel_config sharding sharding_comm_buffer_size_MB
         sharding_degree sharding_parallel_config sharding_parallel_degree sharding_parallel_mesh_dimension

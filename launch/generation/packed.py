@@ -19,7 +19,7 @@ from typing import Any, cast
 import numpy as np
 import paddle
 
-from launch.cpu.attention import ROTARY_ATTENTIONS, half_rotation, replace_rotary, spread, stock_rotary
+from launch.cpu.attention import ROTARY_ATTENTIONS, half_rotation, replace_rotary, spread
 from launch.families.family import Family
 from launch.families.parameters import attention_heads, head_size, key_value_heads, layers
 from launch.generation.key_values import CacheLayout, Text, TextGroup
@@ -97,8 +97,8 @@ class PackedModel:
         rotation = half_rotation(self.layout.size)
         for layer in self.model.sublayers():
             if type(layer).__name__ in ROTARY_ATTENTIONS:
-                ours = partial(self._rotated, rotation)
-                replace_rotary(layer, self.within(ours, stock_rotary(type(layer))))
+                ours, current = partial(self._rotated, rotation), layer.forward.__globals__["apply_rotary_pos_emb"]
+                replace_rotary(layer, self.within(ours, current))
 
     def within(self, ours: Callable, stock: Callable) -> Callable:
         """Return a function that calls ours within a run, stock outside one."""

@@ -34,13 +34,13 @@ def reference_of(loss_type: str, reference_free: bool, lora: bool, wanted: str =
 
 
 def reference_of_flags(values: Any) -> str:
-    """Return what a run's loss compares with; NONE of a method without --loss_type.
+    """Return what a run's loss compares with; NONE of a method without --loss_type and --kl_weight.
 
     Args:
         values: Of the flags.
     """
     if values.loss_type is None:
-        return NONE
+        return reference_of("sigmoid", not values.kl_weight, values.lora, values.reference)
     return reference_of(values.loss_type, values.reference_free, values.lora, values.reference)
 
 

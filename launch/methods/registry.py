@@ -9,10 +9,11 @@ from launch.methods.finetuning import FINETUNING
 from launch.methods.method import Method
 from launch.methods.preferences import PREFERENCES
 from launch.methods.pretraining import PRETRAINING
+from launch.methods.reinforcement import REINFORCEMENT
 from launch.methods.rewards import REWARDS
 
 # Of several methods with a key of a file of arguments, the last is meant (ArgumentFiles).
-METHODS = (PRETRAINING, FINETUNING, REWARDS, PREFERENCES)
+METHODS = (PRETRAINING, FINETUNING, REINFORCEMENT, REWARDS, PREFERENCES)
 _NAMED = {method.name: method for method in METHODS}
 _STARTED_BY = {method.script: method for method in METHODS if method.script}
 

@@ -88,13 +88,13 @@ def scale_down(method: Method, flags: Flags, materials: Path, output: Path) -> t
         materials: The model and data used in place of the recipe's (launch/rehearsal/materials.py).
         output: Where the rehearsal writes.
     """
-    model = str(materials / "model")
+    model, own = str(materials / "model"), method.rehearsal_data(flags, materials)
     changes = [
         _always(flags, "device", "cpu", "no card is used"),
         *_layers(flags),
         _always(flags, "model_name_or_path", model, "a tiny model of the same family"),
         _always(flags, "tokenizer_name_or_path", model, "its tokenizer"),
-        *(_always(flags, flag, *change) for flag, change in method.rehearsal_data(flags, materials).items()),
+        *(_always(flags, flag, *change) for flag, change in own.items()),
         *_samples(flags),
         _always(flags, "output_dir", str(output), "apart from the real run's"),
         _always(flags, "overwrite_output_dir", "1", "a rehearsal may be repeated"),
@@ -112,7 +112,7 @@ def scale_down(method: Method, flags: Flags, materials: Path, output: Path) -> t
     changes += [
         _always(flags, flag, str(limit), reason)
         for flag, (limit, reason) in LIMITED.items()
-        if (stated := _stated(flags, flag)) is not None and int(stated) > limit
+        if flag not in own and (stated := _stated(flags, flag)) is not None and int(stated) > limit
     ]
     if "num_train_epochs" in flags and "max_steps" not in flags:
         changes.append(_always(flags, "max_steps", str(STEPS), "instead of epochs"))

@@ -12,11 +12,12 @@ import paddle
 from launch.adapters.adapter_files import LoRAModel
 from launch.adapters.lora_rows import reads_sorted
 from launch.generation.packed import packs
+from launch.generation.packed_texts import ComputedPart
 from launch.serving.followers import ShardedTexts
 from launch.serving.likelihoods import likelihoods
 from launch.serving.models import fail_damaged
 from launch.serving.request import Finish, Likelihood, Row
-from launch.serving.texts import ComputedPart, Texts
+from launch.serving.texts import Texts
 from launch.serving.whole_batches import Batch, WholeBatches
 
 

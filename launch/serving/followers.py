@@ -22,7 +22,8 @@ import paddle
 
 from launch.checkpoint.ranks import broadcast, rank, world_size
 from launch.errors import UserError
-from launch.serving.texts import ComputedPart, Texts
+from launch.generation.packed_texts import ComputedPart
+from launch.serving.texts import Texts
 
 CALLS = ("add", "append", "remove", "compute", "settle", "clear")
 LONGEST_ADDRESS = 107  # bytes, of a socket in a folder: man 7 unix

@@ -15,6 +15,7 @@ import numpy as np
 
 from data_tools.formats.json_files import read_object, shown
 from launch.errors import UserError
+from launch.generation.drawing import draw
 
 if TYPE_CHECKING:
     from launch.serving.json_grammar import Grammar  # its package is optional
@@ -322,24 +323,3 @@ def adjusted(logits: np.ndarray, options: Options, tokens: list[int]) -> np.ndar
         ids, counts = np.unique(tokens, return_counts=True)
         logits[ids] -= options.frequency_penalty * counts + options.presence_penalty
     return logits
-
-
-def draw(logits: np.ndarray, options: Options, random: np.random.Generator) -> int:
-    """Return a drawn token id. logits: [vocabulary].
-
-    The temperature comes first; then the top_k most likely tokens are kept, then the fewest of these whose
-    probabilities add up to top_p.
-    """
-    below = logits.astype(np.float64) - logits.max()
-    with np.errstate(over="ignore"):  # a temperature near 0 leaves only the most likely token
-        probabilities = np.exp(below / options.temperature)
-    ids = np.arange(len(probabilities))
-    if 0 < options.top_k < len(ids):
-        ids = np.sort(np.argpartition(-probabilities, options.top_k - 1)[: options.top_k])
-    if options.top_p < 1:
-        ids = ids[np.argsort(-probabilities[ids], kind="stable")]
-        before = np.cumsum(probabilities[ids]) - probabilities[ids]
-        ids = ids[before < options.top_p * probabilities[ids].sum()]
-    cumulative = np.cumsum(probabilities[ids])
-    place = np.searchsorted(cumulative, random.random() * cumulative[-1], side="right")
-    return int(ids[min(place, len(ids) - 1)])

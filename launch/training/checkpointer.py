@@ -145,6 +145,7 @@ class Checkpointer:
             "best_metric": trainer.state.best_metric,
             "best_checkpoint": self.best,
             "measured": trainer.measured,
+            "loss": trainer.loss.state(step),
         }
 
     def data_identity(self) -> dict:

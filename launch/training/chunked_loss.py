@@ -97,7 +97,7 @@ class ChunkedEntropy(PyLayer):
         for start in range(0, tokens, chunk):
             part = slice(start, min(start + chunk, tokens))
             inputs = hidden_states[part]
-            losses[part], gradient = head.entropies(inputs, products, labels[part], any(trained), scale)
+            losses[part], gradient = head.entropies(inputs, products, labels[part], any(trained), part, scale)
             if hidden_gradient is not None:
                 hidden_gradient[part] = products.hidden(gradient)
             if weight_gradient is not None:
@@ -151,7 +151,7 @@ class WeighedEntropy(PyLayer):
         losses = paddle.empty([tokens, 1], dtype="float32")
         for start in range(0, tokens, chunk):
             part = slice(start, min(start + chunk, tokens))
-            losses[part], _ = head.entropies(hidden_states[part], products, labels[part], False)
+            losses[part], _ = head.entropies(hidden_states[part], products, labels[part], False, part)
         ctx.inputs = (hidden_states, weight, labels) if any(trained) else None
         ctx.chunk, ctx.head, ctx.trained = chunk, head, trained
         return losses
@@ -168,7 +168,7 @@ class WeighedEntropy(PyLayer):
             for start in range(0, hidden_states.shape[0], ctx.chunk):
                 part = slice(start, min(start + ctx.chunk, hidden_states.shape[0]))
                 inputs = hidden_states[part]
-                _, gradient = head.entropies(inputs, products, labels[part], True, factors=factors[part])
+                _, gradient = head.entropies(inputs, products, labels[part], True, part, factors=factors[part])
                 if hidden_gradient is not None:
                     hidden_gradient[part] = products.hidden(gradient)
                 if weight_gradient is not None:
@@ -244,6 +244,8 @@ class ChunkedHead(paddle.nn.Layer):
         micro_batches: That make a step on this rank.
         weighed: Whether tokens weigh differently in the loss.
         products_class: In place of WeightProducts.
+        sampled: Gives the losses of logits by the distribution that tokens were sampled from, in place of the model's:
+            from logits and labels of a chunk, and the chunk.
     """
 
     config: PretrainedConfig
@@ -256,6 +258,7 @@ class ChunkedHead(paddle.nn.Layer):
     micro_batches: int
     weighed: bool = False
     products_class: Callable[[paddle.Tensor, bool], Any] | None = None
+    sampled: Callable[[paddle.Tensor, paddle.Tensor, slice], paddle.Tensor] | None = None
 
     @contextlib.contextmanager
     def of(self, labels: paddle.Tensor) -> Iterator[None]:
@@ -341,19 +344,23 @@ class ChunkedHead(paddle.nn.Layer):
         products: WeightProducts,
         labels: paddle.Tensor,
         trained: bool,
+        part: slice,
         scale: paddle.Tensor | None = None,
         factors: paddle.Tensor | None = None,
     ) -> tuple[paddle.Tensor, Any]:
         """Return the losses of a chunk, and the gradient of their sum by the logits where something is trained.
 
-        The gradient is times scale where there is one. factors: float32 [tokens, 1], how much each loss counts in the
-        sum; default: 1.
+        The gradient is times scale where there is one. part: of the batch's tokens, the chunk. factors: float32
+        [tokens, 1], how much each loss counts in the sum; default: 1.
         """
         weight = products.weight
         logits: Any = products.logits(inputs).astype("float32")
         logits.stop_gradient = not trained
         with paddle.enable_grad():
-            losses = token_entropies(logits, labels, self.sharded(weight))
+            if self.sampled:
+                losses = self.sampled(logits, labels, part)
+            else:
+                losses = token_entropies(logits, labels, self.sharded(weight))
         self.correct.add(logits, labels, self.sharded(weight))
         if not trained:
             return losses, None

@@ -3,6 +3,7 @@
 import contextlib
 import math
 from collections.abc import Callable
+from typing import Any
 
 import paddle
 from paddlenlp.peft import LoRAModel
@@ -20,12 +21,14 @@ class Loss:
             -ln p of tokens, whose usual course the loss watch knows. may_rest: whether a gradient of 0 means that
             all is learned.
         likelihoods: Of PairWatch (launch/watch.py), None where no pairs are compared.
+        warning: From a record of a training to a warning about it, None where there is none.
     """
 
     head: ChunkedHead | None = None
     of_text = True
     may_rest = False
     likelihoods: Callable[[dict], tuple[float, float]] | None = None
+    warning: Callable[[dict], str | None] | None = None
 
     def attach(self, model, args) -> None:
         """Attach the loss to a model before it is wrapped for its layout. A pipeline has its loss in its last stage."""
@@ -41,6 +44,13 @@ class Loss:
 
         The model is wrapped for its layout, and still as it is without a checkpoint.
         """
+
+    def state(self, global_step: int) -> Any:
+        """Return what the loss needs to go on after a step, beside data and weights, as JSON; None: nothing."""
+        return None
+
+    def restore(self, state: Any) -> None:
+        """Take over the state of a checkpoint."""
 
     def scaled_by(self, scaler) -> None:
         """Register the loss scaler before float16 training starts."""

@@ -103,6 +103,19 @@ def format_pairs(measures: dict) -> str:
     return f"loss {measures['loss']:.4f}  accuracy {measures['accuracy']:.1%}{margin}{kl}"
 
 
+def format_rollout(measures: dict) -> str:
+    """Return the measures of reinforcement (launch/training/rollout_loss.py)."""
+    kl = f"  KL {measures['kl']:.4f}" if "kl" in measures else ""
+    ratio = f"  |ln ratio| {measures['largest_log_ratio']:.1e} at most"
+    if "largest_gap" in measures:
+        ratio = f"  |ln ratio| at first {measures['largest_gap']:.1e} at most, {measures['far_gaps']:.2%} above 1e-5"
+    return (
+        f"reward {measures['reward']:.3f}  without signal {measures['silent_groups']:.0%}"
+        f"  {measures['answer_tokens']:.0f} tokens  cut off {measures['truncated']:.0%}"
+        f"  entropy {measures['entropy']:.2f}{kl}{ratio}"
+    )
+
+
 def format_evaluation(metrics: dict) -> str:
     """Return one evaluation in one line.
 
@@ -113,6 +126,12 @@ def format_evaluation(metrics: dict) -> str:
         if count := metrics.get(f"eval_{unit}"):
             measures = {name.removeprefix("eval_"): value for name, value in metrics.items()}
             return f"eval at step {metrics['global_step']}  {format_pairs(measures)}  on {count:,} {unit}"
+    if "eval_reward" in metrics:
+        return (
+            f"eval at step {metrics['global_step']}  reward {metrics['eval_reward']:.3f}"
+            f"  {metrics['eval_tokens']:.0f} tokens  cut off {metrics['eval_truncated']:.0%}"
+            f"  on {metrics['eval_answers']:,} most likely answers"
+        )
     accuracy = f"  accuracy {metrics['eval_accuracy']:.1%}" if "eval_accuracy" in metrics else ""
     if "eval_bleu" in metrics:
         accuracy += f"  BLEU {metrics['eval_bleu']:.1f}  ROUGE-L {metrics['eval_rougel']:.1f}"
@@ -141,6 +160,8 @@ class TerminalReport(TrainerCallback):
         print(format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs), flush=True)
         if "accuracy" in logs:
             print(f"    {'responses' if 'desired' in logs else 'pairs'}: {format_pairs(logs)}", flush=True)
+        if "silent_groups" in logs:
+            print(f"    answers: {format_rollout(logs)}", flush=True)
         if "warning" in logs:
             print(f"warning: {logs['warning']}", flush=True)
 

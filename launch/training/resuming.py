@@ -303,6 +303,7 @@ class Restorer(TrainerCallback):
         if trainer.do_grad_scaling and self.run["scaler"]:
             scaler = self.run["scaler"]
             trainer.scaler.load_state_dict(scaler | {"scale": np.array(scaler["scale"], dtype=np.float32)})
+        trainer.loss.restore(self.run.get("loss"))
 
     # ---- as training begins, in this order
 

@@ -76,6 +76,18 @@ class PairReport(TrainerCallback):
             logs["warning"] = warning
 
 
+class WarningReport(TrainerCallback):
+    """Adds a loss's own warning to the record, where it has one."""
+
+    def __init__(self, warning: Callable[[dict], str | None]):
+        self.warning = warning
+
+    def on_log(self, args, state, control, *, logs: dict, **kwargs):
+        """Add a warning to a record."""
+        if "loss" in logs and (warning := self.warning(logs)):
+            logs["warning"] = warning
+
+
 class HangReport(TrainerCallback):
     """Restarts the hang timer at each micro batch and step.
 
@@ -141,6 +153,8 @@ class Watches:
         self.before_reports: list[TrainerCallback] = [self.skipped_steps] if self.skipped_steps else []
         if loss.likelihoods:
             self.before_reports.append(PairReport(loss.likelihoods))
+        if loss.warning:
+            self.before_reports.append(WarningReport(loss.warning))
         self.after_reports = [LossReport(limits)] if args.loss_watch else []
         self.after_reports += [HangReport(self.hang_timer), PhaseReport(self.phase)]
 

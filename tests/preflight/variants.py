@@ -306,6 +306,19 @@ GPUS=2 --pipeline_parallel_degree 2 ✗ --pipeline_parallel_degree: 2 for a rewa
 --pissa 1 --weight_double_quant 0 ✗ --pissa: weights are quantized ✗ --pissa: 1 for a reward
 --loss_chunk_tokens 256 --loss_spike 3 ✓ --loss_spike: this and --loss_collapse do nothing
     ✓ --loss_chunk_tokens: 256 does nothing for a reward model: there are no logits
+== qwen3-0.6b/grpo-lora @ pairs
+-
+--reward numbers ✗ --reward: numbers: not a reward that there is
+GPUS=2 --tensor_parallel_degree 2 ✗ --tensor_parallel_degree: 2 in reinforcement: each rank samples
+GPUS=2 --pipeline_parallel_degree 2 ✗ --pipeline_parallel_degree: 2 in reinforcement: each rank samples
+    ✓ --per_device_eval_batch_size: 64 becomes 16
+    ✓ --pipeline_parallel_config: disable_p2p_cache_shape is added
+GPUS=2 --sharding stage3 ✗ --sharding: stage3 in reinforcement: each rank samples answers of other lengths
+--lora 0 --prefix_tuning 1 ✗ --prefix_tuning: 1 in reinforcement
+--lora_dropout 0.1 ✗ --lora_dropout: 0.1 in reinforcement
+--kl_weight 0.1 --pissa 1 ✗ --pissa: 1 with --kl_weight 0.1
+--fp16_opt_level O1 ✗ --fp16_opt_level: O1 in reinforcement
+--model_name_or_path chatglm-6b --chat_template none ✗ --model_name_or_path: a ChatGLM-6B: it reads a prompt
 == llama-7b/pretrain @ two cards
 - ✗ cards: 8 of 80 GB needed, here: 2 x
 == llama-7b/pretrain @ V100s

@@ -43,7 +43,7 @@ def test_target_cards_and_summary_are_those_of_make_help_and_the_flags(recipe, m
     cards = plural(recipe.gpus, "card") if recipe.gpus else "CPU"
     assert f"{recipe.target} {cards} {recipe.summary}" in " ".join(help_text().split())
     # <verb>-<model>[-<variant>]; lora-1gpu, which is older than that, has such another name.
-    verbs = "(?:dpo|simpo|kto|reward)(?:-lora)?|pretrain|finetune|instruct|lora|qlora|prefix"
+    verbs = "(?:dpo|simpo|kto|reward|grpo)(?:-q?lora)?|pretrain|finetune|instruct|lora|qlora|prefix"
     folder = recipe.path.parent.name
     scheme = re.compile(f"({verbs})-({re.escape(folder)}|{folder.replace('-', '')})(-[a-z0-9]+)?")
     target = recipe.target
@@ -78,9 +78,10 @@ SAYS = {
     "8 bits": lambda flags: flags.get("weight_quantize_algo") in (["weight_only_int8"], ["llm.int8"]),
     "continued pretraining": lambda flags: flags.get("continue_training") == ["1"],
     "from random weights": lambda flags: flags.get("continue_training") == ["0"],
-    "fine-tuning|instruction tuning|prefix tuning|preference tuning|reward model": lambda flags: (
+    "fine-tuning|instruction tuning|prefix tuning|preference tuning|reward model|reinforcement": lambda flags: (
         "dataset_name_or_path" in flags
     ),
+    "GRPO": lambda flags: flags.get("algorithm") == ["grpo"],
     "DPO": lambda flags: flags.get("loss_type") == ["sigmoid"],
     "SimPO": lambda flags: flags.get("loss_type") == ["simpo"],
     "KTO": lambda flags: flags.get("loss_type") == ["kto"],

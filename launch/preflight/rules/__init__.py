@@ -20,6 +20,7 @@ from launch.preflight.rules import (
     overlap,
     pair_losses,
     reward_models,
+    sampling,
 )
 from launch.preflight.rules.rule import Request, Rule
 
@@ -35,6 +36,7 @@ RULES: tuple[Rule, ...] = (
     *adapters.RULES,
     *pair_losses.RULES,
     *reward_models.RULES,
+    *sampling.RULES,
     *degrees.UNSUPPORTED_RULES,
 )
 

@@ -1,0 +1,34 @@
+"""The losses of reinforcement for test_reinforcement.py."""
+
+import numpy as np
+import paddle
+
+from launch.generation.sampler import SampledAnswer
+from launch.methods.reinforcement import ALGORITHMS
+from launch.training.rewarding import Worth
+from launch.training.rollout_loss import SampledLosses, objectives
+from launch.training.rollouts import AnswerGroup, advantages, token_weights
+
+
+def step_of(name: str, ratios: list, lengths: list, totals: list, longest: int) -> dict:
+    """Return the loss of a group of answers with these ln(ratio), and its gradient by each."""
+    algorithm = ALGORITHMS[name]
+    answers = [SampledAnswer([1] * length, ended=True) for length in lengths]
+    group = AnswerGroup(0, 0, 0, [1], answers, [Worth({}, total, 0) for total in totals])
+    [weights] = token_weights([group], algorithm, True, longest)
+    counted = np.arange(len(ratios[0])) < np.array(lengths)[:, None]
+    values = (ratios, counted, counted * np.array(weights)[:, None], advantages(group.totals, algorithm)[:, None])
+    ratios, counted, weights, worth = (paddle.to_tensor(np.array(one, dtype="float32")) for one in values)
+    ratios.stop_gradient = False
+    each, clipped = objectives(algorithm, ratios * counted, counted, worth, algorithm.clip)
+    loss = (each * weights).sum()
+    loss.backward()
+    return {"loss": float(loss), "gradient": ratios.grad.tolist(), "clipped": clipped.tolist()}
+
+
+def sampled_losses(logits: list, labels: list, kept: list, temperature: float, known: int) -> list:
+    """Return -ln p of each label. kept: [] for all ids."""
+    losses = SampledLosses(temperature, known)
+    losses.kept = paddle.to_tensor(np.array(kept, dtype="int64")) if kept else None
+    logits, labels = paddle.to_tensor(np.array(logits, dtype="float32")), paddle.to_tensor(np.array(labels))
+    return losses(logits, labels, slice(0, len(labels))).flatten().tolist()

@@ -1,0 +1,196 @@
+"""launch/train.py reinforcement: rewards, losses by the formulas of their papers, exact rollouts, resuming."""
+
+import json
+
+import numpy as np
+import pytest
+
+from launch.errors import UserError
+from launch.generation.drawing import draw_scored
+from launch.methods.reinforcement import ALGORITHMS
+from launch.methods.reward_flags import read_rewards
+from launch.training.graders import grader
+from launch.training.rewarding import Completion, RewardProcesses
+from tests.distributed.cells import LORA
+
+RANKS, RL = "tests.training.rollout_ranks", "reinforcement"
+CALL = '{"name": "add", "arguments": {"b": 2, "a": 1}}'
+OBJECT = '{"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "completion", "answer", "expected"),
+    [
+        ("number", "5 + 7 = 12.", "12", 1),
+        ("number", "so 1,234.50", "#### 1234.5", 1),
+        ("number", "12 of 13", "#### 12", 0),
+        ("number", r"thus \boxed{\frac{1}{2}}, not 3", "0.5", 1),
+        ("number", r"\boxed{2^{3}}", "8", 0),
+        ("number", r"\boxed{2^3 \cdot 2}", "16", 1),
+        ("number", r"\boxed{x + 1}", r"\boxed{x+1}", 1),
+        ("number", r"\boxed{9**9**9}", "1", 0),
+        ("number", "none", "none", 0),
+        ("number", "1/0", "1", 0),
+        ("choice", "The answer is (b), not A.", "B", 1),
+        ("choice", "A or C", "A", 0),
+        ("exact", " yes\n", "yes", 1),
+        ("exact", "", "", 0),
+        ("regex:^<a>", "<a>b", "", 1),
+        ("regex:^<a>", "b<a>", "", 0),
+        ("json:schema.json", '{"a": 1}', "", 1),
+        ("json:schema.json", '{"a": true}', "", 0),
+        ("json:schema.json", '{"b": 1}', "", 0),
+        ("json", "{'a': 1}", "", 0),
+        ("tool", f"<tool_call>\n{CALL}\n</tool_call>", '{"name": "add", "arguments": {"a": 1, "b": 2}}', 1),
+        ("tool", f"<tool_call>\n{CALL}\n</tool_call>", '{"name": "add", "arguments": {"a": 1}}', 0),
+        ("length:6", "", "", 0.5),
+    ],
+)
+def test_built_in_rewards(tmp_path, monkeypatch, kind, completion, answer, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "schema.json").write_text(OBJECT)
+    [reward] = read_rewards([kind])
+    grade = grader(reward.kind, reward.value, template="<tool_call>")
+    assert grade({"completion": completion, "answer": answer, "tokens": 9}) == expected
+
+
+def test_what_fails_is_worth_nothing_and_is_counted(tmp_path):
+    """An exception, no number, an endless loop and too much memory; what is printed is no reward."""
+    code = """
+import time
+def mine(dialogue, completion, row):
+    print("0.25")
+    if completion == "hang":
+        time.sleep(60)
+    if completion == "memory":
+        bytearray(8 << 30)
+    return {"no": None, "right": row["x"] + len(dialogue)}[completion]
+"""
+    (tmp_path / "mine.py").write_text(code)
+    counter = "command:sh -c 'while read line; do echo 2; done'"
+    rewards = read_rewards(["0.5", f"{tmp_path}/mine.py:mine", "2", "exact", "0.1", counter])
+    processes = RewardProcesses(rewards, seconds=2, gigabytes=4, sandbox=False)
+    said = [
+        Completion([{}], text, {"x": 3}, "right", 1) for text in ("right", "wrong", "no", "hang", "memory", "right")
+    ]
+    found = processes.of(said)
+    assert [one.failed for one in found] == [0, 1, 1, 1, 1, 0]
+    assert [one.total for one in found] == [0.5 * 4 + 2 + 0.2, 0.2, 0.2, 0.2, 0.2, 4.2]
+    assert found[0].parts == {"mine": 4, "exact": 1, "command": 2}
+    assert processes.faults == {"mine": "KeyError: 'wrong'"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nothing"], "found 1 nothing; expected number, choice"),
+        (["0.5", "number", "json"], "found 0.5 number json; expected number"),
+        (["x", "number"], "found x number; could not convert"),
+        (["regex:("], "found 1 regex:(; missing )"),
+        (["none.py:f"], "found 1 none.py:f; no such file none.py"),
+        (["length"], "found 1 length; nothing stands behind the colon"),
+    ],
+)
+def test_rewards_that_there_are_not(words, message):
+    with pytest.raises(UserError) as error:
+        read_rewards(words)
+    assert message in str(error.value)
+
+
+# ---- losses, against the formulas in float64
+
+
+def by_the_paper(name: str, ratios, lengths, totals, longest: int) -> float:
+    """The loss of a group of answers with these ln(ratio) of their tokens."""
+    n, low, high = len(totals), *ALGORITHMS[name].clip
+    advantages = totals - totals.mean()
+    if name in ("grpo", "dapo", "gspo"):
+        advantages = advantages / (totals.std(ddof=1) + 1e-4)
+    if name == "rloo":
+        advantages = np.array([totals[i] - np.delete(totals, i).mean() for i in range(n)])
+    terms = []
+    for row, length, advantage in zip(ratios, lengths, advantages, strict=True):
+        logs = {"gspo": [row[:length].mean()] * length, "rloo": [row[:length].sum()] * length}.get(name, row[:length])
+        ratio = np.exp(logs)
+        terms.append(np.minimum(ratio * advantage, np.clip(ratio, 1 - low, 1 + high) * advantage))
+    if name == "dr_grpo":
+        return -sum(map(np.sum, terms)) / (n * longest)
+    if name == "dapo":
+        return -sum(map(np.sum, terms)) / sum(lengths)
+    return -np.mean([term.mean() for term in terms])
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_losses_are_those_of_the_papers(ranks, name):
+    rng = np.random.default_rng(0)
+    lengths, totals = [4, 7, 1, 6], np.array([1.0, 0.0, 0.25, 1.0])
+    ratios = rng.normal(0, 1e-3 if name == "gspo" else 0.2, (4, 7))
+    [found] = ranks(1, f"{RANKS}:step_of", name, ratios.tolist(), lengths, totals.tolist(), 9)
+    assert found["loss"] == pytest.approx(
+        by_the_paper(name, ratios, lengths, totals, 9), abs=5e-7
+    )  # sums of terms of 1
+    assert 0 < np.sum(found["clipped"]) < np.size(found["clipped"])
+    step = 1e-6  # the gradient, by differences of the formula
+    for row, place in ((0, 1), (1, 6), (3, 0)):
+        moved = ratios.copy()
+        moved[row, place] += step
+        slope = (by_the_paper(name, moved, lengths, totals, 9) - by_the_paper(name, ratios, lengths, totals, 9)) / step
+        assert found["gradient"][row][place] == pytest.approx(slope, abs=1e-5)
+
+
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (5, 1.0), (0, 0.6), (6, 0.8)])
+def test_the_loss_has_the_probability_that_the_sampler_drew_by(ranks, top_k, top_p):
+    class Options:
+        temperature = 0.7
+
+    Options.top_k, Options.top_p = top_k, top_p
+    rng = np.random.default_rng(1)
+    logits = rng.normal(0, 2, (6, 40)).astype("float32")
+    drawn = [draw_scored(row[:30], Options, rng) for row in logits]
+    most = max(0 if one.kept is None else len(one.kept) for one in drawn)
+    kept = [[*one.kept, *[-1] * (most - len(one.kept))] for one in drawn] if most else []
+    kept = [[int(token) for token in row] for row in kept]
+    [losses] = ranks(1, f"{RANKS}:sampled_losses", logits.tolist(), [one.token for one in drawn], kept, 0.7, 30)
+    np.testing.assert_allclose(losses, [-one.logp for one in drawn], atol=2e-6)
+
+
+# ---- runs
+
+USUAL = {
+    "reward": "regex:[aeiou][a-z][aeiou]",  # some answers of random weights have it
+    "group_size": 4,
+    "per_device_train_batch_size": 2,
+    "gradient_accumulation_steps": 2,
+    "max_length": 60,
+    "temperature": 0.8,
+    "learning_rate": 1e-2,
+}
+VARIANTS = {
+    "lora": LORA | {"top_p": 0.9, "rollout_steps": 2, "kl_weight": 0.1},
+    "full": {"algorithm": "dapo", "mask_truncated": 0, "kl_weight": 0.05, "model": "qwen2"},
+    "rloo": {"algorithm": "rloo", "top_k": 20, "rollout_steps": 5, "loss_chunk_tokens": 40, "model": "wide"},
+}
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "lora" else pytest.param(name, marks=pytest.mark.long) for name in VARIANTS]
+)
+def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, name):
+    """The ratio of the first update is 1, as far as float32 has it; a checkpoint in the middle of a rollout has it."""
+    flags = USUAL | {"max_steps": 6, "save_steps": 3} | VARIANTS[name]
+    whole, continued = runs(RL, **flags), runs.continued(RL, **flags)
+    gaps = [record["largest_gap"] for record in whole.steps if "largest_gap" in record]
+    assert len(gaps) == -(-6 // VARIANTS[name].get("rollout_steps", 1))
+    assert max(gaps) <= 5e-5 and max(record.get("far_gaps", 0) for record in whole.steps) <= 1e-3
+    assert len(set(whole.column("reward"))) > 2 and whole.column("grad_norm").max() > 0
+    later = {record["global_step"]: record for record in continued.steps}
+    assert sorted(later) == [4, 5, 6]
+    for record in whole.steps[3:]:
+        for key in ("loss", "reward", "entropy", "largest_log_ratio", "grad_norm", "answer_tokens", "consumed_tokens"):
+            assert record[key] == later[record["global_step"]][key]
+    for tensor, values in whole.weights.items():
+        assert values.tobytes() == continued.weights[tensor].tobytes()
+    rows = [json.loads(line) for line in (whole.output / "rollouts" / "step-1.jsonl").read_text().splitlines()]
+    assert len(rows) == 4 * 4 * VARIANTS[name].get("rollout_steps", 1)
+    first = [row["reward"] for row in rows[:16]]
+    assert np.mean(first) == whole.steps[0]["reward"]
