@@ -23,7 +23,7 @@ from data_tools.dialogues.encoding import Encoding, check_lengths
 from data_tools.dialogues.messages import Dialogue, RowError, plain_dialogue
 from data_tools.dialogues.questions import encode_question
 from data_tools.dialogues.rows import FIRST_ROWS, Fault, Rows, check_faults, read_entries
-from data_tools.dialogues.samples import SHOWN_OF, BlendedDialogues
+from data_tools.dialogues.samples import SHOWN_OF, BlendedDialogues, Cuts
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 
@@ -144,19 +144,6 @@ class Prompt:
     asked: Asked
 
 
-@dataclass(frozen=True)
-class PromptCuts:
-    """Counts of prompts that did not fit."""
-
-    prompts: int
-
-    def __add__(self, other: "PromptCuts") -> "PromptCuts":
-        return PromptCuts(self.prompts + other.prompts)
-
-    def __str__(self) -> str:
-        return f"cut: {plural(self.prompts, 'prompt')}" if self.prompts else "nothing cut"
-
-
 class PromptDataset:
     """Prompts.
 
@@ -164,7 +151,7 @@ class PromptDataset:
         tokens, counted: int64 [samples], of each prompt.
     """
 
-    def __init__(self, prompts: list[Prompt], cuts: PromptCuts):
+    def __init__(self, prompts: list[Prompt], cuts: Cuts):
         self._prompts, self.cuts = prompts, cuts
         self.tokens = self.counted = np.array([len(prompt.ids) for prompt in prompts], dtype=np.int64)
         self.largest_id = max((max(prompt.ids) for prompt in prompts), default=0)
@@ -209,7 +196,7 @@ def encode_prompt_rows(rows: Rows[Asked], encoding: Encoding) -> tuple[PromptDat
             faults.append(Fault(rows.file, line, str(error).rstrip(".")))
             if len(faults) == number == first:
                 raise DataError(f"{rows.file}: none of the first rows can be rendered. Line {line}: {error}") from None
-    return PromptDataset(prompts, PromptCuts(cuts)), faults
+    return PromptDataset(prompts, Cuts(cuts, 0, 0)), faults
 
 
 @dataclass(frozen=True)
@@ -239,7 +226,7 @@ def encode_prompt_survey(found: Survey[Asked], encoding_of: Callable[[bool], Enc
             part, broken = encode_prompt_rows(rows, encoding_of(rows.schema.chat))
             parts.append(part)
             faults.extend(broken)
-        return PromptDataset([prompt for part in parts for prompt in part], sum((p.cuts for p in parts), PromptCuts(0)))
+        return PromptDataset([prompt for part in parts for prompt in part], sum((p.cuts for p in parts), Cuts(0, 0, 0)))
 
     parts = [of_files(source) for source in found.train]
     dev = of_files([rows for source in found.dev for rows in source]) if found.dev else None

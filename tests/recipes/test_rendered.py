@@ -49,7 +49,7 @@ def stated_flags(recipe: Path) -> dict[str, list[str]]:
 
 def printed_flags(words: list[str]) -> dict[str, list[str]]:
     script = next(number for number, word in enumerate(words) if word.endswith(".py"))
-    return parse_flags(words[script + 1 + words[script].endswith("train.py") :])
+    return parse_flags(words[script + 1 + words[script].endswith("/train.py") :])
 
 
 def test_command_has_each_line_of_the_recipe_and_nothing_else():

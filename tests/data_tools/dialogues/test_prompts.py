@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from data_tools.dialogues.prompts import PromptColumns, PromptCuts, PromptDataset, encode_prompt_rows
+from data_tools.dialogues.prompts import PromptColumns, PromptDataset, encode_prompt_rows
+from data_tools.dialogues.samples import Cuts
 from data_tools.formats.errors import DataError
 from tests.data_tools.dialogues.test_encoding import encoding
 
@@ -50,8 +51,8 @@ def test_a_long_prompt_keeps_its_end_and_identity_has_all_columns(tmp_path):
     how = encoding(src_length=4, max_length=9)
     data, faults = encode_prompt_rows(read(tmp_path, {"prompt": "abcdef", "answer": "x", "n": 1}), how)
     whole = how.encode("abcdef")
-    assert not faults and str(data.cuts) == "cut: 1 prompt"
+    assert not faults and str(data.cuts) == "cut: 1 question"
     assert data[0].ids[-2:] == whole[-2:] and len(data[0].ids) == 4 == data.longest
     other, _ = encode_prompt_rows(read(tmp_path, {"prompt": "abcdef", "answer": "x", "n": 2}), how)
     assert data.identity() != other.identity()
-    assert data.identity() == PromptDataset([data[0]], PromptCuts(1)).identity()
+    assert data.identity() == PromptDataset([data[0]], Cuts(1, 0, 0)).identity()
