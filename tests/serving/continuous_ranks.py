@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 from paddlenlp.transformers.llama import modeling as llama
 
-from launch.generation import key_values
+from launch.generation import key_values, packed_texts
 from launch.generation.key_values import KeyValues, Text
 from launch.generation.packed import PackedModel
 from launch.serving import continuous_batch, texts
@@ -23,8 +23,8 @@ class Watched(Texts):
     """Small blocks and chunks. seen: of each step the names of its texts and how many tokens of each are computed."""
 
     def __init__(self, models, tokens: int):
-        key_values.BLOCK = texts.BLOCK = BLOCK
-        texts.CHUNK = CHUNK
+        key_values.BLOCK = packed_texts.BLOCK = texts.BLOCK = BLOCK
+        packed_texts.CHUNK = CHUNK
         super().__init__(models, 2**30)
         self.tokens = tokens
         self.clear()
@@ -167,8 +167,8 @@ def all_families(directory: str, names: list[str]) -> dict[str, list]:
     from tests.generation import generate_ranks
     from tests.generation.generate_ranks import NEVER, NEW_TOKENS
 
-    key_values.BLOCK = texts.BLOCK = BLOCK
-    texts.CHUNK = CHUNK  # of prompts of up to 12 tokens
+    key_values.BLOCK = packed_texts.BLOCK = texts.BLOCK = BLOCK
+    packed_texts.CHUNK = CHUNK  # of prompts of up to 12 tokens
     correct(["logits_processor_list"])
     found = {}
     for name in names:
