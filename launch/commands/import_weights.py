@@ -38,8 +38,12 @@ def main(argv: list[str]) -> None:
     file = _gguf_file(source)
     target = (args.target or Path("models") / (file.stem if file else source.resolve().name)).expanduser()
     if (source / peft.CONFIG).is_file():
-        tensors = peft.import_adapter(source, args.base, target)
-        print(f"{target}: a LoRA adapter of {tensors} tensors\nuse it: ADAPTER={typed(target)}")
+        tensors, is_merged = peft.import_adapter(source, args.base, target, int(args.shard_gb * 1e9))
+        if is_merged:  # what it has beside A and B is named in docs/families.md
+            print(f"{target}: {args.base} merged with {tensors} tensors of the adapter, which are more than A and B")
+            print(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={typed(target)}")
+        else:
+            print(f"{target}: a LoRA adapter of {tensors} tensors\nuse it: ADAPTER={typed(target)}")
         return
     importing, place = (import_gguf, file) if file else (import_directory, source)
     imported = importing(place, target, args.dtype, int(args.shard_gb * 1e9))

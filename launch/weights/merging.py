@@ -34,22 +34,32 @@ from launch.families.parameters import SCORE
 from launch.families.registry import as_reward_model
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 from launch.weights.conversion import TIED_HEAD
+from launch.weights.peft_merge import BeyondLora
 from launch.weights.whole import written_whole
 
 PIECE_BYTES = 4 << 20
+NOTHING = BeyondLora()
 # What a model directory has beside configuration and tokenizer: weights in any form, records of the run that made it.
 NOT_COPIED = (".safetensors", ".pdparams", ".index.json", ".bin", "best.json", TRAIN_LOG, RUN_SUMMARY)
 
 
-def merge(base: Path, lora: LoraFiles, target: Path, shard_bytes: int, check: Callable[[Path], None]) -> None:
+def merge(
+    base: Path,
+    lora: LoraFiles,
+    target: Path,
+    shard_bytes: int,
+    check: Callable[[Path], None],
+    beyond: BeyondLora = NOTHING,
+) -> None:
     """Write `target`, a model directory: the base's with the adapter in its weights, in the base's dtype.
 
     check: called with the finished directory before it takes its name; what it raises leaves nothing behind.
+    beyond: What an imported adapter changes beside A B.
 
     Raises:
         UserError: If the two do not fit each other, or target is there already.
     """
-    tensors = merged_tensors(base, lora)
+    tensors = merged_tensors(base, lora, beyond)
     with written_whole(target) as directory:
         with progress("merging", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance)
@@ -84,7 +94,7 @@ def _carry_template(adapter: Path, directory: Path) -> None:
     config.write_text(text, encoding="utf-8")
 
 
-def merged_tensors(base: Path, lora: LoraFiles) -> list[NewTensor]:
+def merged_tensors(base: Path, lora: LoraFiles, beyond: BeyondLora = NOTHING) -> list[NewTensor]:
     """Return all tensors of the merged model.
 
     Raises:
@@ -101,7 +111,9 @@ def merged_tensors(base: Path, lora: LoraFiles) -> list[NewTensor]:
             )
     kept = {name: stored for name, stored in weights.items() if not (lora.score and name in (SCORE, TIED_HEAD))}
     tensors = [
-        NewTensor(name, stored.dtype, stored.shape, partial(_pieces, name, stored, changes.get(name), lora.scaling))
+        NewTensor(
+            name, stored.dtype, stored.shape, partial(_pieces, name, stored, changes.get(name), lora.scaling, beyond)
+        )
         for name, stored in kept.items()
     ]
     return [*tensors, *([_score(lora.score, weights[next(iter(changes))].dtype)] if lora.score else [])]
@@ -120,15 +132,17 @@ def pieces_of(stored: Weight) -> Iterator[tuple[int, int]]:
         yield start, min(start + step, rows)
 
 
-def _pieces(name: str, stored: Weight, change: LoraLayer | None, scaling: float) -> Iterator[np.ndarray]:
+def _pieces(
+    name: str, stored: Weight, change: LoraLayer | None, scaling: float, beyond: BeyondLora
+) -> Iterator[np.ndarray]:
     """Yield rows of a merged tensor. Raises UserError where a value is too large for float16."""
-    if change:
-        a, b = (convert(matrix.open(), matrix.dtype, "float32") for matrix in (change.a, change.b))
-        b = np.float32(scaling) * b
-    for start, stop in pieces_of(stored):
-        rows = stored.open()[start:stop]  # opened anew: the pages of the last piece are given up
-        if change:
-            summed = convert(rows, stored.dtype, "float32") + a[start:stop] @ b
+    if not change:
+        for start, stop in pieces_of(stored):  # opened anew: the pages of the last piece are given up
+            yield beyond.replaced(name, start, stored.open()[start:stop], stored.dtype)
+    else:
+        factors = beyond.factors(name, _sums(stored, change, scaling))
+        for summed in _sums(stored, change, scaling):
+            summed = summed if factors is None else summed * factors
             try:
                 rows = convert(summed, "float32", stored.dtype)
             except OverflowError as error:
@@ -136,20 +150,28 @@ def _pieces(name: str, stored: Weight, change: LoraLayer | None, scaling: float)
                     f"{name}: a merged value of {error.args[0]:.3g} is too large for {stored.dtype}. "
                     "Merge into a base in bfloat16 or float32."
                 ) from None
-        yield rows
+            yield rows
+
+
+def _sums(stored: Weight, change: LoraLayer, scaling: float) -> Iterator[np.ndarray]:
+    """Yield rows of W + scaling * A @ B in float32."""
+    a, b = (convert(matrix.open(), matrix.dtype, "float32") for matrix in (change.a, change.b))
+    b = np.float32(scaling) * b
+    for start, stop in pieces_of(stored):
+        yield convert(stored.open()[start:stop], stored.dtype, "float32") + a[start:stop] @ b
 
 
 # How far a value may be off, as a part of the largest one nearby: some roundings of the dtype. Others: not at all.
 ROUNDING = {"float64": 1e-5, "float32": 1e-5, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 
 
-def check_weights(base: Path, lora: LoraFiles, merged: Path) -> float:
+def check_weights(base: Path, lora: LoraFiles, merged: Path, beyond: BeyondLora = NOTHING) -> float:
     """Return the largest difference between the weights of `merged` and base + adapter, relative to values nearby.
 
     Raises:
         UserError: With the names of all tensors that are missing, or that are not the merged ones.
     """
-    expected, found = merged_tensors(base, lora), find_weights(merged)
+    expected, found = merged_tensors(base, lora, beyond), find_weights(merged)
     names = {tensor.name for tensor in expected}
     misfits = Misfits(missing=names - found.keys(), extra=found.keys() - names)
     largest = 0.0

@@ -8,6 +8,7 @@ Names there: base_model.model.<the layer's name in the Hugging Face model>.lora_
 
 import json
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,12 +25,13 @@ from launch.families.lora_targets import named_by
 from launch.families.named_configs import load_config, read_config
 from launch.families.parameters import LINEAR, SCORE
 from launch.families.registry import parameters, their_name
+from launch.weights.merging import check_weights, merge
 from launch.weights.peft_keys import check_keys
+from launch.weights.peft_merge import MAGNITUDE, PREFIX, take_beyond
 from launch.weights.torch_reader import read_torch
 from launch.weights.whole import written_whole
 
 WEIGHTS, BIN, CONFIG = "adapter_model.safetensors", "adapter_model.bin", lora_files.PEFT_CONFIG
-PREFIX = "base_model.model."
 OUR_WEIGHTS = "peft_model-00001-of-00001.safetensors"
 ONE_FILE = 1 << 62  # bytes
 
@@ -64,18 +66,52 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
     return len(tensors)
 
 
-def import_adapter(source: Path, base: Path, target: Path) -> int:
-    """Write `target`, an adapter of ours, from PEFT's; the number of tensors. base: our directory of its model.
+def import_adapter(source: Path, base: Path, target: Path, shard_bytes: int = ONE_FILE) -> tuple[int, bool]:
+    """Write `target` from an adapter of PEFT's: ours, or base and adapter merged where it has more than A and B.
 
     Layers of another rank or scaling than the others get zeros up to the largest rank, and the scaling into B.
 
+    Args:
+        source: The adapter.
+        base: Our directory of its model; with weights for a merge.
+        target: A new directory.
+        shard_bytes: Of the largest file of a merged model.
+
+    Returns:
+        The number of the adapter's tensors, and whether it was merged.
+
     Raises:
-        UserError: If source is no LoRA of the base, or one with more than plain LoRA. Nothing is left behind.
+        UserError: And leaves nothing behind, where source is no LoRA of the base, or one that cannot be carried over.
     """
     theirs = read_config(source / CONFIG, "a PEFT adapter")
     check_keys(theirs, source / CONFIG)
     require_lora({key: value for key, value in theirs.items() if key != "scaling"}, source / CONFIG)
-    pairs, score = _pairs(source, theirs, base)
+    stored, config = _stored(source), load_config(str(base))
+    count, score = len(stored), stored.pop(f"{PREFIX}{SCORE}", None)
+    beyond = take_beyond(stored, theirs, config, parameters(config))
+    pairs = _pairs(source, stored, theirs, base)
+    unscaled = [layer for layer in pairs if theirs.get("use_dora") and f"{layer}.weight" not in beyond.magnitudes]
+    if unscaled:
+        raise UserError(f"{source}: use_dora: found true, but no {MAGNITUDE[1:]} of {unscaled[0]}. Copy it again.")
+    if not beyond:
+        with written_whole(target) as directory:
+            _write_lora(directory, theirs, pairs, score, base)
+        return count, False
+    with tempfile.TemporaryDirectory() as folder:
+        _write_lora(Path(folder), theirs, pairs, score, base)
+        lora = read_lora(folder)
+
+        def check(merged: Path) -> None:
+            check_weights(base, lora, merged, beyond)
+
+        merge(base, lora, target, shard_bytes, check, beyond)
+    return count, True
+
+
+def _write_lora(
+    directory: Path, theirs: dict, pairs: dict[str, "_PeftPair"], score: StoredTensor | None, base: Path
+) -> None:
+    """Write pairs of A and B as an adapter of ours."""
     ours = _our_config(theirs, sorted({layer.rpartition(".")[2] for layer in pairs}), base)
     scalings = {layer: _rank_and_scaling(theirs, pair.peft_name) for layer, pair in pairs.items()}
     if theirs.get("rank_pattern") or theirs.get("alpha_pattern"):
@@ -88,14 +124,12 @@ def import_adapter(source: Path, base: Path, target: Path) -> int:
     for layer, pair, factor in scaled:
         tensors += [_widened(f"{layer}.lora_A", pair.a, ours["r"], 1, 1.0)]
         tensors += [_widened(f"{layer}.lora_B", pair.b, ours["r"], 0, factor)]
-    with written_whole(target) as directory:
-        write_safetensors(directory, tensors, ONE_FILE, lambda _: None)
-        (directory / SINGLE).rename(directory / OUR_WEIGHTS)
-        index = {"metadata": {}, "weight_map": {tensor.name: OUR_WEIGHTS for tensor in tensors}}
-        _write_json(directory / lora_files.INDEX, index)
-        _write_json(directory / lora_files.CONFIG, ours)
-        read_lora(directory)  # pairs, ranks and shapes
-    return len(tensors)
+    write_safetensors(directory, tensors, ONE_FILE, lambda _: None)
+    (directory / SINGLE).rename(directory / OUR_WEIGHTS)
+    index = {"metadata": {}, "weight_map": {tensor.name: OUR_WEIGHTS for tensor in tensors}}
+    _write_json(directory / lora_files.INDEX, index)
+    _write_json(directory / lora_files.CONFIG, ours)
+    read_lora(directory)  # pairs, ranks and shapes
 
 
 @dataclass(frozen=True)
@@ -107,12 +141,10 @@ class _PeftPair:
     b: StoredTensor
 
 
-def _pairs(source: Path, theirs: dict, base: Path) -> tuple[dict[str, _PeftPair], StoredTensor | None]:
-    """Return the tensors by our layers' names, and a reward model's score."""
+def _pairs(source: Path, stored: dict[str, StoredTensor], theirs: dict, base: Path) -> dict[str, _PeftPair]:
+    """Return A and B by our layers' names. stored: all of these, by PEFT's names."""
     config = load_config(str(base))
     linear = [parameter.name.removesuffix(".weight") for parameter in parameters(config) if parameter.kind == LINEAR]
-    stored = _stored(source)
-    score = stored.pop(f"{PREFIX}{SCORE}", None)
     pairs, misfits = {}, Misfits()
     for layer in linear:
         name = their_name(layer, config["model_type"])
@@ -133,7 +165,7 @@ def _pairs(source: Path, theirs: dict, base: Path) -> tuple[dict[str, _PeftPair]
     misfits.extra |= stored.keys()
     if misfits or not pairs:
         raise UserError(f"{source} is no LoRA adapter of {base}: {misfits or 'no tensors'}.")
-    return pairs, score
+    return pairs
 
 
 def _stored(source: Path) -> dict[str, StoredTensor]:

@@ -1,5 +1,6 @@
 """Every key of PEFT 0.21's adapter_config.json: carried over, without effect, or refused with the reason."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -7,12 +8,23 @@ from launch.errors import UserError
 
 CARRIED = (
     *("r", "lora_alpha", "lora_dropout", "use_rslora", "rank_pattern", "alpha_pattern", "target_modules"),
-    *("exclude_modules", "layers_to_transform", "layers_pattern"),
+    *("exclude_modules", "layers_to_transform", "layers_pattern", "ensure_weight_tying"),
+    *("use_dora", "modules_to_save", "trainable_token_indices"),
 )
+# Kinds of values of those that are read by their parts.
+LARGEST = 2**31  # rank or alpha
+KINDS = {
+    "rank_pattern": (dict,),
+    "alpha_pattern": (dict,),
+    "target_modules": (list, str),
+    "exclude_modules": (list, str),
+    "modules_to_save": (list,),
+    "trainable_token_indices": (list, dict),
+}
 # They describe the file or the way that A and B were trained, and change nothing of what a trained A and B mean.
 WITHOUT_EFFECT = (
     *("auto_mapping", "base_model_name_or_path", "revision", "inference_mode", "peft_version", "runtime_config"),
-    *("corda_config", "eva_config", "loftq_config", "lora_ga_config", "ensure_weight_tying", "megatron_core"),
+    *("corda_config", "eva_config", "loftq_config", "lora_ga_config", "megatron_core"),
     "qalora_group_size",
 )
 
@@ -43,9 +55,6 @@ LIMITED = {
     "init_lora_weights": LimitedKey(
         (True, False, None, "gaussian", "eva", "orthogonal", "mica"), ALTERED, PLAIN
     ),
-    "modules_to_save": LimitedKey((None, [], ["score"], ["classifier", "score"]), "whole layers were trained", MERGE),
-    "trainable_token_indices": LimitedKey((None, [], {}), "rows of the embeddings were trained, too", MERGE),
-    "use_dora": LimitedKey((False,), "the weights' columns are rescaled, too", MERGE),
     "lora_bias": LimitedKey((False,), "B has a bias", MERGE),
     "layer_replication": LimitedKey((None, []), "the model has more layers than its base", MERGE),
     "target_parameters": LimitedKey((None, []), "tensors that are no layers were trained", MERGE),
@@ -67,6 +76,7 @@ def check_keys(config: dict, path: Path) -> None:
         UserError: For a value that would change what A and B mean, and for an unknown key that is set.
     """
     for key, value in config.items():
+        _check_parts(key, value, path)
         limit = LIMITED.get(key)
         if limit and not _is_one_of(value, limit.allowed):
             allowed = ", ".join(map(repr, limit.allowed))
@@ -77,6 +87,27 @@ def check_keys(config: dict, path: Path) -> None:
                 f"{path}: {key}: found {value!r}, which PEFT 0.21 does not have. Without this key the adapter is read "
                 "as plain LoRA, which may be another one."
             )
+
+
+def _check_parts(key: str, value: object, path: Path) -> None:
+    """Raise UserError where a key that is read by its parts has others."""
+    fault = value is not None and key in KINDS and not isinstance(value, KINDS[key])
+    if isinstance(value, dict) and key.endswith("_pattern"):
+        fault = not all(type(one) in (int, float) and 0 < one < LARGEST for one in value.values())
+        fault |= key == "rank_pattern" and not all(type(one) is int for one in value.values())
+    patterns = list(value) if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    if key.endswith("_modules") or key in ("modules_to_save", "layers_pattern", "rank_pattern", "alpha_pattern"):
+        fault |= value is not None and not all(isinstance(one, str) and _compiles(one) for one in patterns)
+    if fault:
+        raise UserError(f"{path}: {key}: found {value!r}, which PEFT would not read. Copy the file again.")
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _is_one_of(value: object, allowed: tuple) -> bool:

@@ -27,7 +27,9 @@ def main(what: str, model: Path, folder: Path) -> None:
         for name, settings in KINDS.items():
             adapted = get_peft_model(load(model), LoraConfig(r=4, lora_alpha=6, task_type="CAUSAL_LM", **settings))
             for one, parameter in adapted.named_parameters():
-                if "lora_" in one:
+                if parameter.requires_grad and "magnitude" in one:
+                    parameter.data *= 1 + 0.1 * torch.randn_like(parameter)
+                elif parameter.requires_grad:
                     torch.nn.init.normal_(parameter, std=0.1)
             adapted.save_pretrained(folder / name)
         print(json.dumps(LoraConfig(task_type="CAUSAL_LM").to_dict(), default=list))

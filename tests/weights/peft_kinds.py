@@ -12,5 +12,11 @@ KINDS = {
     },
     "rslora-patterns": {"target_modules": QUERIES, "use_rslora": True, "rank_pattern": {"^model.layers.1": 2}},
     "some-layers": {"target_modules": QUERIES, "layers_to_transform": [1], "exclude_modules": ["v_proj"]},
+    "dora": {"target_modules": QUERIES, "use_dora": True, "use_rslora": True},
+    "dora-patterns": {"target_modules": QUERIES, "use_dora": True, "alpha_pattern": {"v_proj": 3}},
+    "embeddings": {"target_modules": QUERIES, "modules_to_save": ["embed_tokens", "lm_head", "norm"]},
+    "tokens": {"target_modules": QUERIES, "trainable_token_indices": [7, 3]},
+    "tokens-of-both": {"target_modules": QUERIES, "trainable_token_indices": {"embed_tokens": [5], "lm_head": [2, 1]}},
     "orthogonal": {"target_modules": QUERIES, "init_lora_weights": "orthogonal"},
 }
+MERGED = {"dora", "dora-patterns", "embeddings", "tokens", "tokens-of-both"}  # by the import

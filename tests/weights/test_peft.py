@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 
 from launch.adapters.lora_files import read_lora
 from launch.commands.export import main
+from launch.commands.import_weights import main as import_main
 from launch.commands.merge import main as merge_main
 from launch.errors import UserError
 from launch.prediction.model_flags import check_adapter
@@ -21,9 +22,10 @@ from launch.weights.peft import export_adapter, import_adapter
 from launch.weights.peft_keys import CARRIED, LIMITED, WITHOUT_EFFECT, check_keys
 from tests.families import published as models
 from tests.store import ROOT
-from tests.weights.peft_kinds import KINDS
+from tests.weights.peft_kinds import KINDS, MERGED
 
 RANK, LAYER = 3, "llama.layers.1.self_attn.q_proj"
+ORDER = ("lora_A", "lora_B", "magnitude", "lm_head", "token_adapter")
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def test_there_and_back(tmp_path, base, adapter, rslora, scaling):
     file = adapter / "lora_config.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"rslora": rslora}))
     export_adapter(adapter, None, tmp_path / "out")
-    assert import_adapter(tmp_path / "out", base, tmp_path / "back") == 2
+    assert import_adapter(tmp_path / "out", base, tmp_path / "back") == (2, False)
     before, after = read_lora(adapter), read_lora(tmp_path / "back")
     assert after.scaling == before.scaling == scaling
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
@@ -104,15 +106,13 @@ def test_there_and_back(tmp_path, base, adapter, rslora, scaling):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"use_dora": True}, "use_dora: found True, allowed: False"),
+        ({"use_dora": True}, f"use_dora: found true, but no lora_magnitude_vector of {LAYER}"),
+        ({"rank_pattern": {"q_proj": "4"}}, "rank_pattern: found .*, which PEFT would not read"),
+        ({"target_modules": "(q_proj"}, "target_modules: found '.q_proj', which PEFT would not read"),
         ({"bias": "all"}, "bias: found 'all', allowed: 'none'"),
         (
             {"init_lora_weights": "pissa_niter_4"},
             "found 'pissa_niter_4', allowed: True, False, None, 'gaussian'",
-        ),
-        (
-            {"modules_to_save": ["lm_head"]},
-            "modules_to_save: found .* whole layers were trained. Or merge",
         ),
         ({"use_hyper_lora": 1}, "use_hyper_lora: found 1, which PEFT 0.21 does not have"),
         ({"rank_pattern": {"q_proj": 4}}, r"q_proj \(found \[3, 48\] and \[48, 3\], expected A and B of rank 4\)"),
@@ -174,6 +174,80 @@ def test_a_merged_import_is_what_the_settings_mean(tmp_path, base, change, scali
         np.testing.assert_allclose(change, expected.get(name, 0 * change), rtol=0, atol=1e-5, err_msg=name)
 
 
+def with_more(directory: Path, base: Path, **change) -> tuple[dict, dict]:
+    """A DoRA with a head of its own and two trained rows; return its tensors, and the base's by our names."""
+    draw, before = np.random.default_rng(0), load_file(base / "model.safetensors")
+    layer = "base_model.model.model.layers.1.self_attn.v_proj"
+    shapes = {f"{layer}.lora_A.weight": (RANK, 48), f"{layer}.lora_B.weight": (16, RANK)}
+    shapes |= {f"{layer}.lora_magnitude_vector": (16,), "base_model.model.lm_head.weight": (96, 48)}
+    shapes |= {"base_model.model.model.embed_tokens.token_adapter.trainable_tokens_delta": (2, 48)}
+    tensors = {name: draw.normal(size=shape).astype("f4") for name, shape in shapes.items()}
+    directory.mkdir()
+    save_file(tensors, directory / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": RANK, "lora_alpha": 12, "target_modules": ["v_proj"], "use_dora": True}
+    config |= {"modules_to_save": ["lm_head"], "trainable_token_indices": [7, 3]} | change
+    (directory / "adapter_config.json").write_text(json.dumps(config))
+    return tensors, before
+
+
+def test_more_than_a_and_b_is_merged_by_the_import(tmp_path, base, capsys):
+    tensors, before = with_more(tmp_path / "peft", base)
+    import_main([str(tmp_path / "peft"), str(tmp_path / "model"), "--base", str(base)])
+    assert (
+        "merged with 5 tensors of the adapter, which are more than A and B\nuse it: --model" in capsys.readouterr().out
+    )
+    after = load_file(tmp_path / "model" / "model.safetensors")
+    a, b, magnitude, head, rows = (
+        next(one for name, one in tensors.items() if part in name).astype("f8") for part in ORDER
+    )
+    expected = {name: tensor.astype("f8") for name, tensor in before.items()}
+    summed = expected["llama.layers.1.self_attn.v_proj.weight"].T + 4 * b @ a
+    expected["llama.layers.1.self_attn.v_proj.weight"] = (
+        magnitude[:, None] * summed / np.linalg.norm(summed, axis=1, keepdims=True)
+    ).T
+    expected["lm_head.weight"], expected["llama.embed_tokens.weight"][[7, 3]] = head.T, rows
+    assert after.keys() == expected.keys()
+    for name, tensor in after.items():
+        np.testing.assert_allclose(tensor, expected[name], rtol=0, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"trainable_token_indices": [7]}, r"embed_tokens.weight: found \[2, 48\], expected \[1, 48\] by the base"),
+        (
+            {"trainable_token_indices": [7, 96]},
+            r"found \[7, 96\] for model.embed_tokens, allowed: a list of ids below 96",
+        ),
+        ({"modules_to_save": None}, "no LoRA adapter of .*not in the model: base_model.model.lm_head.weight"),
+        ({"use_dora": False}, "no LoRA adapter of .*lora_magnitude_vector"),
+    ],
+    ids=str,
+)
+def test_more_than_a_and_b_that_the_configuration_denies(tmp_path, base, change, message):
+    with_more(tmp_path / "peft", base, **change)
+    with pytest.raises(UserError, match=message):
+        import_adapter(tmp_path / "peft", base, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_embeddings_of_a_tied_base_are_whole_for_the_head_or_refused(tmp_path):
+    import_directory(models.save(tmp_path / "hf", *models.ernie4_5()), tmp_path / "tied", None, 10**9)
+    stored = {"base_model.model.model.embed_tokens.weight": np.ones((96, 48), np.float32)}
+    layer = "base_model.model.model.layers.0.mlp.up_proj"
+    stored |= {f"{layer}.lora_A.weight": np.ones((1, 48), "f4"), f"{layer}.lora_B.weight": np.ones((80, 1), "f4")}
+    config = {"r": 1, "lora_alpha": 1, "target_modules": ["up_proj"], "modules_to_save": ["embed_tokens"]}
+    (tmp_path / "peft").mkdir()
+    save_file(stored, tmp_path / "peft" / "adapter_model.safetensors")
+    (tmp_path / "peft" / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match="modules_to_save: found the embeddings of a base whose head is tied to them"):
+        import_adapter(tmp_path / "peft", tmp_path / "tied", tmp_path / "out")
+    (tmp_path / "peft" / "adapter_config.json").write_text(json.dumps(config | {"ensure_weight_tying": True}))
+    import_adapter(tmp_path / "peft", tmp_path / "tied", tmp_path / "out")
+    merged = load_file(tmp_path / "out" / "model.safetensors")
+    assert next(tensor for name, tensor in merged.items() if "embed_tokens" in name).min() == 1
+
+
 def test_a_directory_of_peft_is_answered_by_the_import(tmp_path, base, adapter):
     """In merge; predict, evaluate and serve call check_adapter."""
     theirs = tmp_path / "theirs2"
@@ -199,8 +273,12 @@ def test_merged_logits_are_those_of_peft(tmp_path, base):
     check_keys(keys, Path("defaults"))
     assert keys.keys() == {*CARRIED, *WITHOUT_EFFECT, *LIMITED} - {"runtime_config"}
     for name in KINDS:
-        import_adapter(tmp_path / name, base, tmp_path / f"{name}-lora")
-        merge(base, read_lora(tmp_path / f"{name}-lora"), tmp_path / f"{name}-merged", 10**9, lambda _: None)
+        _, is_merged = import_adapter(tmp_path / name, base, tmp_path / f"{name}-lora")
+        assert is_merged == (name in MERGED), name
+        if is_merged:
+            (tmp_path / f"{name}-lora").rename(tmp_path / f"{name}-merged")
+        else:
+            merge(base, read_lora(tmp_path / f"{name}-lora"), tmp_path / f"{name}-merged", 10**9, lambda _: None)
         export_directory(tmp_path / f"{name}-merged", tmp_path / f"{name}-hf", None, 10**9)
     differences = json.loads(in_peft("compare", theirs, tmp_path))
     assert differences.keys() == KINDS.keys()
