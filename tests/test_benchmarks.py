@@ -18,6 +18,7 @@ from tests.store import ROOT
             "--requests 40 --seed 1 --slower 10",
             ["fine    largest gap of the stream", "fine    the studio ends"],
         ),
+        ("dialogues", "--chats 60", ["apply_chat_template", "the same ids: 60 of 60 chats"]),
         ("checkpoint_stall", "--smoke", ["in the background", "at once", "paddlenlp's own"]),
         ("parity", "dp2", ["bound", "dp2"]),
         ("plan_runs", "--rows", ["mpt-7b, 8 x H100", "speeds in the range"]),
