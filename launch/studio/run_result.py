@@ -138,6 +138,11 @@ class RunResult:
         adapter = f" ADAPTER={typed(f'result={self.folder}')}" if self.base else ""
         return f"make serve MODEL={typed(self.base or self.folder)}{adapter}"
 
+    @property
+    def push_command(self) -> str:
+        """The command that sends its export to a hub."""
+        return f"make push MODEL={typed(f'exported/{self._name()}')} TO=hf:OWNER/NAME"
+
     def _held_out(self) -> str:
         """Return the file of questions that the run was evaluated on, "" where there is none."""
         file = Path(_flag_of_run(Path(self.folder), "dataset_name_or_path"), "dev.json")

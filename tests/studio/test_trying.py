@@ -183,6 +183,8 @@ def test_what_takes_memory_is_told(client):
     os.close(lock)
     assert found["training"] == [{"output": "build/going", "peak_memory_bytes": 5}]
     assert found["commands"]["merge"].endswith("MODEL=llama-7b OUTPUT=mine")
+    serve, push = "make serve MODEL=llama-7b ADAPTER=result=run/output", "make push MODEL=exported/run TO=hf:OWNER/NAME"
+    assert found["typed"] == {"serve": serve, "push": push}
 
 
 def test_an_export_is_a_process_with_a_log_in_the_list(client):

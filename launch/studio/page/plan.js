@@ -172,8 +172,8 @@ function showFaults({faults, needs}) {
     controls[named].setAttribute("aria-describedby", `fault${number}`);
   });
   for (const {kind, name} of needs) {
-    const control = {data: "DATA", model: "MODEL"}[kind];
-    if (control) controls[control].closest("label").append(element("p", {className: "hint", textContent: `${t("not here")}: ${name}`}));
+    const [control, text] = {data: ["DATA", t("not here")], model: ["MODEL", t("not here")], run: ["OUTPUT", t("holds a run, which this one continues or replaces")]}[kind] || [];
+    if (control) controls[control].closest("label").append(element("p", {className: "hint", textContent: `${text}: ${name}`}));
   }
   $("other_faults").replaceChildren(...others.map(text => shortened(element("span", {textContent: text}))));
   $("other_faults").hidden = !others.length;

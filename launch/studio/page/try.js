@@ -10,7 +10,7 @@ const states = () => ({none: "", loading: t("Loading …"), ready: t("Ready."), 
 const kinds = () => ({model: t("A model"), LoRA: t("A LoRA"), prefix: t("A prefix")});
 const titles = () => ({base: t("Base"), result: t("Result")});
 const actions = () => ({export: t("Export to the format of Hugging Face"), merge: t("Merge the adapter into its base"), gguf: t("Export to GGUF, for llama.cpp and Ollama"),
-                        evaluate: t("Evaluate on the held-out rows"), serve: t("Serve it for programs, by the OpenAI API")});
+                        evaluate: t("Evaluate on the held-out rows"), serve: t("Serve it for programs, by the OpenAI API"), push: t("Send it to a hub, after an export")});
 const {folder, base} = $("of_result").elements, output = $("new_folder");
 let typing, timer, looking = false, panel = null, language = "", chats = false;
 
@@ -49,7 +49,7 @@ async function describe() {
   const wanted = JSON.stringify(chosen());
   const found = await call("result", chosen());
   if (wanted !== JSON.stringify(chosen())) return;
-  const {kind, base: named, weights_bytes: weights, commands, training, serve} = found;
+  const {kind, base: named, weights_bytes: weights, commands, training, typed} = found;
   $("load").disabled = false;
   chats = found.chat;
   base.placeholder = named;
@@ -57,12 +57,12 @@ async function describe() {
   const lines = [`${kinds()[kind]}${named && `, ${t("of the base")} ${named}`}`, `${t("Memory of its weights, about")}: ${gib(weights)}`];
   lines.push(...training.map(run => `${t("In training here")}: ${run.output}, ${t("memory of a rank")}: ${gib(run.peak_memory_bytes)}`));
   $("about_result").replaceChildren(...lines.map(text => element("li", {textContent: text})));
-  $("conversions").replaceChildren(...Object.entries(commands).map(conversion), conversion(["serve", serve]));
+  $("conversions").replaceChildren(...Object.entries({...commands, ...typed}).map(([target, command]) => conversion(target, command, target in commands)));
   $("after").hidden = false;
 }
 
-// serve is for a terminal: it goes on until it is stopped there.
-function conversion([target, command]) {
+// starts: not those for a terminal, which go on until they are stopped there or ask for a name.
+function conversion(target, command, starts) {
   const text = element("pre", {textContent: command, tabIndex: 0});
   const copying = element("button", {type: "button", textContent: t("Copy"), ariaLabel: `${t("Copy")}: ${command}`});
   const starting = element("button", {type: "button", id: `convert_${target}`, className: "main", textContent: t("Start"), ariaLabel: `${t("Start")}: ${command}`});
@@ -82,7 +82,7 @@ function conversion([target, command]) {
       starting.disabled = false;
     }
   }));
-  const buttons = element("div", {className: "buttons"}, copying, ...(target === "serve" ? [] : [" ", starting]));
+  const buttons = element("div", {className: "buttons"}, copying, ...(starts ? [" ", starting] : []));
   return element("div", {}, element("h3", {textContent: actions()[target]}), element("div", {className: "command"}, text, buttons), told);
 }
 
