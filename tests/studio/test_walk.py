@@ -86,7 +86,7 @@ def test_no_screen_overflows_fails_or_forgets(here):
             shown = {"home": "home", "runs": "runs", "try": "try"}.get(screen, "plan")
             ready = {"plan": "#next p", "runs": "#curves svg", "try": "#conversions pre", "home": "#door_plan[href]"}
             browser.wait(f"document.querySelector({f'#{shown}:not([hidden]) {ready[shown]}'!r})")
-            assert browser.run("document.documentElement.scrollWidth <= innerWidth"), case
+            assert browser.run("document.documentElement.scrollWidth") <= SIZES[size][0], case
             assert browser.run(FAINT) == [], case
             before = browser.run("[location.search, document.title]")
             browser.run("window.before = true; location.reload()")
