@@ -187,8 +187,11 @@ def _storage(parameter, part: Part, training_args):
 def _state_part(part: Part, state: paddle.Tensor) -> Part:
     """Return the part of a parameter's state.
 
-    It is the parameter's, or one element for the whole parameter (AdamW's powers of beta).
+    It is the parameter's, or one element for the whole parameter (AdamW's powers of beta). On one process a state may
+    have a shape of its own (launch/training/eight_bit_moments.py).
     """
+    if part.is_whole:
+        return Part(tuple(state.shape))
     return part if int(np.prod(state.shape)) > 1 or part.shape_here == tuple(state.shape) else Part(tuple(state.shape))
 
 

@@ -221,8 +221,9 @@ class CommonFlags:
     offload_optim: bool = known("bool", False)
     """Offload optimizer after optimizer.step()"""
     optim: str = known("str", "adamw", choices=("adamw", "adafactor", "adamw_mini", "adamw_custom",
-        "adamw_16bit_moment"))
-    """The optimizer to use."""
+        "adamw_16bit_moment", "adamw_8bit"))
+    """The optimizer. adamw_16bit_moment and adamw_8bit keep its moments in so many bits, the latter without a float32
+    copy of weights in bfloat16."""
     ordered_save_group_size: int = known("int", 0, range={"least": 0, "most": 2147483647})
     """Select ordered_save_group_size to save checkpoint in ordered. if ordered_save_group_size=0, not used ordered
     save"""
@@ -425,6 +426,9 @@ class CommonFlags:
     load when needed 2. if master weights does not exist, convert model weights to master weights when needed -
     remove_master_weight: same with `master_weight_compatible`, use in checkpoint quantization. - async_save: enable
     asynchronous saving checkpoints to disk - enable_all_options: enable all optimization configurations"""
+    update_in_backward: bool = known("bool", False)
+    """Update each parameter within the backward pass, so that one gradient is in memory at a time; clipping uses the
+    norm of the step before."""
     use_async_save: bool = known("bool", False)
     """Whether to use async_save instead of paddle.save."""
     use_expert_parallel: bool = known("bool", False)

@@ -16,6 +16,7 @@ _NAMES = {
     "reported": """
         max_steps num_train_epochs learning_rate min_learning_rate lr_scheduler_type lr_end num_cycles power
         warmup_steps warmup_ratio decay_steps weight_decay adam_beta1 adam_beta2 adam_epsilon max_grad_norm optim
+        update_in_backward
         lora_dropout neftune neftune_noise_alpha skip_data_intervals ignore_data_skip
         dataloader_drop_last release_grads
         loss_type beta label_smoothing simpo_gamma desirable_weight undesirable_weight pref_loss_ratio sft_loss_ratio

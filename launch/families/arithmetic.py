@@ -161,7 +161,19 @@ def loss_chunk(flag: str, tokens: int, vocabulary: int, inputs: int, trained: bo
     return chunk if 2 * (chunk + gradient) < tokens else 0
 
 
+# Bytes of a half-precision product with its float32 copy, of which a weight's gradient is made.
+PRODUCT_BYTES = 64 * 2**20
+
+
+def rows_of_part(rows: int, columns: int) -> int:
+    """Return how many rows of an output layer's gradient are made and used at a time: whole blocks of moments."""
+    whole = MOMENT_BLOCK // math.gcd(columns, MOMENT_BLOCK)
+    return min(rows, max(1, PRODUCT_BYTES // (6 * columns * whole)) * whole)
+
+
 MOMENT_ELEMENTS = 2**22  # enough for a card's kernels
+NOISE_OFFSETS = 2**16  # places of the noise at which their roundings may begin
+MOMENT_BLOCK = 256  # elements that share a scale where moments are stored in 8 bits
 
 
 def rows_at_once(rows: int, row: int) -> int:

@@ -112,6 +112,14 @@ class ForwardJob(Protocol):
         """Whether target tokens have weights."""
         ...
 
+    def rows_of_head(self, shape: tuple[int, ...]) -> int:
+        """Return how many rows of an output layer [hidden, vocabulary] are updated at a time; 0: all."""
+        ...
+
+    def update_bytes(self, shape: tuple[int, ...]) -> int:
+        """Return the bytes that the update of a tensor takes."""
+        ...
+
     def loss_chunk(self, vocabulary: int, trained: bool) -> int:
         """Return the tokens whose logits exist at once; 0: all."""
         ...
@@ -384,6 +392,10 @@ class Model(ABC):
             trained = self.memory.recording and weight.node is not None
             chunk = self.job.loss_chunk(weight.shape[0 if transposed else 1], trained)
             if chunk:
+                rows = self.job.rows_of_head(weight.shape) if trained and not transposed else 0
+                if rows:
+                    taken = self.job.update_bytes((rows, weight.shape[1]))
+                    return self.ops.entropy_by_rows(x, weight, chunk, self.entropy, rows, taken)
                 return self.ops.chunked_entropy(x, weight, transposed, chunk, self.entropy, self.job.weighed)
             return self.ops.matmul(x, weight, transpose_y=transposed)
 

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import prod
 
 from launch.checkpoint.model_identity import run_config
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
-from launch.families.arithmetic import loss_chunk
+from launch.families.arithmetic import MOMENT_BLOCK, MOMENT_ELEMENTS, loss_chunk, rows_at_once, rows_of_part
 from launch.families.lora_targets import lora_targets
 from launch.families.parameters import gives_scores
 from launch.families.registry import Family, as_reward_model, family_of_config
@@ -20,6 +21,9 @@ from launch.switches.switch import case_of
 from launch.tape.quantized import Format
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
+# Bytes an element that is updated: both moments in float32, and the noise of one; of 8 bits both moments, and places,
+# signs and these as integers.
+NARROW, NARROWEST = 12, 20
 ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of an element
 
 
@@ -119,6 +123,7 @@ class Job:
         float32_norms_and_head: These compute in float32, their weights stay in `compute`.
         loss_chunk_tokens: Of the flag.
         moment_item: Bytes of an element of AdamW's two moments.
+        in_backward: Parameters are updated within the backward pass (--update_in_backward).
         nodes, network: The machines, all with as many cards, and what joins them; None: there is one.
         sharding_first: Pipeline stages are neighbors, sharding ranks are not (--hybrid_parallel_topo_order).
         whole_sends: Each tensor parallel rank sends all activations to the next stage, not its part of them.
@@ -157,6 +162,7 @@ class Job:
     saves_in_background: bool = False
     save_steps: int = 0
     moment_item: int = ITEM[FLOAT32]
+    in_backward: bool = False
     nodes: int = 1
     network: Network | None = None
     sharding_first: bool = False
@@ -182,6 +188,38 @@ class Job:
     def moment_bytes(self) -> int:
         """Bytes per trained parameter for both AdamW moments."""
         return 2 * self.moment_item
+
+    @property
+    def eight_bits(self) -> bool:
+        """Whether moments are in 8 bits, with a scale for each block, and weights have no float32 copy."""
+        return self.moment_item == 1
+
+    def rows_of_head(self, shape: tuple[int, ...]) -> int:
+        """Return how many rows of an output layer whose loss is in chunks are updated at a time; 0: all.
+
+        shape: [hidden, vocabulary].
+        """
+        by_rows = self.in_backward and self.eight_bits and self.amp != "O1" and not self.float32_norms_and_head
+        return rows_of_part(*shape) if by_rows else 0
+
+    def update_bytes(self, shape: tuple[int, ...]) -> int:
+        """Return what the update of a tensor takes on the device, beside parameter, gradient and states.
+
+        Moments of some elements are in float32 meanwhile (launch/training/narrow_moments.py, eight_bit_moments.py).
+        Those that are in host memory come in pages, the next one beside the one in use.
+        """
+        if self.eight_bits:
+            size = prod(shape)
+            part = min(size, MOMENT_ELEMENTS)
+            return NARROWEST * part + (self.offload.optimizer and (1 + (size > part)) * self.moments_of(part))
+        if self.moment_item == ITEM[FLOAT32]:
+            return 0
+        row = prod(shape[1:])
+        return NARROW * rows_at_once(shape[0], row) * row
+
+    def moments_of(self, size: int) -> int:
+        """Return the bytes of both moments of a trained tensor of so many elements."""
+        return size * self.moment_bytes + (2 * ITEM[FLOAT32] * -(-size // MOMENT_BLOCK) if self.eight_bits else 0)
 
     @property
     def masked(self) -> bool:
@@ -331,7 +369,7 @@ class Job:
             sequence_length=getattr(values, run.method.length_flag),
             compute=half if whole else FLOAT32,
             amp=level if half != FLOAT32 else "",
-            master_weights=whole,
+            master_weights=whole and moment_item(values) > 1,
             master_gradients=whole and bool(values.amp_master_grad),
             sequence_parallel=bool(values.sequence_parallel) and layout.tensor_parallel_degree > 1,
             recompute=(values.recompute_granularity or "full") if values.recompute else "",
@@ -356,6 +394,7 @@ class Job:
             saves_in_background=bool(values.use_async_save),
             save_steps=values.save_steps if values.save_strategy == "steps" else 0,
             moment_item=moment_item(values),
+            in_backward=bool(values.update_in_backward),
             nodes=run.nodes.count,
             network=network_of(run.network, card) if run.nodes.count > 1 else None,
             sharding_first=values.hybrid_parallel_topo_order == "sharding_first",
@@ -377,8 +416,8 @@ def _overlapped(values: FlagValues, layout: Layout) -> frozenset[str]:
 
 
 def moment_item(values: FlagValues) -> int:
-    """Return the bytes of an element of a moment: float32 in every precision, unless the optimizer stores bfloat16."""
-    return ITEM[BFLOAT16 if values.optim == "adamw_16bit_moment" else FLOAT32]
+    """Return the bytes of an element of a moment: float32 in every precision, unless the optimizer stores fewer."""
+    return {"adamw_16bit_moment": ITEM[BFLOAT16], "adamw_8bit": 1}.get(values.optim or "", ITEM[FLOAT32])
 
 
 def _adapter(values: FlagValues, config: dict) -> Lora | Prefix | None:
@@ -411,7 +450,7 @@ def _offload(values: FlagValues) -> Offload:
     sharded = "offload" in words
     return Offload(
         optimizer=bool(values.offload_optim) or sharded,
-        returns=bool(values.offload_optim) and not sharded,
+        returns=bool(values.offload_optim) and not sharded and values.optim != "adamw_8bit",
         gradients=sharded and "stage1" not in words,
         parameters=sharded and "stage3" in words,
         activations=values.offload == "activations",

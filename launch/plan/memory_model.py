@@ -245,7 +245,7 @@ def host_bytes(job: Job) -> dict[str, int]:
 def disk_bytes(job: Job) -> dict[str, int]:
     """Return the bytes on disk of a run: one checkpoint, all that exist at once, the model at the end."""
     trained = _whole(job)
-    checkpoint = trained * (job.item + job.moment_bytes + (MASTER if job.master_weights else 0))
+    checkpoint = trained * (job.item + (MASTER if job.master_weights else 0)) + job.moments_of(trained)
     return {"checkpoint": checkpoint, "kept checkpoints": job.checkpoints * checkpoint, "model": trained * job.item}
 
 

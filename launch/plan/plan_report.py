@@ -121,7 +121,9 @@ def _how(job: Job) -> list[str]:
     how += ["tensor parallel beside products"] if job.tensor_parallel_overlap else []
     how.append(f"recompute {job.recompute}" if job.recompute else "no recompute")
     if job.moment_item < 4:
-        how.append("moments in 16 bits")
+        how.append(f"moments in {8 * job.moment_item} bits")
+    if job.in_backward:
+        how.append("updates within the backward pass")
     if job.offload.activations:
         how.append("activations in host memory")
     if job.loss_chunk(job.config["vocab_size"] // job.layout.tensor_parallel_degree, job.trains_all):

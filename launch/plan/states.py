@@ -81,17 +81,18 @@ def _stage1(job: Job, tensors: Sequence[PlannedTensor]) -> tuple[States, ...]:
     # Frozen tensors are dealt, too; quantized ones are no parameters.
     dealt = [tensor for tensor in tensors if not tensor.base]
     owners = deal([tensor.size for tensor in dealt], job.layout.sharding_parallel_degree, largest_first=True)
-    optimized = [0] * job.layout.sharding_parallel_degree
+    optimized, moments = ([0] * job.layout.sharding_parallel_degree for _ in range(2))
     for tensor, owner in zip(dealt, owners, strict=True):
         optimized[owner] += tensor.size if tensor.trained else 0
+        moments[owner] += job.moments_of(tensor.size) if tensor.trained else 0
     names = frozenset(tensor.name for tensor in tensors if tensor.trained)
-    gradients = sum(optimized) * job.gradient_item
+    gradients = 0 if job.in_backward else sum(optimized) * job.gradient_item
     kept = _bytes_by_part(tensors) | {"gradients": gradients}
     if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
         kept["communication"] = gradients
     found = []
-    for elements in optimized:
-        here, there = _optimizer(job, elements)
+    for elements, of_moments in zip(optimized, moments, strict=True):
+        here, there = _optimizer(job, elements, of_moments)
         found.append(States(kept | here, names, host=there))
     return tuple(found)
 
@@ -188,9 +189,15 @@ def _bytes_by_part(tensors: Sequence[PlannedTensor]) -> dict[str, int]:
     return parts
 
 
-def _optimizer(job: Job, elements: int) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the bytes of the optimizer's states for `elements` elements, on the device and in host memory."""
-    states = {"master weights": elements * MASTER if job.master_weights else 0, "moments": elements * job.moment_bytes}
+def _optimizer(job: Job, elements: int, moments: int = 0) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the bytes of the optimizer's states for `elements` elements, on the device and in host memory.
+
+    moments: Those of the moments, where they are known.
+    """
+    states = {
+        "master weights": elements * MASTER if job.master_weights else 0,
+        "moments": moments or elements * job.moment_bytes,
+    }
     return ({}, states) if job.offload.optimizer else (states, {})
 
 
@@ -214,6 +221,29 @@ class KeptGradients:
     def watch(self, leaf: Leaf) -> None:
         """Place the gradient of a leaf."""
         leaf.gradient = True
+
+    def kept(self) -> list[Storage]:
+        """Return the storages that remain between passes."""
+        return []
+
+
+class UsedAtOnce:
+    """Gradients of parameters that are updated within the backward pass, and what an update takes beside them."""
+
+    def __init__(self, job: Job, memory: Memory):
+        self.job, self.memory = job, memory
+
+    def begin(self) -> None:
+        """Begin a forward pass."""
+
+    def watch(self, leaf: Leaf) -> None:
+        """Let the gradient of a leaf go as soon as it has been used."""
+        leaf.kept_as = PART
+        leaf.arrived = self._update
+
+    def _update(self, leaf: Leaf) -> None:
+        self.memory.take(self.job.update_bytes(leaf.shape), "moments")
+        leaf.gradient = None
 
     def kept(self) -> list[Storage]:
         """Return the storages that remain between passes."""
@@ -304,6 +334,8 @@ def _give_away(leaf: Leaf) -> None:
 
 def gradients_of(job: Job, memory: Memory, states: States, shard: int):
     """Return the gradients of a job's sharding."""
+    if job.in_backward:
+        return UsedAtOnce(job, memory)
     if job.layout.sharding == "stage2":
         return BufferedGradients(memory, states, shard, job.gradient_item)
     if job.layout.sharding == "stage3":

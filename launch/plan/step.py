@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from math import prod
 
-from launch.families.arithmetic import rows_at_once
+from launch.families.arithmetic import MOMENT_ELEMENTS, NOISE_OFFSETS
 from launch.families.forward import FLOAT32, Model
 from launch.methods.preference_flags import ADAPTER_OFF, PRECOMPUTED, SECOND_COPY
-from launch.plan.job import Job
+from launch.plan.job import NARROW, Job
 from launch.plan.shards import ADAPTER, PlannedTensor, stage_layers, tensors_of
 from launch.plan.states import REFERENCE, States, gradients_of, states_of
 from launch.tape.autograd import Leaf, Memory, Storage, Tensor, backward, keep_graph
@@ -61,7 +61,7 @@ class Step:
         self.weights = {one.name: self._weight(one) for one in self.tensors}
         self.model: Model = job.family.forward(job, memory, self.weights)
         self.kept += self._take(self.model.tables(len(self.layers)))
-        self.kept += self._take({"moments": 4 * self.widened})  # the noise that they are rounded with
+        self.kept += self._take({"moments": self.noise})
         if job.reference == SECOND_COPY:
             self.kept += self._take({REFERENCE: sum(self.model.tables(len(self.layers)).values())})
 
@@ -69,20 +69,17 @@ class Step:
         return [self.memory.take(size, part) for part, size in parts.items()]
 
     @property
-    def widened(self) -> int:
-        """Elements of the largest tensor whose moments are float32 at a time, where they are stored in 16 bits.
+    def updated(self) -> list[tuple[int, ...]]:
+        """Shapes of the tensors that this rank updates."""
+        slices = self.states.slices
+        return [(slices[one.name],) if one.name in slices else one.shape for one in self.tensors if one.trained]
 
-        See launch/training/narrow_moments.py.
-        """
-        if self.job.moment_item == FLOAT32:
-            return 0
-        shapes = [
-            (self.states.slices[one.name],) if one.name in self.states.slices else one.shape
-            for one in self.tensors
-            if one.trained
-        ]
-        rows = [(shape[0], prod(shape[1:])) for shape in shapes]
-        return max((rows_at_once(*each) * each[1] for each in rows), default=0)
+    @property
+    def noise(self) -> int:
+        """Bytes of the random numbers that moments are rounded with."""
+        if self.job.eight_bits:
+            return 4 * (min(max(map(prod, self.updated)), MOMENT_ELEMENTS) + NOISE_OFFSETS)
+        return max((self.job.update_bytes(shape) for shape in self.updated), default=0) * 4 // NARROW
 
     @property
     def layers(self) -> range:
@@ -158,7 +155,8 @@ class Step:
         elif self.states.updates:
             pairs = zip(self.states.updates, (*self.states.updates[1:], 0), strict=True)
             self.memory.take(max(sum(pair) for pair in pairs), "moments")
-        self.memory.take(12 * self.widened, "moments")  # both moments, and the noise of one
+        if not self.job.in_backward:
+            self.memory.take(max((self.job.update_bytes(shape) for shape in self.updated), default=0), "moments")
 
     def evaluate(self) -> None:
         """Run an evaluation. A pipeline's has the micro batches of training."""

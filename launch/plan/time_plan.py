@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, floor, fsum, log2
 
-from launch.families.arithmetic import ModelShape, lora_parameters, prefix_parameters
+from launch.families.arithmetic import MOMENT_BLOCK, ModelShape, lora_parameters, prefix_parameters
 from launch.families.parameters import EXPERTS, LINEAR, stated
 from launch.families.parameters import layers as layers_of
 from launch.families.registry import parameters
@@ -40,6 +40,9 @@ UPDATE_BYTES = 24
 # The same for moments in 16 bits (launch/training/narrow_moments.py): 8 of the weight, and of each moment
 # 6 to widen it, 8 by AdamW, 28 to round it, 10 to write it back.
 NARROW_UPDATE_BYTES = 112
+# And in 8 bits (launch/training/eight_bit_moments.py): 29 to decode each moment, 24 by AdamW, 99 to encode each, and
+# 42 to widen weight and gradient and round the weight.
+EIGHT_BIT_UPDATE_BYTES = 322
 # How often a step moves a gradient: AdamW reads it, the norm is measured (1) and applied (2); the loss scale's taking
 # off reads and writes it.
 GRADIENT_MOVES, UNSCALING_MOVES = 4, 2
@@ -217,6 +220,7 @@ class Traffic:
         moves = GRADIENT_MOVES + (UNSCALING_MOVES if job.compute == FLOAT16 else 0)
         written = job.item if job.master_weights else 0
         each = UPDATE_BYTES if job.moment_item == ITEM[FLOAT32] else NARROW_UPDATE_BYTES
+        each = EIGHT_BIT_UPDATE_BYTES if job.eight_bits else each
         return self.pace.stream(self.updated * (each + written + moves * job.gradient_item))
 
     def offload(self) -> float:
@@ -228,7 +232,7 @@ class Traffic:
         job, offload = self.job, self.job.offload
         if not offload.optimizer:
             return 0.0
-        each = 2 * (MASTER + job.moment_bytes)
+        each = 2 * (job.moments_of(MOMENT_BLOCK) / MOMENT_BLOCK + (0 if job.eight_bits else MASTER))
         if offload.gradients:
             copies = 2 * job.accumulation - 1 + GRADIENT_COPIES + (UNSCALING_COPIES if job.compute == FLOAT16 else 0)
             each += copies * job.item

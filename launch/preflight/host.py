@@ -70,15 +70,21 @@ def _size(path: Path) -> int:
 
 def bytes_each(values: FlagValues, half: bool) -> int:
     """Return the bytes of one parameter in a checkpoint. half: weights in half precision."""
-    state = 0 if values.ignore_save_lr_and_optim else 2 * moment_item(values) + (MASTER if half else 0)
+    state = 0 if values.ignore_save_lr_and_optim else 2 * moment_item(values) + (MASTER if _copied(values, half) else 0)
     return (2 if half else 4) + state
+
+
+def _copied(values: FlagValues, half: bool) -> bool:
+    """Return whether weights in half precision have a float32 copy."""
+    return half and moment_item(values) > 1
 
 
 def _parts(values: FlagValues, half: bool) -> str:
     if values.ignore_save_lr_and_optim:
         return "weights alone"
     moments = f"{2 * moment_item(values)} AdamW"
-    return f"2 weight + 4 float32 copy + {moments}" if half else f"4 weight + {moments}"
+    copy = " + 4 float32 copy" if _copied(values, half) else ""
+    return f"{2 if half else 4} weight{copy} + {moments}"
 
 
 def _fix(values: FlagValues, kept: int, goes_on: bool) -> str:

@@ -403,6 +403,41 @@ class Operators:
         losses.node = node
         return losses
 
+    def entropy_by_rows(
+        self,
+        x: Tensor,
+        weight: Tensor,
+        chunk: int,
+        entropy: Callable[[Tensor], Tensor],
+        rows: int,
+        update_bytes: int,
+    ) -> Tensor:
+        """Return what chunked_entropy returns, where the weight is updated some rows at a time in the backward pass.
+
+        The gradients of the logits are kept until then, the weight's is never whole.
+
+        rows: That are updated at a time. update_bytes: What this takes.
+        """
+        losses = self.new((*x.shape[:-1], 1), FLOAT32)
+        tokens, columns = prod(x.shape[:-1]), weight.shape[1]
+        hidden, kept = self.new(x.shape, x.item), self.new((tokens, columns), x.item)
+        self._chunk(x, weight, False, chunk, entropy, hidden, None)
+        node = Deferred(self.memory, [(x.node, x.slot, x.nbytes)] if x.node else [])
+        node.saved = [one.storage for one in (hidden, kept, x) if one.storage]
+
+        def update() -> list[Storage]:
+            wide = self.memory.take(FLOAT32 * rows * columns)
+            self.memory.take((tokens + (columns if x.item < FLOAT32 else 0)) * rows * x.item)
+            self.memory.take(update_bytes, "moments")
+            self.alive(hidden, kept, x)
+            self.memory.alive(wide)
+            return [hidden.storage] if hidden.storage and x.node else []
+
+        node.function = update
+        self.alive(losses, x)
+        losses.node = node
+        return losses
+
     def _chunk(
         self,
         x: Tensor,

@@ -10,6 +10,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal
 
 from paddlenlp.trainer import IntervalStrategy, TrainingArguments
+from paddlenlp.trainer.trainer_utils import OptimizerNames
 
 from launch.config.flag_values import LOWER_IS_BETTER
 from launch.config.run_config import SENDS_SHAPES, RunConfig
@@ -19,6 +20,8 @@ from launch.switches.precision import PRECISIONS, products_in_bfloat16, resolve,
 from launch.training.device import compute_capability
 
 Switch = Literal["auto", "on", "off", "required"]
+OWN_OPTIMIZERS = ("adamw_8bit",)  # by launch/training; all others are paddlenlp's
+OPTIMIZERS = [*(member.value for member in OptimizerNames), *OWN_OPTIMIZERS]
 ALONE = {"nargs": "?", "const": "on"}  # a switch that has two states in PaddleNLP, where --name alone means on
 
 
@@ -101,6 +104,17 @@ class RunArguments(TrainingArguments):
     min_learning_rate: float = flag(0.0, help="Where a cosine or linear schedule ends.")
     decay_steps: int = flag(-1, help="Steps until min_learning_rate is reached. Default: max_steps.")
     logging_first_step: bool = flag(True, help="Log step 1, too.")
+    optim: str = flag(
+        "adamw",
+        help="The optimizer. adamw_16bit_moment and adamw_8bit keep its moments in so many bits, the latter without a "
+        "float32 copy of weights in bfloat16.",
+        choices=OPTIMIZERS,
+    )
+    update_in_backward: bool = flag(
+        False,
+        help="Update each parameter within the backward pass, so that one gradient is in memory at a time; clipping "
+        "uses the norm of the step before.",
+    )
     cpu_fast: Switch = flag("auto", help="Faster settings and operators on a CPU; off: stock Paddle.")
     loss_watch: bool = flag(True, help="Stop where the loss goes wrong, before the next checkpoint is written.")
     loss_first: str = flag(
@@ -172,12 +186,17 @@ class RunArguments(TrainingArguments):
         self.bf16, self.fp16 = resolve(*requested, compute_capability(self.device), self.cpu_fast)
         words = self.sharding.split()
         self.host_offload = "offload" in words  # by launch/offload, so upstream does not see the word
+        # States of these optimizers stay in host memory: upstream would bring all of them back for a step.
+        self.paged_moments = self.optim in OWN_OPTIMIZERS and bool(self.offload_optim)
+        self.offload_optim = bool(self.offload_optim) and not self.paged_moments
+        own, self.optim = self.optim, "adamw" if self.optim in OWN_OPTIMIZERS else self.optim
         self.sharding = " ".join(word for word in words if word != "offload")
         if self.do_eval and IntervalStrategy(self.evaluation_strategy) == IntervalStrategy.NO:
             self.evaluation_strategy = IntervalStrategy.STEPS  # upstream does so, too, with a warning
         if self.greater_is_better is None and self.metric_for_best_model:  # upstream: of all metrics but the loss
             self.greater_is_better = self.metric_for_best_model.removeprefix("eval_") not in LOWER_IS_BETTER
         super().__post_init__()
+        self.optim = own if own in OWN_OPTIMIZERS else self.optim
 
     @property
     def global_batch(self) -> int:

@@ -19,7 +19,7 @@ from paddlenlp.transformers import PretrainedConfig
 from paddlenlp.transformers.model_outputs import ModelOutput
 
 from data_tools.dialogues.encoding import IGNORED
-from launch.families.arithmetic import loss_chunk
+from launch.families.arithmetic import PRODUCT_BYTES, loss_chunk, rows_of_part
 from launch.families.family import Family, Head
 from launch.upstream.token_loss import token_entropies
 
@@ -30,10 +30,6 @@ class Chunks:
 
     training: int
     evaluation: int
-
-
-# Bytes of a half-precision product of a chunk with its float32 copy, when they are added to the weight's gradient.
-PRODUCT_BYTES = 64 * 2**20
 
 
 class CorrectTokens:
@@ -92,7 +88,7 @@ class ChunkedEntropy(PyLayer):
         losses = paddle.empty([tokens, 1], dtype="float32")
         hidden_gradient = paddle.empty_like(hidden_states) if trained[0] else None
         products = head.products_with(weight)
-        weight_gradient = WeightGradient(products) if trained[1] else None
+        weight_gradient = head.gradient_of(products, hidden_states) if trained[1] else None
         scale = head.expected_scale(hidden_states)
         for start in range(0, tokens, chunk):
             part = slice(start, min(start + chunk, tokens))
@@ -163,7 +159,7 @@ class WeighedEntropy(PyLayer):
         ctx.inputs, head = None, ctx.head
         hidden_gradient = paddle.empty_like(hidden_states) if ctx.trained[0] else None
         products = head.products_with(weight)
-        weight_gradient = WeightGradient(products) if ctx.trained[1] else None
+        weight_gradient = head.gradient_of(products, hidden_states) if ctx.trained[1] else None
         with paddle.no_grad(), paddle.amp.auto_cast(False):
             for start in range(0, hidden_states.shape[0], ctx.chunk):
                 part = slice(start, min(start + ctx.chunk, hidden_states.shape[0]))
@@ -230,6 +226,33 @@ class WeightGradient:
         return pieces[0] if len(pieces) == 1 else paddle.concat(pieces)
 
 
+class UpdatedByRows:
+    """The gradient of a weight [hidden, vocabulary] that is made and used some rows at a time, never as a whole.
+
+    What it is made from is kept in its place: the gradients of the logits, [tokens, vocabulary].
+    """
+
+    def __init__(self, weight: paddle.Tensor, inputs: paddle.Tensor, update: Callable):
+        self.weight, self.inputs, self.update = weight, inputs, update
+        self.gradients = paddle.empty([inputs.shape[0], weight.shape[1]], inputs.dtype)
+        self.tokens = 0
+
+    def add(self, inputs: paddle.Tensor, gradient: paddle.Tensor) -> None:
+        """Keep the gradient of the next chunk's logits."""
+        self.gradients[self.tokens : self.tokens + gradient.shape[0]] = gradient
+        self.tokens += gradient.shape[0]
+
+    def finish(self, factor: paddle.Tensor) -> None:
+        """Update the weight by its gradient times a float32 scalar."""
+        rows, columns = self.weight.shape
+        step = rows_of_part(rows, columns)
+        for start in range(0, rows, step):
+            part = self.inputs[:, start : start + step]
+            gradient = paddle.matmul(part, self.gradients, transpose_x=True).astype("float32").multiply_(factor)
+            self.update(self.weight, start * columns, gradient)
+            del gradient  # before the next
+
+
 class ChunkedHead(paddle.nn.Layer):
     """A base class to put before an output layer's own: within `of` it gives losses in place of logits.
 
@@ -246,6 +269,8 @@ class ChunkedHead(paddle.nn.Layer):
         products_class: In place of WeightProducts.
         sampled: Gives the losses of logits by the distribution that tokens were sampled from, in place of the model's:
             from logits and labels of a chunk, and the chunk.
+        update: Of --update_in_backward: updates some elements of a weight by their gradient. by_rows: whether the
+            batch does so.
     """
 
     config: PretrainedConfig
@@ -259,6 +284,8 @@ class ChunkedHead(paddle.nn.Layer):
     weighed: bool = False
     products_class: Callable[[paddle.Tensor, bool], Any] | None = None
     sampled: Callable[[paddle.Tensor, paddle.Tensor, slice], paddle.Tensor] | None = None
+    update: Callable | None = None
+    by_rows: bool = False
 
     @contextlib.contextmanager
     def of(self, labels: paddle.Tensor) -> Iterator[None]:
@@ -310,7 +337,8 @@ class ChunkedHead(paddle.nn.Layer):
         if self.config.sequence_parallel:
             hidden_states = GatherOp.apply(hidden_states)
         # Its one parameter, or what stands in its place (InFloat32 of launch/training/model.py); GLM's has none.
-        weight = getattr(self, next(iter(self._parameters), "weight")).astype(hidden_states.dtype)
+        name = next(iter(self._parameters), "weight")
+        weight = getattr(self, name).astype(hidden_states.dtype)
         if self.sharded(weight):
             group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
             identity: Any = paddle.distributed.collective._c_identity  # its stub says None, too
@@ -318,6 +346,10 @@ class ChunkedHead(paddle.nn.Layer):
         recording = paddle.is_grad_enabled()
         trained = tuple(recording and not tensor.stop_gradient for tensor in (hidden_states, weight))
         flat = hidden_states.reshape([-1, hidden_states.shape[-1]])
+        stored = getattr(self, name) is self._parameters.get(name) and weight.dtype == getattr(self, name).dtype
+        self.by_rows = self.update is not None and stored and not self.transposed
+        if self.by_rows:  # for autograd it has no gradient
+            weight = weight.detach()
         with paddle.amp.auto_cast(False):
             entropy = WeighedEntropy if self.weighed else ChunkedEntropy
             losses = entropy.apply(flat, weight, labels.flatten(), self.chunk, self, trained)
@@ -327,6 +359,12 @@ class ChunkedHead(paddle.nn.Layer):
     def products_with(self, weight: paddle.Tensor) -> WeightProducts:
         """Return the products of a batch with the weight."""
         return (self.products_class or WeightProducts)(weight, self.transposed)
+
+    def gradient_of(self, products: WeightProducts, inputs: paddle.Tensor):
+        """Return what gathers the gradient of a weight. inputs: of all tokens, [tokens, hidden]."""
+        if self.by_rows and self.update:
+            return UpdatedByRows(next(iter(self._parameters.values())), inputs, self.update)
+        return WeightGradient(products)
 
     def expected_scale(self, hidden_states: paddle.Tensor) -> paddle.Tensor | None:
         """Return about the derivative of the scaled loss by a token's: a power of 2 if the loss scale is one.

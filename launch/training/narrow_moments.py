@@ -26,9 +26,9 @@ from launch.families.arithmetic import rows_at_once
 STRIDED = "FLAGS_use_stride_kernel"
 
 
-def correct() -> None:
-    """Replace upstream's optimizer with 16-bit moments."""
-    paddlenlp.utils.AdamW_16Bit = AdamW16Bit
+def correct(optimizer: "type[AdamW16Bit] | None" = None) -> None:
+    """Replace upstream's optimizer with 16-bit moments by ours, or by another."""
+    paddlenlp.utils.AdamW_16Bit = optimizer or AdamW16Bit
 
 
 class AdamW16Bit(AdamW):
@@ -48,6 +48,9 @@ class AdamW16Bit(AdamW):
     def _add_moments_pows(self, p):
         for name in (self._moment1_acc_str, self._moment2_acc_str):
             self._add_accumulator(name, p, dtype=core.VarDesc.VarType.BF16)
+        self._add_powers(p)
+
+    def _add_powers(self, p):
         for name, beta in ((self._beta1_pow_acc_str, self._beta1), (self._beta2_pow_acc_str, self._beta2)):
             self._add_accumulator(
                 name, p, dtype=core.VarDesc.VarType.FP32, fill_value=float(beta), shape=[1], device="cpu"
@@ -75,32 +78,10 @@ class AdamW16Bit(AdamW):
             self._update(rows, rate, powers, decays)
 
     def _update(self, rows: list, rate, powers: list, decays: bool) -> None:
-        parameter, gradient, master, *moments = rows
+        *weights, moment1, moment2 = rows
+        moments = moment1, moment2
         first, second = [moment.cast("float32") for moment in moments]
-        update: Any = _C_ops.adamw_  # whose stub takes no None
-        update(
-            parameter,
-            gradient,
-            rate,
-            first,
-            second,
-            None,  # the largest second moment so far, of AMSGrad
-            powers[0],
-            powers[1],
-            master,
-            None,  # no skipped update
-            self._beta1,
-            self._beta2,
-            self._epsilon,
-            1.0,  # of the learning rate
-            self._weight_decay,
-            decays,
-            False,  # not lazy
-            1000,  # rows from which sparse gradients are split over threads
-            master is not None,
-            False,  # as it is everywhere
-            False,  # no AMSGrad
-        )
+        adamw(self, [*weights, first, second], rate, powers, decays)
         for moment, values in zip(moments, (first, second), strict=True):
             self._round(values)
             moment.copy_(values.cast("bfloat16"), False)
@@ -113,7 +94,7 @@ class AdamW16Bit(AdamW):
 
         A random number of 16 bits is added, then the lower bits are cut off. 0 stays 0.
         """
-        bits = as_integers(values).reshape_([-1])
+        bits = reinterpreted(values, "int32").reshape_([-1])
         if self._noise is None or self._noise.shape[0] < bits.shape[0]:
             self._noise = noise(bits.shape[0])
         bits.add_(paddle.bitwise_xor(self._noise._slice(0, bits.shape[0]), paddle.full([1], self._flips(), "int32")))
@@ -130,6 +111,35 @@ class AdamW16Bit(AdamW):
         return int(np.random.SeedSequence((step, self._updates)).generate_state(1, np.uint32)[0] >> 16)
 
 
+def adamw(optimizer: AdamW, tensors: list, rate, powers: list, decays: bool) -> None:
+    """Make a step by Paddle's kernel. tensors: parameter, gradient, master weight or None, both moments in float32."""
+    parameter, gradient, master, first, second = tensors
+    update: Any = _C_ops.adamw_  # whose stub takes no None
+    update(
+        parameter,
+        gradient,
+        rate,
+        first,
+        second,
+        None,  # the largest second moment so far, of AMSGrad
+        powers[0],
+        powers[1],
+        master,
+        None,  # no skipped update
+        optimizer._beta1,
+        optimizer._beta2,
+        optimizer._epsilon,
+        1.0,  # of the learning rate
+        optimizer._weight_decay,
+        decays,
+        False,  # not lazy
+        1000,  # rows from which sparse gradients are split over threads
+        master is not None,
+        False,  # as it is everywhere
+        False,  # no AMSGrad
+    )
+
+
 def row_ranges(shape: list[int]):
     """Return (first, beyond the last) row of each part that is updated at once."""
     rows = rows_at_once(shape[0], int(np.prod(shape[1:])))
@@ -141,13 +151,13 @@ def noise(elements: int) -> paddle.Tensor:
     return paddle.to_tensor(np.random.Generator(np.random.PCG64(0)).integers(0, 2**16, elements, np.int32))
 
 
-def as_integers(values: paddle.Tensor) -> paddle.Tensor:
-    """Return the bits of float32 values as int32, in the same memory.
+def reinterpreted(values: paddle.Tensor, dtype: Any) -> paddle.Tensor:
+    """Return the bits of values as another dtype of the same size, in the same memory.
 
     --cpu_fast switches off the kernels that view is of.
     """
     strided = paddle.get_flags(STRIDED)[STRIDED]
     paddle.set_flags({STRIDED: True})
-    bits = values.view("int32")
+    bits = values.view(dtype)
     paddle.set_flags({STRIDED: strided})
     return bits

@@ -51,12 +51,12 @@ class ClipByGlobalNorm(paddle.nn.ClipGradByGlobalNorm):
 
     @paddle.no_grad()
     def _dygraph_clip(self, params_grads: list) -> list:
-        squares = [clip._squared_l2_norm(gradient) for _, gradient in _clipped(params_grads)]
+        squares = [clip._squared_l2_norm(gradient) for _, gradient in clipped(params_grads)]
         if not squares:
             return params_grads
         self.grad_norm.latest = paddle.sqrt(paddle.stack(squares).sum())
-        factor = _factor(self.grad_norm.latest, self.clip_norm)
-        for _, gradient in _clipped(params_grads):
+        factor = clip_factor(self.grad_norm.latest, self.clip_norm)
+        for _, gradient in clipped(params_grads):
             gradient.multiply_(factor if gradient.dtype == factor.dtype else factor.astype(gradient.dtype))
         return params_grads
 
@@ -84,14 +84,14 @@ class ShardedClip(GroupShardedClipGrad):
     @paddle.no_grad()
     def _dygraph_clip(self, params_grads: list) -> list:
         shards, whole = {}, {}  # dtype of the parameters -> squared norms
-        for parameter, gradient in _clipped(params_grads):
+        for parameter, gradient in clipped(params_grads):
             squares = whole if hasattr(parameter, "unslice") else shards  # stage 3 does not shard small parameters
             squares.setdefault(parameter.dtype, []).append(clip._squared_l2_norm(gradient))
         total = _sum(shards)
         paddle.distributed.all_reduce(total, group=self._group)
         self.grad_norm.latest = paddle.sqrt(total + _sum(whole))
-        factor = _factor(self.grad_norm.latest, self.clip_norm)
-        for _, gradient in _clipped(params_grads):
+        factor = clip_factor(self.grad_norm.latest, self.clip_norm)
+        for _, gradient in clipped(params_grads):
             gradient.multiply_(factor.astype(gradient.dtype))  # scale_ would read the factor back for each gradient
         return params_grads
 
@@ -107,14 +107,14 @@ def keep_norm(optimizer, grad_norm: GradNorm) -> None:
         optimizer._grad_clip = ShardedClip(optimizer._grad_clip, grad_norm)
 
 
-def _clipped(params_grads: list) -> Iterator[tuple]:
+def clipped(params_grads: list) -> Iterator[tuple]:
     """Yield the (parameter, gradient) pairs that take part in clipping."""
     for parameter, gradient in params_grads:
         if gradient is not None and getattr(parameter, "need_clip", True):
             yield parameter, gradient
 
 
-def _factor(norm: paddle.Tensor, limit: float) -> paddle.Tensor:
+def clip_factor(norm: paddle.Tensor, limit: float) -> paddle.Tensor:
     """Return the factor of gradients: 1 up to the limit."""
     bound = paddle.full([], limit, dtype=norm.dtype)
     return paddle.divide(bound, paddle.maximum(norm, bound))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paddle
 from paddlenlp.peft import LoRAModel
 from paddlenlp.trainer import TrainerCallback
 
@@ -300,6 +301,8 @@ class Restorer(TrainerCallback):
         if self.weights_alone:
             return
         trainer.lr_scheduler.set_state_dict(self.run["scheduler"])
+        if self.run.get("grad_norm") is not None:
+            trainer.grad_norm.latest = paddle.to_tensor(self.run["grad_norm"], "float32")
         if trainer.do_grad_scaling and self.run["scaler"]:
             scaler = self.run["scaler"]
             trainer.scaler.load_state_dict(scaler | {"scale": np.array(scaler["scale"], dtype=np.float32)})

@@ -16,7 +16,7 @@ from typing import Any
 
 import paddlenlp.trainer
 from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
-from paddlenlp.trainer.trainer_utils import SchedulerType
+from paddlenlp.trainer.trainer_utils import OptimizerNames, SchedulerType
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
 from launch import watch
@@ -24,19 +24,23 @@ from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.local_tensors import innermost
 from launch.checkpoint.ranks import rank
 from launch.offload.group_sharded import ShardedOffload
+from launch.offload.host_memory import host_memory
 from launch.reporting.records import plain
 from launch.reporting.throughput import Throughput
 from launch.training import narrow_moments
 from launch.training.arguments import RunArguments
 from launch.training.checkpointer import Checkpointer, StoppedBefore
 from launch.training.data import TrainingData
+from launch.training.eight_bit_moments import AdamW8Bit
 from launch.training.evaluation import Answers, Evaluator
 from launch.training.losses import Loss
 from launch.training.optimizer import ClipByGlobalNorm, GradNorm, ScaleRule, follow, keep_norm
 from launch.training.reporter import REPORTS, Reporter
 from launch.training.result import Result, save_whole_model
+from launch.training.update_in_backward import ClipByPastNorm, update_in_backward
 from launch.training.watches import Watches
 
+OWN_OPTIMIZERS = {"adamw_8bit": AdamW8Bit}
 SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
 
@@ -195,14 +199,25 @@ class Trainer(paddlenlp.trainer.Trainer):
     def create_optimizer(self, lr_scheduler=None):
         """Create the optimizer.
 
-        Upstream forms no gradient norm without clipping, and knows no offload; its 16-bit moments stand still.
+        Upstream forms no gradient norm without clipping, and knows no offload and no 8 bits; its 16-bit moments stand
+        still.
         """
-        narrow_moments.correct()
+        args: Any = self.args  # upstream's name of the optimizer is a member of an enumeration
+        requested = args.optim
+        narrow_moments.correct(OWN_OPTIMIZERS.get(requested))
+        if requested in OWN_OPTIMIZERS:
+            args.optim = OptimizerNames.ADAMW_16BIT_MOMENT
         optimizer: Any = super().create_optimizer(lr_scheduler)
+        args.optim = requested
         optimizer.step_number = lambda: self.state.global_step  # read by launch/training/narrow_moments.py
-        optimizer._grad_clip = ClipByGlobalNorm(self.args.max_grad_norm, self.grad_norm)
+        clip = ClipByPastNorm if args.update_in_backward else ClipByGlobalNorm
+        optimizer._grad_clip = clip(args.max_grad_norm, self.grad_norm)
         if self.offload:
             self.offload.prepare(optimizer)
+        if args.paged_moments:
+            optimizer.keep_in(host_memory())
+        if args.update_in_backward:
+            update_in_backward(self.model, optimizer)
         return optimizer
 
     def create_scheduler(self, num_training_steps: int):

@@ -47,16 +47,22 @@ TOLERANCE = 1e-4
 HALF_TOLERANCE = 2e-2
 
 
+# Each tensor of the tiny model is one page.
+EIGHT_BITS = {"optim": "adamw_8bit", "offload_optim": "1", "update_in_backward": "1", "loss_chunk_tokens": "16"}
+EIGHT_BITS["gradient_accumulation_steps"] = "1"
+
+
 @pytest.mark.card(
-    seconds=97,
-    pretended=12,
+    seconds=130,
+    pretended=16,
     limit=400,
     expected="the same losses: float32 within 1e-4, half precision within 2e-2",
     at_fault="no recipe can be trusted on this card in the dtype of the row",
 )
 def test_card_against_cpu(bench: Bench) -> None:
     """float32 on the CPU is right; the card in float32 and in each half precision is compared with it. Moments in 16
-    bits are rounded by the same random numbers on both."""
+    and 8 bits are rounded by the same random numbers on both; the latter come from host memory to updates within the
+    backward pass."""
     flags = tiny_pretraining(bench.materials, STEPS)
     cpu = steps(bench.train("cpu", flags, on_cpu=True))
     card = steps(bench.train("float32", flags, environment=FULL_FLOAT32))
@@ -67,6 +73,12 @@ def test_card_against_cpu(bench: Bench) -> None:
     narrow = flags | as_flags({"optim": "adamw_16bit_moment"})
     cpu = steps(bench.train("cpu-16-bit-moments", narrow, on_cpu=True))
     _run_and_compare(bench, "float32, moments in 16 bits", narrow, 1, "the CPU", cpu, TOLERANCE, FULL_FLOAT32)
+    paged = flags | as_flags(EIGHT_BITS)
+    cpu = steps(bench.train("cpu-8-bit-moments", paged, on_cpu=True))
+    for dtype, changes in {"float32": {}, **_half_precisions(bench)}.items():
+        if dtype != "float16":
+            exact = (TOLERANCE, FULL_FLOAT32) if dtype == "float32" else (HALF_TOLERANCE, None)
+            _run_and_compare(bench, f"{dtype}, paged moments in 8 bits", paged | changes, 1, "the CPU", cpu, *exact)
 
 
 def _half_precisions(bench: Bench) -> dict[str, dict]:

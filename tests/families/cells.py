@@ -30,7 +30,7 @@ class Cell:
     """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
     offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all. activations: those that
     recompute keeps are in host memory. moments: of AdamW, in so many bits. overlap: of --tensor_parallel_config.
-    packed: by a mask."""
+    packed: by a mask. in_backward: parameters are updated there; of 8 bits offload pages the moments."""
 
     family: str = "llama"
     method: str = PRETRAIN
@@ -43,6 +43,7 @@ class Cell:
     moments: int = 32
     overlap: str = ""
     packed: bool = False
+    in_backward: bool = False
 
     @property
     def name(self) -> str:
@@ -55,6 +56,7 @@ class Cell:
         parts += [f"moments-{self.moments}"] if self.moments < 32 else []
         parts += ["overlap"] if self.overlap else []
         parts += ["packed"] if self.packed else []
+        parts += ["updated-in-backward"] if self.in_backward else []
         return " ".join(parts + (["offload"] if self.offload else []))
 
     @property
@@ -74,11 +76,15 @@ class Cell:
         base = {"weight_quantize_algo": self.base} if self.base else {}
         if self.base == NF4:
             base["weight_double_quant"] = "1"
-        if self.offload:
+        if self.offload and self.layout.stage:
             layout["sharding"] += " offload"
+        elif self.offload:
+            base["offload_optim"] = "1"
         base["loss_chunk_tokens"] = str(self.chunk) if self.chunk else "off"
         if self.moments < 32:
-            base["optim"] = f"adamw_{self.moments}bit_moment"
+            base["optim"] = f"adamw_{self.moments}bit_moment".replace("_8bit_moment", "_8bit")
+        if self.in_backward:
+            base["update_in_backward"] = "1"
         if self.activations:
             base["offload"] = "activations"
         if self.overlap:
@@ -189,6 +195,13 @@ CELLS = [
     Cell("chatglm", LORA, recompute=FULL, activations=True),
     *[Cell(layout=layout, moments=16) for layout in (Layout(), Layout(accumulation=2), S1, S2, S3, TP2, PP2)],
     Cell(layout=S2, offload=True, moments=16),
+    Cell(moments=8),
+    *[Cell(moments=bits, in_backward=True) for bits in (32, 16, 8)],
+    *[Cell(recompute=FULL, chunk=32, moments=8, in_backward=True, offload=offload) for offload in (False, True)],
+    *[
+        Cell(family, FINETUNE, recompute=FULL, chunk=32, moments=8, in_backward=True)
+        for family in ("qwen3", "chatglm2")
+    ],
     Cell(method=LORA, chunk=32),
     Cell(layout=TP2, overlap="enable_mp_async_allreduce,enable_mp_skip_c_identity"),
     Cell(layout=SP2, overlap="enable_sp_async_reduce_scatter"),

@@ -58,8 +58,9 @@ def train(module: str, argv: list[str]) -> dict:
 def bytes_of(trainer) -> dict:
     """Of what this rank keeps between two steps: parameters and gradients as the buffers that they lie in."""
     from launch.checkpoint.local_tensors import innermost
+    from launch.offload.host_memory import host_memory
 
-    host = trainer.offload.host if trainer.offload else None
+    host = host_memory() if trainer.offload or trainer.args.paged_moments else None
 
     def here(tensor) -> int:
         """Bytes on the device."""
@@ -71,7 +72,7 @@ def bytes_of(trainer) -> dict:
     found = {
         "parameters": sum(here(_own(one)) for one in kept) + codes,
         "gradients": sum(here(one.grad) for one in kept if one.grad is not None),
-        "moments": sum(here(one) for name in ("moment1", "moment2") for one in states.get(name, {}).values()),
+        "moments": sum(here(one) for name in states if "moment" in name for one in states[name].values()),
         "host": host.nbytes if host else 0,
     }
     storages = getattr(trainer.model_wrapped, "_grad_storages", None)

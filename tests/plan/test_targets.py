@@ -7,7 +7,7 @@ from launch.config.layout import Layout
 from launch.families.gated_decoder import LINEAR_LAYERS
 from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, GIB, Card
-from launch.plan.job import BFLOAT16, Job, Lora
+from launch.plan.job import BFLOAT16, Job, Lora, Offload
 from launch.plan.memory_model import Phase, plan_memory
 from launch.tape.quantized import Format
 from tests.store import ROOT
@@ -22,21 +22,31 @@ def peak(model: str, card: Card, micro_batch: int, length: int, base: Format | N
         sequence_length=length,
         compute=BFLOAT16,
         amp="O2",
-        master_weights=True,
         recompute="full",
         flash_attention=True,
         fused_rms_norm=True,
-        adapter=Lora(8, LINEAR_LAYERS),
         base=base,
         eval_batch=1,
         own_loss=True,
-        **others,
+        **{"master_weights": True, "adapter": Lora(8, LINEAR_LAYERS)} | others,
     )
     return plan_memory(job, card).worst.peak
 
 
 QLORA = Format("nf4", double_quant=True)
 # Model, method, tokens of a micro batch, card; as in docs/low-memory.md.
+PAGED = {
+    "adapter": None,
+    "master_weights": False,
+    "moment_item": 1,
+    "in_backward": True,
+    "offload": Offload(optimizer=True, activations=True),
+    "loss_chunk_tokens": "256",
+}
+WHOLE = {
+    "| Llama-3-8B | all parameters, updated in the backward pass | 1 x 2,048 | 24 GB |": ("llama-3-8b", 20),
+    "| Qwen3-8B | all parameters, updated in the backward pass | 1 x 2,048 | 24 GB |": ("qwen3-8b", 21),
+}
 CASES = {
     "| Llama-3-8B | QLoRA | 2 x 512 | 24 GB |": ("llama-3-8b", CARDS["4090"], 2, 512, QLORA),
     "| Qwen2-7B | QLoRA | 1 x 8,192 | 24 GB |": ("qwen2-7b", CARDS["4090"], 1, 8192, QLORA),
@@ -51,6 +61,19 @@ def test_the_page_has_what_is_planned(row):
     assert all(
         row in (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("low-memory.md", "zh/low-memory.md")
     )
+
+
+@pytest.mark.parametrize("row", WHOLE)
+def test_all_parameters_of_an_8b_fit_on_24_gb_with_moments_in_host_memory(row):
+    model, most = WHOLE[row]
+    found = peak(model, CARDS["4090"], 1, 2048, None, **PAGED)
+    assert found.total_bytes <= most * GIB
+    row += f" {found.allocated_bytes / GIB:.1f} | {found.total_bytes / GIB:.1f} |\n"
+    assert all(
+        row in (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("low-memory.md", "zh/low-memory.md")
+    )
+    whole = peak(model, CARDS["4090"], 1, 2048, None, **PAGED | {"offload": Offload(activations=True)})
+    assert whole.parts["moments"] > 15 * GIB and whole.total_bytes > 34 * GIB
 
 
 def test_qlora_of_8b_keeps_no_logits():

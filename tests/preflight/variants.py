@@ -194,6 +194,15 @@ GPUS=2 --pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --fp32_norms
 GPUS=2 --pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --lora 0 --prefix_tuning 1 --zero_padding 0
     --pipeline_parallel_config disable_p2p_cache_shape --per_device_eval_batch_size 16
     ✗ --prefix_tuning: 1 with --pipeline_parallel_degree 2
+== llama3-8b/finetune-1gpu
+--gradient_accumulation_steps 2 ✗ --update_in_backward: no gradient is there to add
+--precision fp16 ✗ --optim: adamw_8bit in float16 ✗ --update_in_backward: 1 in float16
+--amp_master_grad 1 ✗ --update_in_backward: where it does not look
+--optim adamw_mini ✗ --update_in_backward: not made parameter by parameter
+    ✗ --offload_optim: 1 with --update_in_backward 1 --optim adamw_mini
+--optim adamw ✗ --offload_optim: which needs them before
+--offload_optim 0 ✗ memory: DOES NOT FIT: 36
+GPUS=2 ✗ --optim: adamw_8bit on 2 processes ✗ --update_in_backward: 1 on 2 processes
 == llama-7b/pretrain-4d
 --sharding stage2 ✗ --sharding: stage2 with --pipeline_parallel_degree 2
 --sharding stage3 ✗ --sharding: stage3 with --pipeline_parallel_degree 2

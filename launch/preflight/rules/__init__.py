@@ -21,6 +21,7 @@ from launch.preflight.rules import (
     pair_losses,
     reward_models,
     sampling,
+    updates,
 )
 from launch.preflight.rules.rule import Request, Rule
 
@@ -37,6 +38,7 @@ RULES: tuple[Rule, ...] = (
     *pair_losses.RULES,
     *reward_models.RULES,
     *sampling.RULES,
+    *updates.RULES,
     *degrees.UNSUPPORTED_RULES,
 )
 
