@@ -33,7 +33,7 @@ from launch.families.named_configs import read_config
 from launch.families.parameters import SCORE
 from launch.families.registry import as_reward_model
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
-from launch.weights.conversion import TIED_HEAD
+from launch.weights.conversion import TIED_HEAD, converted
 from launch.weights.peft_merge import BeyondLora
 from launch.weights.whole import written_whole
 
@@ -109,10 +109,15 @@ def merged_tensors(base: Path, lora: LoraFiles, beyond: BeyondLora = NOTHING) ->
                 f"{base}: {name}: found {weights[name].dtype}, allowed: {', '.join(FLOATS)}. Give the model before it "
                 "was quantized."
             )
+    dtypes = {name: stored.dtype for name, stored in weights.items()}
+    weights = {**weights, **beyond.whole}
     kept = {name: stored for name, stored in weights.items() if not (lora.score and name in (SCORE, TIED_HEAD))}
     tensors = [
         NewTensor(
-            name, stored.dtype, stored.shape, partial(_pieces, name, stored, changes.get(name), lora.scaling, beyond)
+            name,
+            dtypes[name],
+            stored.shape,
+            partial(_pieces, name, stored, dtypes[name], changes.get(name), lora.scaling, beyond),
         )
         for name, stored in kept.items()
     ]
@@ -133,12 +138,13 @@ def pieces_of(stored: Weight) -> Iterator[tuple[int, int]]:
 
 
 def _pieces(
-    name: str, stored: Weight, change: LoraLayer | None, scaling: float, beyond: BeyondLora
+    name: str, stored: Weight, dtype: str, change: LoraLayer | None, scaling: float, beyond: BeyondLora
 ) -> Iterator[np.ndarray]:
     """Yield rows of a merged tensor. Raises UserError where a value is too large for float16."""
     if not change:
         for start, stop in pieces_of(stored):  # opened anew: the pages of the last piece are given up
-            yield beyond.replaced(name, start, stored.open()[start:stop], stored.dtype)
+            rows = converted(name, np.ascontiguousarray(stored.open()[start:stop]), stored.dtype, dtype)
+            yield beyond.replaced(name, start, rows, dtype)
     else:
         factors = beyond.factors(name, _sums(stored, change, scaling))
         for summed in _sums(stored, change, scaling):

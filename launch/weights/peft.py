@@ -23,16 +23,23 @@ from launch.checkpoint.weight_files import Misfits, difference
 from launch.errors import UserError
 from launch.families.lora_targets import named_by
 from launch.families.named_configs import load_config, read_config
-from launch.families.parameters import LINEAR, SCORE
-from launch.families.registry import parameters, their_name
+from launch.families.parameters import LINEAR, SCORE, WORD
+from launch.families.registry import family_of_config, parameters, their_name
+from launch.families.tokenizer_files import SENTENCEPIECE_FILES, read_tokenizer
 from launch.weights.merging import check_weights, merge
 from launch.weights.peft_keys import check_keys
 from launch.weights.peft_merge import MAGNITUDE, PREFIX, take_beyond
+from launch.weights.tokenizer import import_tokenizer
 from launch.weights.torch_reader import read_torch
 from launch.weights.whole import written_whole
 
 WEIGHTS, BIN, CONFIG = "adapter_model.safetensors", "adapter_model.bin", lora_files.PEFT_CONFIG
 OUR_WEIGHTS = "peft_model-00001-of-00001.safetensors"
+TOKENIZER_FILES = (
+    *SENTENCEPIECE_FILES,
+    *("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json"),
+    *("special_tokens_map.json", "chat_template.jinja", "chat_template.json"),
+)
 ONE_FILE = 1 << 62  # bytes
 
 
@@ -102,10 +109,28 @@ def import_adapter(source: Path, base: Path, target: Path, shard_bytes: int = ON
         lora = read_lora(folder)
 
         def check(merged: Path) -> None:
+            if beyond.vocabulary:
+                _take_tokens(source, merged, beyond.vocabulary)
             check_weights(base, lora, merged, beyond)
 
         merge(base, lora, target, shard_bytes, check, beyond)
     return count, True
+
+
+def _take_tokens(source: Path, merged: Path, vocabulary: int) -> None:
+    """Give a merged model the number of tokens and the tokenizer of an adapter's directory."""
+    config = read_config(merged / "config.json", "a model") | {"vocab_size": vocabulary}
+    if read_tokenizer(source) is None:
+        raise UserError(
+            f"{source}: no tokenizer, but embeddings of {vocabulary:,} tokens, which is not the base's number. Put the "
+            "files of the tokenizer that it was trained with beside it."
+        )
+    if next(item for item in parameters(config) if item.kind == WORD).shape[0] != vocabulary:
+        raise UserError(f"{source}: found embeddings of {vocabulary:,} tokens, which this family counts otherwise.")
+    for name in TOKENIZER_FILES:
+        (merged / name).unlink(missing_ok=True)
+    _write_json(merged / "config.json", config)
+    import_tokenizer(source, merged, family_of_config(config))
 
 
 def _write_lora(

@@ -5,7 +5,7 @@ arithmetic: DoRA's magnitudes (arXiv 2402.09353), modules_to_save and trainable_
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -13,10 +13,19 @@ from launch.checkpoint.stored_tensor import StoredTensor, convert
 from launch.errors import UserError
 from launch.families.parameters import HEAD, WORD, Parameter
 from launch.families.registry import their_name
-from launch.weights.conversion import origin
+from launch.weights.conversion import TIED_HEAD, origin, same_bytes
 
 PREFIX = "base_model.model."
 MAGNITUDE, ROWS = ".lora_magnitude_vector", ".token_adapter.trainable_tokens_delta"
+
+
+@dataclass(frozen=True)
+class TurnedTensor(StoredTensor):
+    """A matrix of a file whose rows are our columns. shape: ours."""
+
+    def open(self) -> np.ndarray:
+        """Return a view of the file, turned."""
+        return StoredTensor(self.path, self.dtype, self.shape[::-1], self.offset).open().T
 
 
 @dataclass(frozen=True)
@@ -27,13 +36,15 @@ class BeyondLora:
         magnitudes: Lengths of a weight's columns after the merge, DoRA's.
         whole: Tensors that replace the base's.
         rows: Ids of tokens, and the rows of the embeddings or columns of the head that replace theirs.
-        transposed: Names of those whose tensors lie the other way here.
+        transposed: Names of tensors that lie the other way here.
+        vocabulary: Tokens of the merged model where they are others than the base's.
     """
 
     magnitudes: dict[str, StoredTensor] = field(default_factory=dict)
     whole: dict[str, StoredTensor] = field(default_factory=dict)
     rows: dict[str, tuple[list[int], StoredTensor]] = field(default_factory=dict)
     transposed: set[str] = field(default_factory=set)
+    vocabulary: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self.magnitudes or self.whole or self.rows)
@@ -48,10 +59,6 @@ class BeyondLora:
 
     def replaced(self, name: str, start: int, rows: np.ndarray, dtype: str) -> np.ndarray:
         """Return rows of a tensor from `start` on, with what was trained in their place."""
-        if name in self.whole:
-            tensor = self.whole[name].open()
-            found = (tensor.T if name in self.transposed else tensor)[start : start + len(rows)]
-            return convert(np.ascontiguousarray(found), self.whole[name].dtype, dtype)
         if name in self.rows:
             ids, trained = self.rows[name]
             values, rows = convert(trained.open(), trained.dtype, dtype), rows.copy()
@@ -80,8 +87,10 @@ def take_beyond(stored: dict[str, StoredTensor], theirs: dict, config: dict, exp
         name = their_name(parameter.name, model_type)
         module = name.removesuffix(".weight")
         magnitude = stored.pop(f"{PREFIX}{module}{MAGNITUDE}", None) if theirs.get("use_dora") else None
-        whole = stored.pop(f"{PREFIX}{name}", None) if _is_saved(theirs, name) else None
-        rows = stored.pop(f"{PREFIX}{module}{ROWS}", None) if parameter.kind in (WORD, HEAD) else None
+        is_vocabulary = parameter.kind in (WORD, HEAD)
+        # PEFT writes embeddings and head of a model with other tokens without modules_to_save, too.
+        whole = stored.pop(f"{PREFIX}{name}", None) if is_vocabulary or _is_saved(theirs, name) else None
+        rows = stored.pop(f"{PREFIX}{module}{ROWS}", None) if is_vocabulary else None
         place = origin(parameter, model_type, [name])
         if place.transposed:
             beyond.transposed.add(parameter.name)
@@ -89,20 +98,47 @@ def take_beyond(stored: dict[str, StoredTensor], theirs: dict, config: dict, exp
             _require(name, magnitude, place.shape[:1])
             beyond.magnitudes[parameter.name] = magnitude
         if whole:
-            _require(name, whole, place.shape)
+            copy = stored.get(f"{PREFIX}{module}.modules_to_save.weight")
+            if copy and same_bytes(copy, whole):  # beside a model with other tokens PEFT writes both layers again
+                del stored[f"{PREFIX}{module}.modules_to_save.weight"]
+                stored.pop(f"{PREFIX}{module}.original_module.weight", None)
+            tokens = whole.shape[:1] if is_vocabulary else place.shape[:1]
+            _require(name, whole, (*tokens, *place.shape[1:]))
+            if place.transposed:
+                whole = TurnedTensor(whole.path, whole.dtype, whole.shape[::-1], whole.offset)
             beyond.whole[parameter.name] = whole
         if rows:
-            ids = _token_ids(theirs["trainable_token_indices"], module, place.shape[0])
+            ids = _token_ids(theirs.get("trainable_token_indices"), module, place.shape[0])
             _require(name, rows, (len(ids), place.shape[1]))
             beyond.rows[parameter.name] = (ids, rows)
-    tied = not any(parameter.kind == HEAD for parameter in expected)
-    words = {parameter.name for parameter in expected if parameter.kind == WORD}
-    if tied and words & beyond.whole.keys() and not theirs.get("ensure_weight_tying"):
+    return replace(beyond, vocabulary=_vocabulary(beyond, stored, theirs, config, expected))
+
+
+def _vocabulary(
+    beyond: BeyondLora, stored: dict[str, StoredTensor], theirs: dict, config: dict, expected: list[Parameter]
+) -> int | None:
+    """Return the number of tokens where it changes. It takes a head that is the tied embeddings out of `stored`."""
+    word = next(parameter for parameter in expected if parameter.kind == WORD)
+    head = next((parameter.name for parameter in expected if parameter.kind == HEAD), None)
+    trained = beyond.whole.get(word.name)
+    if head is None and trained:
+        if _is_saved(theirs, their_name(word.name, config["model_type"])) and not theirs.get("ensure_weight_tying"):
+            raise UserError(
+                "modules_to_save: found the embeddings of a base whose head is tied to them, without "
+                "ensure_weight_tying: PEFT trains the embeddings and leaves the head. Merge it with PEFT, then import "
+                "the model."
+            )
+        copy = stored.get(f"{PREFIX}{TIED_HEAD}")
+        if copy and same_bytes(copy, trained):
+            del stored[f"{PREFIX}{TIED_HEAD}"]
+    base = word.shape[0]
+    tokens = trained.shape[0] if trained else base
+    if head and (beyond.whole[head].shape[-1] if head in beyond.whole else base) != tokens:
         raise UserError(
-            "modules_to_save: found the embeddings of a base whose head is tied to them, without ensure_weight_tying: "
-            "PEFT trains the embeddings and leaves the head. Merge it with PEFT, then import the model."
+            f"modules_to_save: found embeddings of {tokens:,} tokens, and a head of another number. The adapter must "
+            "have both, as the model with its new tokens."
         )
-    return beyond
+    return tokens if tokens != base else None
 
 
 def _is_saved(theirs: dict, name: str) -> bool:
@@ -125,6 +161,5 @@ def _token_ids(indices: object, module: str, vocabulary: int) -> list[int]:
 def _require(name: str, tensor: StoredTensor, shape: tuple[int, ...]) -> None:
     if tensor.shape != shape:
         raise UserError(
-            f"{tensor.path}: a tensor for {name}: found {list(tensor.shape)}, expected {list(shape)} by the base. An "
-            "adapter of a model with more tokens than its base is merged with PEFT, then imported."
+            f"{tensor.path}: a tensor for {name}: found {list(tensor.shape)}, expected {list(shape)} by the base."
         )

@@ -17,6 +17,7 @@ KINDS = {
     "embeddings": {"target_modules": QUERIES, "modules_to_save": ["embed_tokens", "lm_head", "norm"]},
     "tokens": {"target_modules": QUERIES, "trainable_token_indices": [7, 3]},
     "tokens-of-both": {"target_modules": QUERIES, "trainable_token_indices": {"embed_tokens": [5], "lm_head": [2, 1]}},
+    "more-tokens": {"target_modules": QUERIES, "modules_to_save": ["embed_tokens", "lm_head"]},
     "orthogonal": {"target_modules": QUERIES, "init_lora_weights": "orthogonal"},
 }
-MERGED = {"dora", "dora-patterns", "embeddings", "tokens", "tokens-of-both"}  # by the import
+MERGED = {"dora", "dora-patterns", "embeddings", "tokens", "tokens-of-both", "more-tokens"}  # by the import

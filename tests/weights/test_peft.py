@@ -9,12 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
 from launch.adapters.lora_files import read_lora
 from launch.commands.export import main
 from launch.commands.import_weights import main as import_main
 from launch.commands.merge import main as merge_main
 from launch.errors import UserError
+from launch.families.tokenizer_files import read_tokenizer
 from launch.prediction.model_flags import check_adapter
 from launch.weights.merging import merge, merged_tensors
 from launch.weights.model_directories import export_directory, import_directory
@@ -219,7 +222,6 @@ def test_more_than_a_and_b_is_merged_by_the_import(tmp_path, base, capsys):
             {"trainable_token_indices": [7, 96]},
             r"found \[7, 96\] for model.embed_tokens, allowed: a list of ids below 96",
         ),
-        ({"modules_to_save": None}, "no LoRA adapter of .*not in the model: base_model.model.lm_head.weight"),
         ({"use_dora": False}, "no LoRA adapter of .*lora_magnitude_vector"),
     ],
     ids=str,
@@ -246,6 +248,30 @@ def test_embeddings_of_a_tied_base_are_whole_for_the_head_or_refused(tmp_path):
     import_adapter(tmp_path / "peft", tmp_path / "tied", tmp_path / "out")
     merged = load_file(tmp_path / "out" / "model.safetensors")
     assert next(tensor for name, tensor in merged.items() if "embed_tokens" in name).min() == 1
+
+
+def test_new_tokens_beside_lora_make_a_model_with_them_and_their_tokenizer(tmp_path, base):
+    tensors, _ = with_more(tmp_path / "peft", base, modules_to_save=["embed_tokens", "lm_head"])
+    path = tmp_path / "peft" / "adapter_model.safetensors"
+    words, head = (np.full((99, 48), value, np.float32) for value in (1, 2))
+    names = ("base_model.model.model.embed_tokens.weight", "base_model.model.lm_head.weight")
+    tensors = {name: tensor for name, tensor in tensors.items() if "token_adapter" not in name}
+    save_file(tensors | dict(zip(names, (words, head), strict=True)), path)
+    with pytest.raises(UserError, match="no tokenizer, but embeddings of 99 tokens, which is not the base's number"):
+        import_adapter(tmp_path / "peft", base, tmp_path / "out")
+    save_file(tensors | {names[0]: words}, path)
+    with pytest.raises(UserError, match="found embeddings of 99 tokens, and a head of another number"):
+        import_adapter(tmp_path / "peft", base, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    save_file(tensors | dict(zip(names, (words, head), strict=True)), path)
+    Tokenizer(BPE({str(token): token for token in range(99)}, [])).save(str(tmp_path / "peft" / "tokenizer.json"))
+    (base / "sentencepiece.bpe.model").write_bytes(b"the base's")
+    import_adapter(tmp_path / "peft", base, tmp_path / "out")
+    merged = load_file(tmp_path / "out" / "model.safetensors")
+    assert np.array_equal(merged["llama.embed_tokens.weight"], words)
+    assert np.array_equal(merged["lm_head.weight"], head.T)
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["vocab_size"] == 99
+    assert read_tokenizer(tmp_path / "out").size == 99 and not (tmp_path / "out" / "sentencepiece.bpe.model").exists()
 
 
 def test_a_directory_of_peft_is_answered_by_the_import(tmp_path, base, adapter):
