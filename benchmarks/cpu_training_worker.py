@@ -32,6 +32,7 @@ def paddle_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, d
     from paddlenlp.transformers import LlamaConfig, LlamaForCausalLM
 
     from launch.cpu import kernels
+    from launch.cpu.bfloat16 import BFloat16Products
     from launch.devices.cpu_operators import compiled_operators
     from launch.upstream import llama_fused_rms_norm_flag
 
@@ -43,6 +44,12 @@ def paddle_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, d
         value = weight.T if name.endswith(TRANSPOSED) else weight
         own.pop(name.replace("model.", "llama.", 1)).set_value(np.ascontiguousarray(value))
     assert not own, f"weights without a value: {list(own)}"
+    if job["bfloat16"]:
+        compiled = compiled_operators()
+        assert compiled is not None and not compiled.products_obstacle()
+        products = BFloat16Products(compiled)
+        products.replace_head(model)
+        says += "\n" + products.replace_linears(model)
     if job["cpu_fast"] != "off":
         says += "\n" + kernels.apply(model, compiled_operators() if job["custom_ops"] else None)
     model.train()
@@ -81,10 +88,17 @@ def torch_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, di
         model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=job["fused"] or None
     )
 
+    def loss_of(inputs, labels):
+        with torch.autocast("cpu", torch.bfloat16, enabled=job["bfloat16"]):
+            logits = model(input_ids=inputs).logits
+            return cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    if job["compiled"]:
+        loss_of = torch.compile(loss_of)
+
     def step(ids: np.ndarray) -> float:
         ids = torch.from_numpy(ids)
-        logits = model(input_ids=ids[:, :-1]).logits
-        loss = cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        loss = loss_of(ids[:, :-1], ids[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()

@@ -1,4 +1,4 @@
-"""Matrix products in bfloat16 on a CPU: --bf16 1, by the operators of `make custom-ops` (oneDNN).
+"""Matrix products in bfloat16 on a CPU: --bf16 1 and --dtype bfloat16, by the operators of `make custom-ops` (oneDNN).
 
 Linear layers (LoRA's too) and the output layer of a model round their factors to bfloat16 and sum in float32, forward
 and backward. All else is as without: weights, gradients and optimizer states are float32, as are norms, softmax,
@@ -114,9 +114,9 @@ class PackedProducts:
     def _backward(self) -> paddle.Tensor:
         return self.compiled.pack(self.weight, not self.transposed)
 
-    def logits(self, inputs: paddle.Tensor) -> paddle.Tensor:
-        """Return the logits of inputs [tokens, hidden]."""
-        return self.compiled.packed_product(inputs, self._forward, self.weight.shape[not self.transposed])
+    def logits(self, inputs: paddle.Tensor, bias: paddle.Tensor | None = None) -> paddle.Tensor:
+        """Return the logits of inputs [tokens, hidden], or what another layer with a weight and a bias computes."""
+        return self.compiled.packed_product(inputs, self._forward, self.weight.shape[not self.transposed], bias)
 
     def hidden(self, gradient: paddle.Tensor) -> paddle.Tensor:
         """Return the gradient of the inputs. gradient: of the logits."""
@@ -125,6 +125,23 @@ class PackedProducts:
     def add(self, total: paddle.Tensor, left: paddle.Tensor, right: paddle.Tensor) -> None:
         """Add the product of left, transposed, with right to a float32 total."""
         total.add_(self.compiled.product(left, self.compiled.bfloat16(right), None, True, False))
+
+
+def answer_in_bfloat16(model: paddle.nn.Layer, compiled: ModuleType) -> None:
+    """Let a model that answers read its linear and output layers' weights in bfloat16, rounded when first used."""
+    for layer in model.sublayers():
+        kind = type(layer)
+        if kind in (paddle.nn.Linear, LoRALinear) and layer.weight.dtype == paddle.float32:
+            products = PackedProducts(compiled, layer.weight, False)
+            functions = SimpleNamespace(linear=partial(_linear, products))
+            layer.forward = MethodType(rebuilt(kind.forward, F=functions), layer)
+        elif kind.__name__ in HEADS and not layer.weight.is_distributed:
+            products = PackedProducts(compiled, layer.weight, getattr(layer, "transpose_y", False))
+            layer.forward = MethodType(rebuilt(kind.forward, parallel_matmul=partial(_linear, products)), layer)
+
+
+def _linear(products: PackedProducts, x, weight=None, bias=None, **_):
+    return products.logits(x, bias)
 
 
 def rebuilt(function: Callable, **names) -> FunctionType:

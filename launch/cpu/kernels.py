@@ -97,7 +97,7 @@ def replace_for_answers(model: paddle.nn.Layer, compiled: ModuleType | None = No
     """
     for layer in model.sublayers():
         kind = type(layer).__name__
-        if type(layer) is paddle.nn.Linear and layer.weight.dtype == paddle.float32:
+        if type(layer) is paddle.nn.Linear and layer.weight.dtype == paddle.float32 and not _is_replaced(layer):
             layer.forward = MethodType(_answering_linear, layer)
         if kind in RMS_NORMS and not calls_fused_rms_norm(layer) and layer.weight.dtype == paddle.float32:
             layer.forward = MethodType(_answering_rms_norm(layer, compiled), layer)

@@ -13,6 +13,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+import paddle
 import paddlenlp.transformers as transformers
 from paddle.distributed import fleet
 
@@ -31,6 +32,8 @@ from launch.checkpoint.model_loader import GENERATION_CONFIG, load_model
 from launch.checkpoint.ranks import broadcast, gather, rank, world_size
 from launch.checkpoint.stored_tensor import FLOATS
 from launch.checkpoint.weight_files import find_weights
+from launch.cpu.bfloat16 import answer_in_bfloat16
+from launch.devices.cpu_operators import compiled_operators
 from launch.errors import UserError
 from launch.families.arithmetic import require_divisible
 from launch.families.encoding import encoding_of, end_ids, template_line
@@ -145,7 +148,8 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
     Args:
         name: Of a model directory, or one that PaddleNLP downloads.
         adapter: Its directory, if any.
-        dtype: None for the weights' own on a card that has it, float16 on one without bfloat16, float32 on a CPU.
+        dtype: None for the weights' own on a card that has it, float16 on one without bfloat16, float32 on a CPU. On a
+            CPU bfloat16 is that of products with weights.
         base: The format that the linear layers' weights get as they are read, for use_quantized() once all adapters
             are in place.
 
@@ -168,6 +172,8 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
     config.eos_token_id = read_object(directory / GENERATION_CONFIG).get("eos_token_id") or config.eos_token_id
     if adapter:
         model = load_adapter(model, adapter)
+    if dtype == "bfloat16" and (compiled := paddle.get_device() == "cpu" and compiled_operators()):
+        answer_in_bfloat16(model, compiled)
     model.eval()
     return Predictor(model, family, tokenizer, config)
 

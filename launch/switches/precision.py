@@ -67,13 +67,16 @@ def inference_dtype(requested: str | None, stored: str, compute_capability: tupl
         compute_capability: None on a CPU.
 
     Raises:
-        UserError: For bfloat16 on a card without it.
+        UserError: For bfloat16 on a device without it.
     """
+    obstacle = bf16_obstacle(compute_capability, "auto")
+    if requested == "bfloat16" and obstacle:
+        other = "float32" if compute_capability is None else "float16, or float32"
+        raise UserError(f"--dtype: found bfloat16, but {obstacle}. Use --dtype {other}.")
+    if compute_capability is None and requested == "bfloat16":  # see launch/cpu/bfloat16.py
+        return "float32", "precision: weights in bfloat16 in products of matrices, float32 in sums and all else"
     if compute_capability is None:  # a CPU has few operators for others
         return requested or "float32", ""
-    obstacle = bf16_obstacle(compute_capability)
-    if requested == "bfloat16" and obstacle:
-        raise UserError(f"--dtype: found bfloat16, but {obstacle}. Use --dtype float16, or float32.")
     if requested or stored != "bfloat16" or not obstacle:
         return requested or stored, ""
     return "float16", f"precision: float16, not the weights' bfloat16: {obstacle}"

@@ -99,5 +99,27 @@ def sharing() -> dict:
     }  # fmt: skip
 
 
+def answers(directory: str, adapter: str | None) -> dict:
+    """Logits of a model that answers in bfloat16 and as a server changes it further, against those in float32."""
+    from pathlib import Path
+
+    from fused_ln import cpu
+
+    from launch.cpu.kernels import replace_for_answers
+    from launch.prediction.predictor import load_predictor
+
+    ids, found = paddle.arange(1, 25).reshape([2, 12]), {}
+    with paddle.no_grad():
+        for dtype in ("float32", "bfloat16"):
+            predictor = load_predictor(directory, Path(adapter) if adapter else None, dtype)
+            found[dtype] = predictor.model(input_ids=ids)[0]
+        packed = [layer.forward for layer in predictor.model.sublayers() if "forward" in vars(layer)]
+        replace_for_answers(predictor.model, cpu)
+        found["served"] = predictor.model(input_ids=ids)[0]
+    largest = float(found["float32"].abs().max())
+    off = {name: float((logits - found["float32"]).abs().max()) / largest for name, logits in found.items()}
+    return {"layers": len(packed), "off": off, "served": float((found["served"] - found["bfloat16"]).abs().max())}
+
+
 def facts() -> dict:
     return {"errors": errors(), "sharing": sharing()}

@@ -36,6 +36,7 @@ def test_what_is_shared_left_out_and_refused(facts):
 
 
 FAST = {"cpu_fast": "auto"}
+LORA = {"lora": 1, "lora_rank": 4}
 HALF = FAST | {"bf16": 1}
 
 
@@ -45,7 +46,7 @@ HALF = FAST | {"bf16": 1}
     [
         ("finetuning", {}),
         ("finetuning", {"loss_chunk_tokens": 24, "recompute": 1}),
-        ("finetuning", {"lora": 1, "lora_rank": 4}),
+        ("finetuning", LORA),
         ("preferences", {}),
     ],
     ids=["whole", "chunked", "lora", "preferences"],
@@ -62,3 +63,15 @@ def test_a_training_stays_near_float32(fused_ranks, method, flags):
     assert np.abs(half.column("grad_norm") / plain.column("grad_norm") - 1).max() <= 2.0**-8
     assert half.weights.keys() == plain.weights.keys()
     assert {weight.dtype for weight in half.weights.values()} == {np.dtype("float32")}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("lora", [{}, LORA], ids=["base", "lora"])
+def test_answers_stay_near_float32(fused_ranks, lora):
+    """By --dtype bfloat16, as in predict, evaluate and serve: each of two layers and the head rounds to 2^-9."""
+    runs = Runs(fused_ranks)
+    adapter = str(runs("finetuning", **FAST, **lora).output) if lora else None
+    (found,) = fused_ranks(1, "tests.custom_ops.product_ranks:answers", str(runs.material / "model"), adapter)
+    print(found)
+    assert found["layers"] == 15 and found["off"]["float32"] == 0
+    assert 0 < found["off"]["bfloat16"] <= 2.0**-7 and found["served"] <= 2.0**-7

@@ -3,6 +3,7 @@
 import pytest
 
 from launch.errors import UserError
+from launch.switches import precision
 from launch.switches.precision import attention_dtype, describe, describe_choice, inference_dtype, resolve, stated
 
 CPU, V100, T4, A100, H100 = None, (7, 0), (7, 5), (8, 0), (9, 0)
@@ -26,7 +27,7 @@ def test_what_the_switches_become(bf16, fp16, card, expected):
 
 
 @pytest.mark.parametrize(
-    ("precision", "card", "expected"),
+    ("flag", "card", "expected"),
     [
         ("auto", T4, (False, True)),
         ("auto", A100, (True, False)),
@@ -36,8 +37,8 @@ def test_what_the_switches_become(bf16, fp16, card, expected):
         ("fp32", A100, (False, False)),
     ],
 )
-def test_what_precision_becomes(precision, card, expected):
-    assert resolve(*stated(precision, "off", False), card) == expected
+def test_what_precision_becomes(flag, card, expected):
+    assert resolve(*stated(flag, "off", False), card) == expected
     assert stated(None, "auto", True) == ("auto", True)  # without it the other flags count
 
 
@@ -45,7 +46,6 @@ def test_what_precision_becomes(precision, card, expected):
     ("requested", "weights", "card", "dtype"),
     [
         (None, "bfloat16", CPU, "float32"),
-        ("bfloat16", "float32", CPU, "bfloat16"),
         (None, "bfloat16", A100, "bfloat16"),
         (None, "bfloat16", T4, "float16"),
         (None, "float32", T4, "float32"),
@@ -58,6 +58,15 @@ def test_a_model_answers_in_the_dtype_that_the_card_has(requested, weights, card
     assert (found, line) == (dtype, f"precision: float16, {reason}" if dtype == "float16" else "")
     with pytest.raises(UserError, match="--dtype: found bfloat16, but compute capability 7.0 .* --dtype float16"):
         inference_dtype("bfloat16", weights, V100)
+
+
+def test_a_model_answers_in_bfloat16_on_a_cpu_that_has_it(monkeypatch):
+    monkeypatch.setattr(precision, "bfloat16_obstacle", lambda: "")
+    dtype, line = inference_dtype("bfloat16", "float32", CPU)
+    assert dtype == "float32" and line.startswith("precision: weights in bfloat16 in products")
+    monkeypatch.setattr(precision, "bfloat16_obstacle", lambda: "it has none")
+    with pytest.raises(UserError, match="^--dtype: found bfloat16, but it has none. Use --dtype float32.$"):
+        inference_dtype("bfloat16", "bfloat16", CPU)
 
 
 @pytest.mark.parametrize("switch", ["on", "required"])
