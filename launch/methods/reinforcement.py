@@ -13,6 +13,7 @@ from launch.methods.preference_flags import AUTO
 
 TOKEN, MEAN, SUM = "token", "mean", "sum"
 ANSWERS, TOKENS, LENGTH = "answers", "tokens", "length"
+SPARE_TEXTS = 8  # texts of the largest size beside --sampled_at_once: room for what prompts have in common
 
 
 @dataclass(frozen=True)

@@ -113,6 +113,7 @@ class Job:
         own_loss: The loss is one of ours (launch/training/losses.py), not that of the model's class.
         rows: Of a sample in a batch: a pair has two.
         loss_type: Of preference tuning, "" in other methods.
+        sampled_at_once: Answers that reinforcement samples together, 0 in other methods.
         reference: What a preference loss compares with (launch/methods/preference_flags.py).
         saves_in_background: Checkpoints are copied to host memory before they are written.
         save_steps: Between two checkpoints; 0: none is saved, or one at the end of an epoch.
@@ -156,6 +157,7 @@ class Job:
     own_loss: bool = False
     rows: int = 1
     loss_type: str = ""
+    sampled_at_once: int = 0
     reference: str = NONE
     float32_norms_and_head: bool = False
     loss_chunk_tokens: str = "auto"
@@ -259,12 +261,12 @@ class Job:
     @property
     def weighed(self) -> bool:
         """Whether tokens weigh differently in the loss (launch/training/chunked_loss.py)."""
-        return bool(self.loss_type)
+        return bool(self.loss_type or self.sampled_at_once)
 
     @property
     def drops_out(self) -> bool:
-        """Whether the model's own dropout is on: not in preference tuning (launch/training/preference_tuning.py)."""
-        return not self.loss_type
+        """Whether the model's own dropout is on: not where its outputs are compared with others of it."""
+        return not (self.loss_type or self.sampled_at_once)
 
     @property
     def compares(self) -> bool:
@@ -381,13 +383,14 @@ class Job:
             adapter=_adapter(values, config),
             base=_base(values),
             offload=_offload(values),
-            eval_batch=values.per_device_eval_batch_size if values.do_eval else 0,
+            eval_batch=0 if values.sampled_at_once or not values.do_eval else values.per_device_eval_batch_size,
             data_workers=values.dataloader_num_workers or 0,
             checkpoints=checkpoints_at_once(values),
             on_gpu=on_gpu,
             own_loss=run.method.own_loss,
             rows=run.method.rows_per_sample(values),
             loss_type=values.loss_type or "",
+            sampled_at_once=values.sampled_at_once or 0,
             reference=reference_of_flags(values),
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,

@@ -7,9 +7,10 @@ good the estimates are.
 from dataclasses import dataclass, field
 
 from launch.config.layout import Layout
-from launch.families.parameters import layers, with_layers
+from launch.families.parameters import head_size, key_value_heads, layers, with_layers
+from launch.methods.reinforcement import SPARE_TEXTS
 from launch.plan.hardware import GIB, Card
-from launch.plan.job import Job
+from launch.plan.job import FLOAT32, ITEM, Job
 from launch.plan.shards import ADAPTER, stage_layers, tensors_of
 from launch.plan.states import MASTER, REFERENCE, WEIGHTS, states_of
 from launch.plan.step import Place, replay
@@ -27,6 +28,7 @@ PARTS = (
     "residuals",
     "embedding",
     "logits and loss",
+    "keys and values",
     "communication",
     "allocator slack",
     "CUDA context",
@@ -136,8 +138,19 @@ def _stage(job: Job, stage: int) -> StagePlan:
     peaks = replay(job, Place(stage, heaviest_shard(job, stage)))
     mine = stage_layers(job)[stage]
     beside = {"allocator slack": workspace(job)} | outside_allocator(job)
+    if job.sampled_at_once:
+        peaks = peaks | {"sampling": _sampling(job, stage)}
     phases = tuple(Phase(name, _shown(parts | beside)) for name, parts in peaks.items())
     return StagePlan(stage, (mine.start, mine.stop - 1), phases)
+
+
+def _sampling(job: Job, stage: int) -> dict[str, int]:
+    """Return the bytes by part while reinforcement samples answers, before a step (launch/generation/sampler.py)."""
+    kept = states_of(job, stage)[heaviest_shard(job, stage)].parts
+    token = 2 * layers(job.config) * key_value_heads(job.config) * head_size(job.config) * job.item
+    logits = job.sampled_at_once * job.config["vocab_size"] * (job.item + ITEM[FLOAT32])
+    texts = (job.sampled_at_once + SPARE_TEXTS) * job.sequence_length
+    return dict(kept) | {"keys and values": texts * token, "logits and loss": logits}
 
 
 def least_bytes(job: Job) -> int:

@@ -21,7 +21,7 @@ from launch.generation.packed import PackedModel, packs
 from launch.generation.sampler import Sampler, Sampling
 from launch.generation.text import kept_marks
 from launch.methods.preference_flags import ADAPTER_OFF, NONE, SECOND_COPY, reference_of
-from launch.methods.reinforcement import ALGORITHMS, REINFORCEMENT
+from launch.methods.reinforcement import ALGORITHMS, REINFORCEMENT, SPARE_TEXTS
 from launch.methods.reward_flags import read_rewards
 from launch.training.batches import pad_id
 from launch.training.data import TrainingData, run_length
@@ -36,7 +36,6 @@ from launch.training.run import Training
 
 LARGEST_GAPS = {"float32": 1e-3}  # of --max_log_ratio, by the dtype of products
 LARGEST_GAP = 1.0  # of the others
-SPARE_TEXTS = 8  # of the largest size: room for what prompts have in common
 
 
 class ReinforcementTuning(Training):

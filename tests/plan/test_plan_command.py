@@ -63,6 +63,13 @@ def test_a_reward_model_has_a_score_in_place_of_its_output_layer(plan):
     assert "a reward model: one score of a text in place of logits" in shown
 
 
+def test_reinforcement_has_keys_and_values_of_its_answers_before_it_learns(plan):
+    words = ("--format", "json", "reinforcement", "--model_name_or_path", "llama-7b", "--reward", "number", *HALF)
+    [stage] = json.loads(plan(*words, "--max_length", "512", "--src_length", "256").stdout)["stages"]
+    assert stage["phases"]["sampling"]["keys and values"] == (64 + 8) * 512 * 2 * 32 * 4096 * 2
+    assert "evaluation" not in stage["phases"] and "keys and values" not in stage["phases"]["forward"]
+
+
 def test_json_has_the_documented_keys_and_the_time_of_a_pass_before_training(plan):
     reference = [
         plan("--format", form, *DPO, "--reference", kind, *HALF).stdout
