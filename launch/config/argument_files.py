@@ -59,7 +59,7 @@ def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
     faults = [fault for entry in stated if (fault := _fault(entry, known))]
     if faults:
         raise UserError("\n".join(faults))
-    given = [entry for entry in stated if entry.value is not None]
+    given = [entry for entry in stated if entry.value not in (None, [])]
     flags, lines = todays_flags({entry.key: _words(entry, _expected(entry, known)) for entry in given})
     refused = [f"{entry.place}: {refusal(entry.key)}" for entry in given if entry.key in flags.keys() - known.keys()]
     if refused:

@@ -254,7 +254,7 @@ def _plus_source(stated: Stated, flags: list[str], config: dict) -> Words | None
 
 def _listed(stated: Stated, flags: list[str], config: dict) -> Words:
     words = stated.value if isinstance(stated.value, list) else str(stated.value).split(",")
-    return {flags[0]: " ".join(word.strip() for word in words)}
+    return {flags[0]: " ".join(str(word).strip() for word in words)}
 
 
 def _prefix(stated: Stated, flags: list[str], config: dict) -> Words:

@@ -15,9 +15,10 @@ from launch.errors import UserError
 
 YAML = (".yaml", ".yml")
 
-# What hjson, DeepSpeed's reader, takes beside JSON: comments, and a comma before what closes.
-_LENIENT = re.compile(
-    r'("(?:[^"\\]|\\.)*")|(?:#|//)[^\n]*|/\*.*?\*/|,(?=(?:\s|(?:#|//)[^\n]*|/\*.*?\*/)*[}\]])', re.DOTALL
+# What hjson, DeepSpeed's reader, takes beside JSON: comments, then a comma before what closes; strings stay.
+_LENIENT = tuple(
+    re.compile(rf'("(?:[^"\\]|\\.)*")|{beside}', re.DOTALL)
+    for beside in (r"(?:#|//)[^\n]*|/\*.*?\*/", r",(?=\s*[}\]])")
 )
 # A string, with the colon behind it where it is a key; else what opens and closes. Numbers and words matter not.
 _TOKEN = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|[{}\[\]]')
@@ -64,8 +65,8 @@ def read_source(path: Path | str, lenient: bool = False) -> list[Stated]:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: is no UTF-8 text: byte {error.start}") from error
-    if lenient and Path(path).suffix not in YAML:
-        text = _LENIENT.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[0]), text)
+    for pattern in _LENIENT if lenient and Path(path).suffix not in YAML else ():
+        text = pattern.sub(lambda found: found[1] or re.sub(r"[^\n]", " ", found[0]), text)
     return list((_of_yaml if Path(path).suffix in YAML else _of_json)(text, str(path)))
 
 

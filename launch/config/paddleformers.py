@@ -211,7 +211,7 @@ def _data(entry: Stated, values: dict[str, Any], method: Method) -> dict[str, An
     """Return where the training data are: files of rows, or of text that is tokenized once to files of its name."""
     paths = [path.strip() for path in str(entry.value).split(",")]
     if not method.reads_rows:
-        paths = [str(Path(path).with_suffix("")) for path in paths]
+        paths = [path.removesuffix(Path(path).suffix) for path in paths]
     shares = [share.strip() for share in str(values.get("train_dataset_prob") or "").split(",")]
     if len(paths) > 1 and len(shares) != len(paths):
         raise UserError(
@@ -324,8 +324,10 @@ def _translated(
     entry: Stated, values: dict[str, Any], method: Method, words: dict[str, list[str]], left_out: dict[str, list[str]]
 ) -> list[Stated]:
     """Return a key's entries. Words of flags are collected in `words`, keys that are left out in `left_out`."""
-    key = entry.key.partition(".")[0]
+    key, section = entry.key, entry.key.partition(".")[0]
     if key in TRANSLATED:
+        if isinstance(entry.value, (list, dict)):
+            raise UserError(f"{entry.place}: found {entry.text}; allowed: one value")
         flags = TRANSLATED[key](entry, values, method)
         found = [replace(entry, key=flag, value=value, written=entry.key) for flag, value in flags.items()]
         return _of_method([one for one in found if one.value is not None], method, left_out)
@@ -338,13 +340,13 @@ def _translated(
             used = (entry.key, word) in USED_WORDS
             (words if used else left_out).setdefault(entry.key if used else OVERLAP, []).append(word)
         return []
-    if key in REASONS:
-        left_out.setdefault(REASONS[key], []).append(entry.key)
+    if section in REASONS:
+        left_out.setdefault(REASONS[section], []).append(key)
         return []
     if key in REFUSED:
         _refuse(entry)
         return []
-    return _of_method([replace(entry, key=NAMES.get(key, entry.key), written=entry.key)], method, left_out)
+    return _of_method([replace(entry, key=NAMES.get(key, key), written=key)], method, left_out)
 
 
 def _of_method(entries: list[Stated], method: Method, left_out: dict[str, list[str]]) -> list[Stated]:
@@ -364,7 +366,7 @@ def _implied(values: dict[str, Any], method: Method) -> Flags:
     """Return the program's defaults that are not PaddleNLP's."""
     known = known_flags(method.name)
     implied: dict[str, Any] = {"bf16": True, "lora": True, "sharding": "stage1", "amp_master_grad": True}
-    longest = values.get("max_seq_len", LONGEST)
+    longest = LONGEST if values.get("max_seq_len") is None else values["max_seq_len"]
     implied |= {method.length_flag: longest}
     if isinstance(longest, int):
         implied |= {"src_length": LONGEST_PROMPT if "loss_type" in known else longest - 1}  # as long as it needs to be

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from launch.config.aliases import DROPPED, REFUSED, RENAMED
 from launch.config.argument_files import OURS, read_arguments
 from launch.config.flag_values import known_flags, parse_flags
+from launch.config.paddleformers import NAMES, REASONS, TRANSLATED, WORDS
+from launch.config.paddleformers import REFUSED as FORMERS_REFUSED
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
 from launch.config.variables import apply_variables
@@ -256,8 +258,12 @@ def test_what_belongs_together_comes_from_the_file_alone(tmp_path):
 def stated_keys() -> st.SearchStrategy:
     """Objects with keys of the files and others, and values that fit or do not."""
     known = sorted({*known_flags(FINETUNE), *RENAMED, *DROPPED, *REFUSED})
+    formers = sorted({*NAMES, *WORDS, *REASONS, *FORMERS_REFUSED, *TRANSLATED, *known})
     plain = st.sampled_from([True, False, 0, 1, 8, 3e-5, "stage2", "1e-4", "O2", "no"])
-    return st.dictionaries(st.sampled_from(known) | texts(), plain | values(), max_size=6)
+    told = st.dictionaries(st.sampled_from(formers), plain | values(), max_size=6).map(
+        lambda one: {"stage": "SFT"} | one
+    )
+    return st.dictionaries(st.sampled_from(known) | texts(), plain | values(), max_size=6) | told
 
 
 @FEW_AND_MANY
