@@ -214,7 +214,7 @@ def without_what_is_lacking(run: RunConfig, of_file: bool = False) -> tuple[RunC
             steps, left = divmod(run.flags.gradient_accumulation_steps, found)
             if left:
                 continue
-            fewer[ACCUMULATION] = steps
+            fewer = {ACCUMULATION: steps} | fewer
         changed |= {name: [str(value)] for name, value in fewer.items()}
         words = " ".join(f"--{name} {value}" for name, value in fewer.items())
         lines.append(
