@@ -154,10 +154,8 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return language(checks_of(RecipeChoice.read(given)))
 
     @api.post("/data")
-    def data(
-        choice: Given, language: Language, name: Annotated[Text, Body()] = "", content: Annotated[Text, Body()] = ""
-    ) -> dict:
-        return language(data_of(RecipeChoice.read(choice), name, content))
+    def data(given: Given, language: Language) -> dict:
+        return language(data_of(RecipeChoice.read(given)))
 
     @api.get("/runs")
     def list_runs() -> list:

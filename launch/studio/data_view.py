@@ -5,18 +5,14 @@
 By the functions that the checks of a start call (launch/preflight/dialogues.py), and `data_tools.inspect` for corpora.
 """
 
-import base64
-import binascii
 import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from data_tools.dialogues.datasets import SUFFIXES, Reader, encode_rows, find_sources
+from data_tools.dialogues.datasets import Reader, encode_rows, find_sources
 from data_tools.dialogues.encoding import IGNORED, Encoded, Encoding, rendered
 from data_tools.dialogues.rows import Fault, Rows, unused_line
 from data_tools.formats.errors import DataError
@@ -28,7 +24,6 @@ from data_tools.preferences.forms import Preference
 from data_tools.preferences.samples import EncodedPreference
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
-from launch.errors import UserError
 from launch.families.encoding import template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
@@ -56,26 +51,19 @@ class ShownSample:
     length: int
 
 
-def data_of(choice: RecipeChoice, name: str = "", content: str = "") -> dict:
-    """Return what a choice's recipe makes of the files that its DATA names, or of a given one.
+def data_of(choice: RecipeChoice) -> dict:
+    """Return what a choice's recipe makes of the files that its DATA names.
 
     Of several files the rows of the first are shown.
-
-    Args:
-        name: Of a file, base64; it is read and not stored.
-        content: Of a file, base64; it is read and not stored.
-        choice: Of a recipe.
 
     Raises:
         DataError, UserError: If there are no data, or they cannot be read.
     """
     run, _ = choice.run(sizes_alone=True)
     if run.method.row_kind is None:
-        if name:
-            raise UserError(f"{name}: a corpus has two files, X.bin and X.idx. Name their folder: DATA=FOLDER.")
         return _corpora(run.flags)
     reader = run.method.row_kind(run.flags).reader
-    files = [_given(reader, name, content)] if name else _named(run, reader)
+    files = _named(run, reader)
     found, faults = _samples(files[0], run)
     return found | {
         "files": [{"file": rows.file, "form": rows.schema.name, "rows": len(rows.entries)} for rows in files],
@@ -88,24 +76,6 @@ def _named(run: RunConfig, reader: Reader) -> list[Rows]:
     make_questions(run)
     sources = find_sources(run.flags.dataset_name_or_path or "")
     return [reader.read(file) for source in sources for file in (*source.train, *source.dev)]
-
-
-def _given(reader: Reader, name: str, content: str) -> Rows:
-    """Return the rows of a file that is not on this machine."""
-    with TemporaryDirectory() as folder:
-        suffix = Path(name).suffix
-        path = Path(folder) / f"file{suffix if suffix in SUFFIXES else '.json'}"
-        try:
-            path.write_bytes(base64.b64decode(content, validate=True))
-            return _renamed(reader.read(path), name)
-        except binascii.Error:
-            raise UserError(f"{name}: found content that is not base64. Choose the file again.") from None
-        except DataError as error:
-            raise DataError(str(error).replace(str(path), name)) from None
-
-
-def _renamed(rows: Rows, name: str) -> Rows:
-    return replace(rows, file=name, faults=[replace(fault, file=name) for fault in rows.faults])
 
 
 def _broken(faults: list[Fault]) -> dict:

@@ -133,10 +133,9 @@ def test_the_studio_refuses_half_a_character_and_many_keys_in_every_request():
     bodies = [
         half,
         {name: HALF for name in ("output", "name", "folder", "model", "prompt")} | {"chat": True},
-        {"choice": {"recipe": "lora-qwen3-8b"}, "name": HALF, "content": "a"},
         {HALF: "a"},
         keys,
-        {"choice": keys},
+        {"model": keys},
     ]
     for path in paths:
         if path in ("/api/trial/stop", "/api/demo"):  # which read nothing

@@ -9,7 +9,7 @@ const LARGEST = 2 ** 30;  // bytes of a dropped file, the studio's limit
 async function look() {
   $("data").replaceChildren("…");
   const wanted = location.search;
-  const parts = await call("data", {choice: choice()}).then(partsOf, error => [element("p", {className: "wrong", textContent: error.message})]);
+  const parts = await call("data", choice()).then(partsOf, error => [element("p", {className: "wrong", textContent: error.message})]);
   if (location.search === wanted) $("data").replaceChildren(...parts);
 }
 
