@@ -28,7 +28,7 @@ from launch.serving.rest import PAGE as CHAT
 from launch.serving.rest import PAGE_HEADERS
 from launch.serving.rest_requests import LOOPBACK, BodyLimit, FewKeys, Text, first_error, right_key, unless_gone
 from launch.studio.data_view import data_of
-from launch.studio.needs import conversion, demo, download, kept, needs_of
+from launch.studio.needs import conversion, demo, download, kept, needs_of, new_folder
 from launch.studio.planning import RecipeChoice, advice_of, checks_of, layouts_of, offered, plan_of
 from launch.studio.runs import RunNote, Runs
 from launch.studio.slow_calls import SlowCalls
@@ -190,6 +190,14 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
     @api.post("/demo")
     def make_demo() -> str:
         return runs.perform(demo())
+
+    @api.post("/divide")
+    def divide(given: Given) -> str:
+        choice = RecipeChoice.read(given)
+        file = Path(choice.variables.get("DATA", ""))
+        if not file.is_file():
+            raise UserError(f"DATA: found {str(file)!r}, which is no file. Name one.")
+        return runs.perform(conversion(file, choice, new_folder(file.stem)))
 
     @api.put("/upload")
     async def upload(request: Request, recipe: str, name: str) -> str:

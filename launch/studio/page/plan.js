@@ -211,6 +211,7 @@ function showNext({needs, faults, values}) {
   else if (need === "model" && (offered.here || !recipeOf(controls.recipe.value).gpus)) downloading(needs[0], step);
   else if (faults.length) step("change what is marked below, it cannot work as it is.");
   else if (need === "data" && (offered.here || !recipeOf(controls.recipe.value).gpus)) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", button("Choose a file", () => $("dropped").click()));
+  else if (need === "file") step("the data are one file. Divide its rows into those to train on and those to measure by.", button("Divide it", async () => arrived(await call("divide", choice()), "DATA", t("Dividing"))));
   else if (recipeOf(controls.recipe.value).gpus && !offered.here) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", button("Rehearse on this machine's CPU", () => alone(() => start("rehearse"))), button("Copy the command", () => copy($("copy"), $("command")), false));
   else step("all is here. Check the machine, the model and the data, then start.", button("Check and start", () => alone(check)));
 }
@@ -233,17 +234,18 @@ async function begin(path, body) {
   path === "demo" ? go({view: "runs", shown: output}) : await arrived(output);
 }
 
-async function arrived(output) {
+// control: which names what has been made.
+async function arrived(output, control = "MODEL", title = t("Downloading")) {
   const line = element("p", {className: "small"});
   following = output;
-  $("next").replaceChildren(element("p", {textContent: `${t("Downloading")}: ${output}`}), element("progress", {ariaLabel: t("Downloading")}), line);
+  $("next").replaceChildren(element("p", {textContent: `${title}: ${output}`}), element("progress", {ariaLabel: title}), line);
   try {
     const row = await follow(output, text => { line.textContent = text; });
     if (row.state !== "finished") throw Error(`${output}: ${row.reason || t(row.state)}`);
   } finally {
     following = $("next").dataset.key = "";
   }
-  await change({MODEL: output});
+  await change({[control]: output});
 }
 
 const color = part => `hsl(${offered.parts.indexOf(part) * 67 % 360} 55% 55%)`;
