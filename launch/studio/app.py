@@ -5,10 +5,7 @@ the token that the studio prints when it starts, in a header of its own: a web p
 another user of this machine. And on this machine's own address only its own names are answered.
 """
 
-import json
-import re
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +19,6 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from data_tools.formats.errors import DataError
 from data_tools.language import translated
-from launch.config.recipe_file import ROOT
 from launch.errors import UserError
 from launch.serving.rest import PAGE as CHAT
 from launch.serving.rest import PAGE_HEADERS
@@ -37,8 +33,6 @@ from launch.studio.trying import Trial, add_requests
 PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 1 << 20  # bytes
 UPLOAD = "/api/upload"
-PHRASES = ROOT / "docs" / "zh" / "phrases" / "recipes.json"
-NUMBER = re.compile(r"\d+(?:[.,]\d+)*(?:e-?\d+)?")  # as docs/tools/pages.py has it
 # Keys of answers whose texts are messages.
 MESSAGES = {"found", "fix", "about", "verdict", "notes", "title", "result", "speed", "duration", "subject", "summary"}
 MESSAGES |= {"unused", "template", "reason"}  # of data
@@ -51,17 +45,6 @@ def _in_chinese(answer, is_message: bool = False):
     if isinstance(answer, (list, tuple)):
         return [_in_chinese(value, is_message) for value in answer]
     return translated(answer) if is_message and isinstance(answer, str) else answer
-
-
-@lru_cache
-def _phrases() -> dict[str, str]:
-    """Return the Chinese phrases of the page of recipes, with # for each number; {} where docs are not installed."""
-    return json.loads(PHRASES.read_text(encoding="utf-8")) if PHRASES.is_file() else {}
-
-
-def _summary_in_chinese(summary: str) -> str:
-    numbers = iter(NUMBER.findall(summary))
-    return re.sub("#", lambda _: next(numbers, "#"), _phrases().get(NUMBER.sub("#", summary), summary))
 
 
 def _language(accept_language: Annotated[str, Header()] = "") -> Callable:
@@ -130,11 +113,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
 
     @api.get("/offered")
     def what_is_offered(language: Language) -> dict:
-        found = language(offered())
-        if language is _in_chinese:
-            for recipe in found["recipes"]:
-                recipe["summary"] = _summary_in_chinese(recipe["summary"])
-        return found
+        return language(offered())
 
     @api.post("/plan")
     def plan(given: Given, language: Language) -> dict:

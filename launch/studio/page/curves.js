@@ -119,10 +119,10 @@ export function chart(title, lines, write, view, words) {
     cursor.setAttribute("visibility", step === null ? "hidden" : "visible");
     if (step === null) return "";
     const found = drawn.map(line => [line.name, ...nearest(line.shown, step)]);
-    const at = found[0][1];
+    const at = found.reduce((best, [, place]) => Math.abs(place - step) < Math.abs(best - step) ? place : best, found[0][1]);
     cursor.setAttribute("x1", x(at));
     cursor.setAttribute("x2", x(at));
-    return `${words.x} ${Math.round(at).toLocaleString("en")}: ${found.map(([name, , value]) => `${found.length > 1 ? `${name} ` : ""}${write(value)}`).join(", ")}`;
+    return `${words.x} ${Math.round(at).toLocaleString("en")}: ${found.map(([name, place, value]) => `${found.length > 1 ? `${name} ` : ""}${write(value)}${place === at ? "" : ` (${Math.round(place)})`}`).join(", ")}`;
   };
   return picture;
 }
