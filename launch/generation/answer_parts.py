@@ -214,7 +214,7 @@ GLM4_7 = replace(
     argument=GLM4_5.argument.replace("\n", ""),
 )
 QWEN3_CODER = CallForm(
-    ("<function=",),
+    ("<function=", "<parameter="),  # LLaMA-3.1's <function=NAME>JSON</function> is another
     _in_tags,
     f"<tool_call>\n<function={NAME}>\n{ARGUMENTS}</function>\n</tool_call>",
     "<tool_call>",

@@ -65,7 +65,7 @@ ANSWERS = {
         "<arg_value>14</arg_value></tool_call><tool_call>book_berth<arg_key>length_m</arg_key>"
         '<arg_value>9.5</arg_value><arg_key>note</arg_key><arg_value>a </b> "c" {</arg_value></tool_call>',
     ),
-    "<tool_call><function=": (
+    "<tool_call><function=<parameter=": (
         "<tool_call>\n<function=tide_at>\n<parameter=port>\nOrrin 港\n</parameter>\n<parameter=hour>\n14\n"
         "</parameter>\n</function>\n</tool_call>",
         "<tool_call>\n<function=tide_at>\n<parameter=port>\nOrrin 港\n</parameter>\n<parameter=hour>\n14\n"
@@ -166,7 +166,7 @@ def test_reasoning_is_told_from_what_is_said():
 
 def test_templates_of_unknown_forms_have_none():
     assert {*map(find_form, ANSWERS)} == {*FORMS}
-    assert find_form("{{ messages }}") is None
+    assert find_form("{{ messages }}") is None and find_form("<function={{ name }}>{{ arguments }}") is None
 
 
 TYPED = {
@@ -208,7 +208,7 @@ TYPED = {
 )
 def test_texts_become_what_the_schema_of_an_argument_says(key, text, value):
     """Qwen3-Coder's template writes Python's words, GLM's JSON; both write a text as it is."""
-    for marks in ("<tool_call><function=", "<arg_key>"):
+    for marks in ("<tool_call><function=<parameter=", "<arg_key>"):
         form = find_form(marks)
         argument = form.argument.replace("KEY", key).replace("VALUE", text)
         call = form.call.replace("NAME", "f").replace("ARGUMENTS", argument)
