@@ -20,6 +20,7 @@ from paddle.distributed.fleet.meta_parallel import PipelineLayer
 from paddlenlp.generation import GenerationConfig
 from paddlenlp.transformers.model_utils import no_init_weights
 
+from data_tools.formats.json_files import read_object
 from launch.checkpoint.ranks import gather
 from launch.checkpoint.stored_tensor import FLOATS, convert, not_finite, numpy_dtype
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed, listed
@@ -37,11 +38,13 @@ def load_model(model_class, config, dtype: str, directory: str | Path, filled: "
 
     Raises:
         UserError: The same on every rank, where the weights are damaged or do not fit the model.
+        DataError: If generation_config.json is damaged.
     """
     config.dtype = dtype
     model = without_values(model_class, config, dtype)
     load_weights(model, directory, filled)
     if model.can_generate() and Path(directory, GENERATION_CONFIG).is_file():
+        read_object(Path(directory, GENERATION_CONFIG))  # which says what is wrong with it
         model.generation_config = GenerationConfig.from_pretrained(str(directory))
     return model
 

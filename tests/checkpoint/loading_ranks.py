@@ -72,6 +72,7 @@ def refusals(cases: dict[str, list[str]], flags: dict) -> dict[str, str]:
     """What load_model says on this rank of each [directory, dtype]. {rank} in a directory is this rank."""
     import paddle
 
+    from data_tools.formats.errors import DataError
     from launch.checkpoint.model_loader import load_model
     from launch.errors import UserError
 
@@ -81,7 +82,7 @@ def refusals(cases: dict[str, list[str]], flags: dict) -> dict[str, str]:
         model_class, config = prepare(own, arguments)
         try:
             load_model(model_class, config, dtype, own)
-        except UserError as error:
+        except (UserError, DataError) as error:
             said[name] = str(error)
     return said
 
