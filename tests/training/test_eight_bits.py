@@ -104,3 +104,18 @@ def test_an_output_layer_updated_by_rows_learns_as_one_updated_whole(runs):
     assert rows.facts[0]["parts"] == 8 * STEPS_OF_RUN  # of 8 rows of 64
     np.testing.assert_allclose(losses(rows), losses(whole), rtol=2e-3)
     assert losses(rows)[0] == pytest.approx(losses(whole)[0], rel=1e-6)
+
+
+@LONG
+def test_three_hundred_steps_end_within_one_percent_of_adamw_in_float32(runs):
+    """Of the evaluation's loss, with clipping by the past norm; both have learned."""
+    usual = {
+        "dataset_name_or_path": runs.material / "pairs",
+        "max_steps": 300,
+        "save_steps": 999,
+        "learning_rate": 3e-3,
+    }
+    found, expected = (runs("finetuning", **usual | more) for more in (EIGHT_BITS, {}))
+    first, last = expected.column("loss")[0], expected.evaluation["eval_loss"]
+    assert last < 0.75 * first
+    assert found.evaluation["eval_loss"] == pytest.approx(last, rel=0.01)
