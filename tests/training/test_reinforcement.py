@@ -12,6 +12,7 @@ from launch.methods.reward_flags import read_rewards
 from launch.training.graders import grader
 from launch.training.rewarding import Completion, RewardProcesses
 from tests.distributed.cells import LORA
+from tests.distributed.layouts import DP2, STAGE2
 
 RANKS, RL = "tests.training.rollout_ranks", "reinforcement"
 CALL = '{"name": "add", "arguments": {"b": 2, "a": 1}}'
@@ -194,3 +195,19 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, name):
     assert len(rows) == 4 * 4 * VARIANTS[name].get("rollout_steps", 1)
     first = [row["reward"] for row in rows[:16]]
     assert np.mean(first) == whole.steps[0]["reward"]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("layout", [DP2, STAGE2], ids=["dp2", "stage2"])
+def test_ranks_share_the_prompts_of_a_step(runs, layout):
+    """The same prompts, random numbers and weights of tokens as on one process, so the same first answers."""
+    flags = USUAL | LORA | {"max_steps": 3, "save_steps": 3, "kl_weight": 0.1}
+    alone, shared = runs(RL, **flags), runs(RL, layout=layout, **flags | {"gradient_accumulation_steps": 1})
+    rows = [(run.output / "rollouts" / "step-1.jsonl").read_text() for run in (alone, shared)]
+    assert rows[0] == rows[1]
+    for key in ("reward", "answer_tokens", "silent_groups", "consumed_tokens"):
+        assert shared.steps[0][key] == alone.steps[0][key]
+    for key, bound in (("loss", 2e-6), ("entropy", 2e-6), ("grad_norm", 2e-5)):
+        assert shared.steps[0][key] == pytest.approx(alone.steps[0][key], abs=bound)
+    assert shared.column("largest_gap").max() <= 5e-5
+    assert shared.evaluation["eval_answers"] == alone.evaluation["eval_answers"]
