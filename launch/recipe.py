@@ -28,7 +28,7 @@ if __name__ == "__main__":
 
 from data_tools.cli import Parser
 from data_tools.language import localized
-from launch.config.flag_values import Flags, flag_arguments, parse_flags
+from launch.config.flag_values import Flags, flag_arguments, parse_flags, with_flags_behind
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import ONE_NODE, Nodes, RunConfig
 from launch.config.typed import typed
@@ -85,7 +85,7 @@ def parse_recipe(argv: list[str]) -> tuple[Recipe, Flags]:
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="further flags of its method")
     given = parser.parse_args(argv)
     recipe, own = Recipe.load(given.recipe.resolve()), parse_flags(given.flags)
-    return replace(recipe, flags=parse_flags(flag_arguments(recipe.flags) + given.flags)), own
+    return replace(recipe, flags=with_flags_behind(recipe.flags, own)), own
 
 
 def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
@@ -120,7 +120,6 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
     if done := already_done(run, continuation):
         print(localized(done))
         return 0
-    run.hand_over(os.environ)
     command = LaunchCommand.of_run(run)
     os.environ[COMMAND] = to_continue(recipe, run, command)
     os.environ[SHOWN] = first_lines(findings)
@@ -137,7 +136,8 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         propose_record(run, card_of_plan(run))
     os.environ[STOPPED_FILE] = os.path.abspath(os.path.join(command.own_log_dir, "stopped"))
     link = meet(command)  # first: in Kubernetes the address of node 0 may change until it is here
-    exit_code = supervise(command.arguments(), command.own_log_dir, command.processes, link)
+    with run.hand_over(os.environ):
+        exit_code = supervise(command.arguments(), command.own_log_dir, command.processes, link)
     if exit_code == 0 and os.path.exists(os.environ[STOPPED_FILE]):
         return stopped_exit_code
     if exit_code == 0 and run.nodes.rank == 0:

@@ -59,41 +59,42 @@ def test_what_a_recipe_hands_over_is_taken_and_not_checked_again(monkeypatch):
         "launch/run_pretrain.py", parse_flags(argv), ("0", "1"), 24, "4090", 2, nodes, "ib-hdr", stated, {"seed": ["7"]}
     )
     environment = {"PADDLE_TRAINERS_NUM": "2"}
-    run.hand_over(environment)
-    assert RunConfig.of_rank("run_pretrain", argv, environment) == (run, [], True)
-    for script, words, changed in (
-        ("finetune_generation", argv, {}),
-        ("run_pretrain", [*argv, "--seed", "8"], {}),
-        ("run_pretrain", argv, {"PADDLE_TRAINERS_NUM": "4"}),
-        ("run_pretrain", argv, {HANDED_OVER: '{"script": "run_pretrain", "version": 3}'}),
-        ("run_pretrain", argv, {HANDED_OVER: "{"}),
-    ):
-        other, _, checked = RunConfig.of_rank(script, words, environment | changed)
-        processes = int((environment | changed)["PADDLE_TRAINERS_NUM"])
-        assert (other, checked) == (RunConfig(script, parse_flags(words), processes=processes), False)
+    Path("other.json").write_text('{"script": "run_pretrain", "version": 3}')
+    Path("cut.json").write_text("{")
+    with run.hand_over(environment):
+        assert RunConfig.of_rank("run_pretrain", argv, environment) == (run, [], True)
+        for script, words, changed in (
+            ("finetune_generation", argv, {}),
+            ("run_pretrain", [*argv, "--seed", "8"], {}),
+            ("run_pretrain", argv, {"PADDLE_TRAINERS_NUM": "4"}),
+            ("run_pretrain", argv, {HANDED_OVER: "other.json"}),
+            ("run_pretrain", argv, {HANDED_OVER: "cut.json"}),
+            ("run_pretrain", argv, {HANDED_OVER: "none.json"}),
+        ):
+            other, _, checked = RunConfig.of_rank(script, words, environment | changed)
+            processes = int((environment | changed)["PADDLE_TRAINERS_NUM"])
+            assert (other, checked) == (RunConfig(script, parse_flags(words), processes=processes), False)
 
-    def refuse(*_):
-        raise AssertionError("checked again")
+        def refuse(*_):
+            raise AssertionError("checked again")
 
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(entry, "check", refuse)
-    monkeypatch.setattr(entry, "meet_ranks", lambda *_: ["met"])
-    monkeypatch.setattr(entry, "start_paddle", lambda *_: ["started"])
-    monkeypatch.setattr(entry, "compare_flags", lambda *_: None)
-    assert prepare_process("run_pretrain", argv) == (run, ["met", "started"])
-    with pytest.raises(AssertionError, match="checked again"):
-        prepare_process("run_pretrain", [*argv, "--seed", "8"])
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setattr(entry, "check", refuse)
+        monkeypatch.setattr(entry, "meet_ranks", lambda *_: ["met"])
+        monkeypatch.setattr(entry, "start_paddle", lambda *_: ["started"])
+        monkeypatch.setattr(entry, "compare_flags", lambda *_: None)
+        assert prepare_process("run_pretrain", argv) == (run, ["met", "started"])
+        with pytest.raises(AssertionError, match="checked again"):
+            prepare_process("run_pretrain", [*argv, "--seed", "8"])
 
 
-def test_a_run_too_long_for_a_variable_is_not_handed_over():
-    """Linux takes 128 KiB a variable, after which a process cannot be started."""
-    corpora = [f"0.1 语料/{number}" for number in range(6000)]
-    environment = {HANDED_OVER: "of an earlier run"}
-    RunConfig("run_pretrain", {"input_dir": corpora[:2000]}).hand_over(environment)
-    assert RunConfig.from_json(environment[HANDED_OVER]).words["input_dir"] == corpora[:2000]
-    RunConfig("run_pretrain", {"input_dir": corpora}).hand_over(environment)
-    assert environment == {}
+def test_a_run_of_any_length_is_handed_over_until_it_ends():
+    """Linux takes 128 KiB a variable, and a path need not be UTF-8."""
+    corpora, environment = [*(f"0.1 语料/{number}" for number in range(6000)), os.fsdecode(b"\xff")], {}
+    with RunConfig("run_pretrain", {"input_dir": corpora}).hand_over(environment):
+        assert RunConfig.read(environment[HANDED_OVER]).words["input_dir"] == corpora
+    assert not Path(environment[HANDED_OVER]).exists()
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,11 @@ def overridden(flags: Flags, later: Flags) -> Flags:
     return {name: words for name, words in flags.items() if name not in gone} | later
 
 
+def with_flags_behind(flags: Flags, further: Flags) -> Flags:
+    """Return the flags of a command line with further ones at its end, which win."""
+    return {name: words for name, words in flags.items() if name not in further} | further
+
+
 def flag_lines(flags: Flags) -> list[list[str]]:
     """Return [["--name", "value"], ...]; --name= of an empty word."""
     return [[f"--{name}="] if words == [""] else [f"--{name}", *words] for name, words in flags.items()]

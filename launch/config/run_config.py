@@ -1,10 +1,12 @@
 """One run as it was requested: what recipe, preflight, plan and fit take, read from words once."""
 
 import json
-import os
-from collections.abc import Mapping, MutableMapping
+import tempfile
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 
 from launch.config.aliases import todays_flags
 from launch.config.argument_files import is_argument_file, read_arguments
@@ -45,9 +47,8 @@ class Nodes:
 
 
 ONE_NODE = Nodes()
-# Set by a recipe for the ranks that it starts: the run that it has read and checked, as JSON.
+# Set by a recipe for the ranks that it starts: a file with the run that it has read and checked, as JSON.
 HANDED_OVER = "LAUNCH_RUN_CONFIG"
-LONGEST_HAND_OVER = 100 << 10  # bytes
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class RunConfig:
         another command line: the inherited run is not its own.
         """
         processes = int(environment.get("PADDLE_TRAINERS_NUM", "1"))
-        run = cls.from_json(environment.get(HANDED_OVER, ""))
+        run = cls.read(environment.get(HANDED_OVER, ""))
         mine = find_method(script), processes, argv
         if run and (run.method, run.processes, flag_arguments(run.words)) == mine:
             return run, [], True
@@ -116,10 +117,10 @@ class RunConfig:
         return run, lines, False
 
     @classmethod
-    def from_json(cls, text: str) -> "RunConfig | None":
-        """Return the run that `to_json` wrote; None for other texts, such as another version's of this repository."""
+    def read(cls, file: str) -> "RunConfig | None":
+        """Return the run that `hand_over` wrote; None for other files, such as another version's of this repository."""
         try:
-            fields = json.loads(text)
+            fields = json.loads(Path(file).read_text(encoding="utf-8"))
             nodes, stated = fields["nodes"], fields["stated"]
             return cls(
                 **fields
@@ -129,22 +130,17 @@ class RunConfig:
                     "stated": Layout(**stated) if stated else None,
                 }
             )
-        except (ValueError, TypeError, KeyError):
+        except (OSError, ValueError, TypeError, KeyError):
             return None
 
-    def to_json(self) -> str:
-        """Return the run as JSON."""
-        return json.dumps(asdict(self), ensure_ascii=False)
-
-    def hand_over(self, environment: MutableMapping[str, str]) -> None:
-        """Give the run to the ranks that are started with this environment.
-
-        Linux takes 128 KiB a variable: the ranks of a longer run read and check it by themselves.
-        """
-        text = self.to_json()
-        environment.pop(HANDED_OVER, None)
-        if len(os.fsencode(text)) <= LONGEST_HAND_OVER:
-            environment[HANDED_OVER] = text
+    @contextmanager
+    def hand_over(self, environment: MutableMapping[str, str]) -> Iterator[None]:
+        """Give the run, in a file, to the ranks that are started with this environment before the block ends."""
+        with tempfile.NamedTemporaryFile("w", prefix="launch-run-", suffix=".json", encoding="utf-8") as file:
+            json.dump(asdict(self), file)
+            file.flush()
+            environment[HANDED_OVER] = file.name
+            yield
 
     def with_words(self, words: Flags) -> "RunConfig":
         """Return the same run with other flags."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from launch.config import removed
 from launch.config.aliases import todays_flags
 from launch.config.argument_files import read_arguments
-from launch.config.flag_values import Flags, answered, flag_arguments, overridden, parse_flags
+from launch.config.flag_values import Flags, answered, overridden, parse_flags, with_flags_behind
 from launch.config.layout import (
     ACCUMULATION,
     MICRO_BATCH,
@@ -108,7 +108,7 @@ def apply_variables(
         if variables.get(variable):
             flags |= {name: [variables[variable]]}
     own = (own or {}) | _further_flags(variables)
-    flags, renamed = todays_flags(parse_flags(flag_arguments(flags) + flag_arguments(own)))
+    flags, renamed = todays_flags(with_flags_behind(flags, own))
     notes += renamed
     own, _ = todays_flags(own)
     for name in {*answered(own), *(name for name, words in own.items() if words == [""])}:  # --name= takes it away

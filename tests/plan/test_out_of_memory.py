@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from launch.config.flag_values import parse_flags
-from launch.config.run_config import HANDED_OVER, RunConfig
+from launch.config.run_config import RunConfig
 from launch.plan import plan_report
 from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import Job
@@ -45,9 +45,10 @@ def test_the_cheapest_three_changes_save_a_tenth_of_a_plan_that_was_too_low(monk
 def test_the_changes_of_a_recipes_run_keep_the_users_own_flags(monkeypatch):
     monkeypatch.setattr(plan_report, "_card_here", lambda: CARDS["4090"])
     script, *words = [*ON_A_CARD, "--lora_rank", "4"]
-    handed_over = RunConfig(script, parse_flags(words), own={"lora_rank": ["4"]}).to_json()
-    for environment, own in (({HANDED_OVER: handed_over}, "--lora_rank 4 "), ({}, "")):
-        run = this_run([script, *words], environment)
+    handed_over = {}
+    with RunConfig(script, parse_flags(words), own={"lora_rank": ["4"]}).hand_over(handed_over):
+        runs = [this_run([script, *words], environment) for environment in (handed_over, {})]
+    for run, own in zip(runs, ("--lora_rank 4 ", ""), strict=True):
         arguments = [line for line in lines_after_out_of_memory(run) if "ARGS=" in line]
         assert len(arguments) == 3
         assert [line for line in arguments if f'ARGS="{own}' not in line or line.count("--lora_rank") > bool(own)] == []
