@@ -36,11 +36,11 @@ def prepare_process(script: str, argv: list[str]) -> tuple[RunConfig, list[str]]
     if not checked:
         check(run)
     on_cpu = run.flags.device == "cpu"
-    lines += meet_ranks(run.words, on_cpu)
+    lines += meet_ranks(run.explicit, on_cpu)
     if not on_cpu and run.flags.deterministic:
         lines.append(set_switches())
     lines += start_paddle(on_cpu, run.flags.cpu_fast or "off")  # a switch that is off is False
-    compare_flags(run.words)
+    compare_flags(run.explicit)
     return run, lines
 
 

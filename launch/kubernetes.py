@@ -117,8 +117,8 @@ def _name(recipe: Recipe, nodes: int, variables: Mapping[str, str]) -> str:
 
 def _folders(run: RunConfig) -> set[str]:
     """Return the folders of volumes that the run reads and writes. Raises UserError for a path outside all volumes."""
-    paths = [("OUTPUT", word) for word in run.words.get("output_dir", [])]
-    paths += [("DATA", word) for word in run.words.get(run.method.data_flag, [])]
+    paths = [("OUTPUT", word) for word in run.explicit.get("output_dir", [])]
+    paths += [("DATA", word) for word in run.explicit.get(run.method.data_flag, [])]
     model = run.flags.model_name_or_path or ""
     if model.startswith((".", "/", "~", *(f"{folder}/" for folder in CLAIMS.values()))) or model.count("/") > 1:
         paths.append(("MODEL", model))  # anything else is the name of a configuration or of a hub's model

@@ -112,7 +112,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
         if any(finding.subject == "cards" for finding in faults):
             given = given_variables(_rehearsable(run, os.environ))
             lines.append(f"The same on this machine's CPU, with a tiny model: make rehearse-{recipe.target}{given}")
-            if "lora" in run.words and run.method.reads_rows:
+            if "lora" in run.explicit and run.method.reads_rows:
                 lines.append("A LoRA that trains a small model on the CPU: make lora-tiny")
         for folder in missing_demo_paths(run).values():
             lines.append(f"{folder} comes from the demo, which takes 5 to 10 minutes: make demo")
@@ -131,8 +131,8 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
 
     started = time.time()
     if run.nodes.rank == 0:
-        lock_start(run.words["output_dir"][0])
-        note_output(run.words["output_dir"][0])
+        lock_start(run.explicit["output_dir"][0])
+        note_output(run.explicit["output_dir"][0])
         propose_record(run, card_of_plan(run))
     os.environ[STOPPED_FILE] = os.path.abspath(os.path.join(command.own_log_dir, "stopped"))
     link = meet(command)  # first: in Kubernetes the address of node 0 may change until it is here
@@ -254,7 +254,7 @@ def _steps_of_data(run: RunConfig) -> tuple[int, list[str]]:
     if not rows:
         return 0, []
     steps = math.ceil(flags.num_train_epochs * rows / run.global_batch)
-    data = " ".join(run.words["dataset_name_or_path"])
+    data = " ".join(run.explicit["dataset_name_or_path"])
     lines = [f"steps: --num_train_epochs {flags.num_train_epochs:g} of the {rows:,} rows in {data}"]
     packed = ["steps: fewer, as a packed row holds several of the data"] if flags.zero_padding else []
     return steps, [*lines, *packed]

@@ -23,7 +23,7 @@ FLAGS = "--model_name_or_path llama-tiny --continue_training 0 --input_dir corpu
 
 
 def run_of(flags: str) -> RunConfig:
-    return RunConfig.from_words("run_pretrain", flags.split())[0]
+    return RunConfig.from_arguments("run_pretrain", flags.split())[0]
 
 
 @pytest.fixture(autouse=True)
@@ -93,7 +93,7 @@ def test_a_run_of_any_length_is_handed_over_until_it_ends():
     """Linux takes 128 KiB a variable, and a path need not be UTF-8."""
     corpora, environment = [*(f"0.1 语料/{number}" for number in range(6000)), os.fsdecode(b"\xff")], {}
     with RunConfig("run_pretrain", {"input_dir": corpora}).hand_over(environment):
-        assert RunConfig.read(environment[HANDED_OVER]).words["input_dir"] == corpora
+        assert RunConfig.read(environment[HANDED_OVER]).explicit["input_dir"] == corpora
     assert not Path(environment[HANDED_OVER]).exists()
 
 
@@ -155,7 +155,7 @@ def test_a_file_of_arguments_is_read_and_told(monkeypatch):
     monkeypatch.setattr(entry, "compare_flags", lambda *_: None)
     behind = ["--continue_training", "0", "--device", "cpu", "--seed", "2"]
     run, lines = prepare_process("run_pretrain", ["arguments.json", *behind])
-    assert run.words["model_name_or_path"] == ["llama-tiny"] and run.words["seed"] == ["2"]
+    assert run.explicit["model_name_or_path"] == ["llama-tiny"] and run.explicit["seed"] == ["2"]
     assert lines[0] == "arguments.json：读到 5 个键，成为 4 个参数"
     assert lines[1].startswith("--do_predict 被忽略：训练以一次评估结束") and lines[2:] == ["started"]
 

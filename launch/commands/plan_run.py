@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     args = _parse(argv)
     nodes = Nodes(args.nnodes)
     run = replace(_run_of(args.what, args.flags, nodes.count * args.gpus), nodes=nodes, network=args.network)
-    faults = [finding for finding in check_flags(run.script, run.words) if not finding.ok]
+    faults = [finding for finding in check_flags(run.script, run.explicit) if not finding.ok]
     if faults:
         raise UserError("\n".join(f"{fault.subject}: {fault.found}; {fault.fix}" for fault in faults))
     card = None if run.on_cpu else _card(args)
@@ -87,12 +87,12 @@ def _card(args: argparse.Namespace) -> Card:
 
 def _run_of(what: str, words: list[str], processes: int) -> RunConfig:
     """Return the run of a method with its flags. A model alone is fine-tuned if a flag says so, else pretrained."""
-    run, _ = RunConfig.from_words(what, words, processes)
+    run, _ = RunConfig.from_arguments(what, words, processes)
     if find_method(what):
         return run
-    finetunes = {"lora", "prefix_tuning", "dataset_name_or_path", "max_length"} & run.words.keys()
+    finetunes = {"lora", "prefix_tuning", "dataset_name_or_path", "max_length"} & run.explicit.keys()
     script = (FINETUNING if finetunes else PRETRAINING).name
-    return replace(run, script=script, words=run.words | {"model_name_or_path": [what]})
+    return replace(run, script=script, explicit=run.explicit | {"model_name_or_path": [what]})
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One run as it was requested: what recipe, preflight, plan and fit take, read from words once."""
+"""One run as it was requested: what recipe, preflight, plan and fit take, read from its arguments once."""
 
 import json
 import tempfile
@@ -57,34 +57,34 @@ class RunConfig:
 
     Attributes:
         script: Path or name of the method's script, or the method's name.
-        words: Its explicit flags, by today's names.
+        explicit: Its explicit flags, by today's names.
         devices: Numbers of this machine's cards that it uses, empty for a CPU.
         gpu_memory_gb: Memory it needs on each card, 0 where unknown.
         card: The kind of its cards, where the user has named it.
         processes: Ranks of all nodes together.
         nodes: The machines it runs on, and which of them this is.
         network: What joins them, where the user has named it.
-        stated: The recipe's own layout where the user has requested another number of processes, or a file of
-            arguments without a batch another layout: a stated accumulation then counts for the recipe's
+        recipe_layout: The recipe's own where the user has requested another number of processes, or a file of
+            arguments without a batch another layout: an explicit accumulation then counts for the recipe's
             (launch/config/layout.py).
         own: The flags of the user's ARGS and command line, which advice repeats and FIT leaves alone.
-        fitted: Flags of `words` that FIT has changed; None where the run is not fitted.
+        fitted: Flags of `explicit` that FIT has changed; None where the run is not fitted.
     """
 
     script: str
-    words: Flags = field(default_factory=dict)
+    explicit: Flags = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     gpu_memory_gb: int = 0
     card: str = ""
     processes: int = 1
     nodes: Nodes = ONE_NODE
     network: str = ""
-    stated: Layout | None = None
+    recipe_layout: Layout | None = None
     own: Flags = field(default_factory=dict)
     fitted: Flags | None = None
 
     @classmethod
-    def from_words(cls, script: str, argv: list[str], processes: int = 1) -> tuple["RunConfig", list[str]]:
+    def from_arguments(cls, script: str, argv: list[str], processes: int = 1) -> tuple["RunConfig", list[str]]:
         """Return the run of a command line, and lines about its file of arguments and flags that had another name.
 
         A file is the first word, and flags behind it win.
@@ -96,8 +96,8 @@ class RunConfig:
         if argv and is_argument_file(argv[0]):
             from_file, lines = read_arguments(argv[0], script)
             argv = argv[1:]
-        words, renamed = todays_flags(parse_flags(argv))
-        return cls(script, overridden(from_file, words), processes=processes), lines + renamed
+        flags, renamed = todays_flags(parse_flags(argv))
+        return cls(script, overridden(from_file, flags), processes=processes), lines + renamed
 
     @classmethod
     def of_rank(
@@ -111,9 +111,9 @@ class RunConfig:
         processes = int(environment.get("PADDLE_TRAINERS_NUM", "1"))
         run = cls.read(environment.get(HANDED_OVER, ""))
         mine = find_method(script), processes, argv
-        if run and (run.method, run.processes, flag_arguments(run.words)) == mine:
+        if run and (run.method, run.processes, flag_arguments(run.explicit)) == mine:
             return run, [], True
-        run, lines = cls.from_words(script, argv, processes)
+        run, lines = cls.from_arguments(script, argv, processes)
         return run, lines, False
 
     @classmethod
@@ -121,13 +121,13 @@ class RunConfig:
         """Return the run that `hand_over` wrote; None for other files, such as another version's of this repository."""
         try:
             fields = json.loads(Path(file).read_text(encoding="utf-8"))
-            nodes, stated = fields["nodes"], fields["stated"]
+            nodes, layout = fields["nodes"], fields["recipe_layout"]
             return cls(
                 **fields
                 | {
                     "devices": tuple(fields["devices"]),
                     "nodes": Nodes(**nodes | {"hosts": tuple(nodes["hosts"])}),
-                    "stated": Layout(**stated) if stated else None,
+                    "recipe_layout": Layout(**layout) if layout else None,
                 }
             )
         except (OSError, ValueError, TypeError, KeyError):
@@ -142,9 +142,13 @@ class RunConfig:
             environment[HANDED_OVER] = file.name
             yield
 
-    def with_words(self, words: Flags) -> "RunConfig":
+    def with_explicit(self, flags: Flags) -> "RunConfig":
         """Return the same run with other flags."""
-        return replace(self, words=words)
+        return replace(self, explicit=flags)
+
+    def changed(self, changes: Flags) -> "RunConfig":
+        """Return the same run with other values of some flags."""
+        return replace(self, explicit=self.explicit | changes)
 
     @property
     def method(self) -> Method:
@@ -158,12 +162,12 @@ class RunConfig:
     @cached_property
     def flags(self) -> FlagValues:
         """Values of the flags: explicit ones, else the defaults."""
-        return FlagValues(self.script, self.words)
+        return FlagValues(self.script, self.explicit)
 
     @cached_property
     def layout(self) -> Layout:
         """Raises LayoutError where the processes cannot be divided as the flags ask."""
-        return Layout.from_flags(self.words, self.processes)
+        return Layout.from_flags(self.explicit, self.processes)
 
     @property
     def on_cpu(self) -> bool:

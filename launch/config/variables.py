@@ -115,28 +115,28 @@ def apply_variables(
         flags.pop(name, None)
     devices = _choose_devices(recipe.gpus, variables)
     processes = nodes.count * _choose_processes(recipe, devices, variables)
-    stated = _stated_layout(recipe)
+    layout = _layout_of(recipe)
     if not from_file.keys().isdisjoint(BATCH):
-        stated = None  # the batch of a file counts for each card, as PaddleNLP has it
-    if stated and stated.processes == processes:
+        layout = None  # the batch of a file counts for each card, as PaddleNLP has it
+    if layout and layout.processes == processes:
         moved = not from_file.keys().isdisjoint(LAYOUT) and data_ranks_of(flags, processes)
-        stated = stated if moved and moved != stated.data_ranks else None
-    if stated:
+        layout = layout if moved and moved != layout.data_ranks else None
+    if layout:
         each = "GPUS" if devices else "PROCESSES"
         variable = f"NNODES x {each}" if nodes.count > 1 else each
-        flags, note = keep_global_batch(flags, stated, processes, variable, own)
+        flags, note = keep_global_batch(flags, layout, processes, variable, own)
         notes.append(note)
     card, gpu_memory_gb = variables.get("CARD") or "", number("GPU_MEMORY_GB", variables)
     run = RunConfig(
         script=recipe.script,
-        words=flags,
+        explicit=flags,
         devices=devices,
         gpu_memory_gb=gpu_memory_gb or (0 if card else recipe.gpu_memory_gb),
         card=card,
         processes=processes,
         nodes=nodes,
         network=variables.get("NETWORK") or "",
-        stated=stated,
+        recipe_layout=layout,
         own=own,
     )
     return run, notes
@@ -148,7 +148,7 @@ def _that_stay(recipe: Flags, flags: Flags, from_file: Flags) -> list[str]:
     return [f"of the recipe's own flags stay: {' '.join(staying)}"] if staying else []
 
 
-def _stated_layout(recipe: Recipe) -> Layout | None:
+def _layout_of(recipe: Recipe) -> Layout | None:
     """Return the layout without the user's variables.
 
     None where flags behind the recipe file are meant for more processes.

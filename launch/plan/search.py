@@ -63,7 +63,7 @@ class Candidate:
     @property
     def flags(self) -> Flags:
         """All flags of the candidate."""
-        return self.run.words | self.changes
+        return self.run.explicit | self.changes
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -99,7 +99,7 @@ class Candidate:
     def with_edit(self, edit: Edit) -> "Candidate":
         """Return the candidate with one edit more. The edit states the accumulation if it changes the batch."""
         changes = self.changes | {name: [value] for name, value in edit.flags.items()}
-        job = Job.from_run(self.run.with_words(self.run.words | changes), self.card)
+        job = Job.from_run(self.run.changed(changes), self.card)
         return Candidate(self.run, self.card, job, (*self.edits, edit), changes, self.division)
 
 
@@ -120,7 +120,7 @@ def candidates(
             continue
         changes = {name: [value] for edit in edits for name, value in edit.flags.items()}
         try:
-            job = Job.from_run(run.with_words(run.words | changes), card)
+            job = Job.from_run(run.changed(changes), card)
         except UserError:
             continue
         for size in sizes or (job.micro_batch,):

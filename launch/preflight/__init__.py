@@ -31,7 +31,7 @@ def run_on_flags(config: RunConfig) -> list[Finding]:
     from launch.preflight.flag_check import check_flags
     from launch.preflight.rules import check_compatibility
 
-    findings = check_flags(config.script, config.words)
+    findings = check_flags(config.script, config.explicit)
     at_fault = {finding.subject for finding in findings if not finding.ok}
     # A value that cannot be read is reported once: its consequences are unknown.
     return findings + [finding for finding in check_compatibility(config) if finding.subject not in at_fault]
@@ -49,7 +49,7 @@ def run_on_data(config: RunConfig, shows: bool = True) -> list[Finding]:
 
     if config.method.reads_rows:
         return check_rows(config, shows)
-    return [*check_data(config.words), *check_data_fit(config), *check_made_with(config)]
+    return [*check_data(config.explicit), *check_data_fit(config), *check_made_with(config)]
 
 
 def run(
@@ -80,7 +80,7 @@ def run(
         *(check_cards(config.devices, config.gpu_memory_gb) if config.devices else []),
         *on_flags,
         *check_gates(config),
-        *check_model(config.words),
+        *check_model(config.explicit),
         *check_weights(config),
         *check_tokenizer(config),
         *run_on_data(config, shows),

@@ -96,7 +96,9 @@ def propose_record(run: RunConfig, card: Card | None) -> None:
     if run.fitted is None or card is None:
         proposed.unlink(missing_ok=True)
         return
-    given = {name: run.words[name] for group in GROUPS if is_given(group, run) for name in group if name in run.words}
+    given = {
+        name: run.explicit[name] for group in GROUPS if is_given(group, run) for name in group if name in run.explicit
+    }
     record = Record(card.name, card.memory_bytes, run.processes, run.fitted | given)
     proposed.write_text(json.dumps(record._asdict()) + "\n", encoding="utf-8")
 
@@ -139,7 +141,7 @@ def _of_the_run_so_far(recorded: Flags, run: RunConfig) -> Flags:
     recipe's.
     """
     words = {name: recorded[name] for group in GROUPS if not is_given(group, run) for name in group if name in recorded}
-    if is_given(BATCH, run) or run.with_words(run.words | words).samples_a_data_rank == run.samples_a_data_rank:
+    if is_given(BATCH, run) or run.changed(words).samples_a_data_rank == run.samples_a_data_rank:
         return words
     return {name: value for name, value in words.items() if name not in BATCH}
 
@@ -150,7 +152,7 @@ def _host_bytes(run: RunConfig) -> float:
 
 
 def _changed(run: RunConfig, words: Flags) -> RunConfig:
-    return replace(run, words=run.words | words, fitted=words)
+    return replace(run, explicit=run.explicit | words, fitted=words)
 
 
 def _of_earlier(words: Flags, start: Path) -> list[str]:

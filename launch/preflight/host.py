@@ -107,7 +107,7 @@ def check_output(run: RunConfig, starts: bool = True) -> list[Finding]:
 
     starts: whether the run starts there now.
     """
-    flags = run.words
+    flags = run.explicit
     if not flags.get("output_dir"):
         return [Finding(False, "output", "no --output_dir", "--output_dir FOLDER, or OUTPUT=FOLDER")]
     output = Path(flags["output_dir"][0]).expanduser()

@@ -146,7 +146,7 @@ def _seconds(candidate: Candidate) -> float:
 
 
 def _is_legal(candidate: Candidate) -> bool:
-    return preflight.is_legal(candidate.run.with_words(candidate.flags))
+    return preflight.is_legal(candidate.run.with_explicit(candidate.flags))
 
 
 def _batch(job: Job) -> str:
@@ -196,11 +196,11 @@ def arguments_of(run: RunConfig, candidate: Candidate, pinned: tuple[str, ...] =
         candidate: of the run
         pinned: flags that are given even where they do not differ
     """
-    before, fitted, flags = run.words, run.fitted or {}, candidate.flags
+    before, fitted, flags = run.explicit, run.fitted or {}, candidate.flags
     if pinned:
         flags |= {MICRO_BATCH: [str(candidate.job.micro_batch)], ACCUMULATION: [str(candidate.job.accumulation)]}
-    if run.stated:
-        samples, ranks = candidate.job.global_batch, run.stated.data_ranks
+    if run.recipe_layout:
+        samples, ranks = candidate.job.global_batch, run.recipe_layout.data_ranks
         steps, rest = divmod(samples, candidate.job.micro_batch * ranks)
         if rest:
             return None
@@ -352,7 +352,7 @@ def _divided(run: RunConfig, card: Card, samples: int, **choices: tuple[str, ...
     """Yield the run divided in all ways, with micro batches that are powers of two."""
     sizes = [1 << exponent for exponent in range(samples.bit_length())]
     vary = ((edit,) for edit in layouts(run.processes, **choices))
-    return candidates(run.with_words(undivided(run.words)), card, vary, samples, sizes)
+    return candidates(run.with_explicit(undivided(run.explicit)), card, vary, samples, sizes)
 
 
 def _fastest(found: Iterable[Candidate], limits: SearchLimits) -> list[Candidate]:
@@ -388,7 +388,7 @@ def layouts_on(run: RunConfig, card: Card, cards: int, nodes: Nodes = ONE_NODE) 
     """
     samples, processes = run.global_batch, nodes.count * cards
     if processes != run.processes:
-        run = replace(run, processes=processes, devices=tuple(map(str, range(cards))), stated=run.layout)
+        run = replace(run, processes=processes, devices=tuple(map(str, range(cards))), recipe_layout=run.layout)
     run = replace(run, nodes=nodes)
     return run, _proposals(run, fastest_layouts(run, card, samples), lambda candidate: 1.0, PINNED)
 

@@ -64,7 +64,7 @@ def known_model(run: RunConfig) -> RunConfig:
     """
     name = run.flags.model_name_or_path or ""
     known = DEMO_CONFIG if "model_name_or_path" in missing_demo_paths(run) else named_size(name)
-    return run if known == name else run.with_words(run.words | {"model_name_or_path": [known]})
+    return run if known == name else run.changed({"model_name_or_path": [known]})
 
 
 def missing_demo_paths(run: RunConfig) -> dict[str, str]:
@@ -72,13 +72,13 @@ def missing_demo_paths(run: RunConfig) -> dict[str, str]:
     return {
         name: folder
         for name, (folder, file) in DEMO_PATHS.items()
-        if run.words.get(name) == [folder] and not any(Path(folder).glob(file))
+        if run.explicit.get(name) == [folder] and not any(Path(folder).glob(file))
     }
 
 
 def make_questions(run: RunConfig) -> list[str]:
     """Make the data of recipes/tiny/lora.sh if they do not exist. Returns the note about it."""
-    if run.words.get("dataset_name_or_path") != [QUESTIONS] or Path(QUESTIONS).exists():
+    if run.explicit.get("dataset_name_or_path") != [QUESTIONS] or Path(QUESTIONS).exists():
         return []
     from data_tools.stdlib_corpus import DEV_QUESTIONS, TRAIN_QUESTIONS, write_questions
 

@@ -85,7 +85,7 @@ def checkpoints_so_far(run: RunConfig, continuation: Continuation) -> list[Path]
 
 
 def _starts_anew(run: RunConfig, output: Path, requested: str) -> list[Finding]:
-    if "resume_from_checkpoint" in run.words and requested != NONE:
+    if "resume_from_checkpoint" in run.explicit and requested != NONE:
         found = f"{requested} beside --overwrite_output_dir 1: one continues a run, the other starts at step 0"
         return [Finding(False, "resume", found, "leave one of them out")]
     there = checkpoints(output)

@@ -107,8 +107,8 @@ class LaunchCommand:
         script, *method = run.method.program.split() if run.script == run.method.name else [run.script]
         return cls(
             script=ROOT / script,
-            flags=run.words,
-            log_dir=os.path.join(*(run.words.get("output_dir") or ["."])[:1], "log"),
+            flags=run.explicit,
+            log_dir=os.path.join(*(run.explicit.get("output_dir") or ["."])[:1], "log"),
             devices=run.devices,
             processes=run.processes // run.nodes.count,
             nodes=run.nodes,

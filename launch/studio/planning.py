@@ -196,7 +196,7 @@ def _values(run: RunConfig) -> dict[str, str]:
         "micro_batch": str(flags.per_device_train_batch_size),
         "accumulation": str(flags.gradient_accumulation_steps),
         "MODEL": flags.model_name_or_path or "",
-        "DATA": " ".join(run.words.get(run.method.data_flag, [])),
+        "DATA": " ".join(run.explicit.get(run.method.data_flag, [])),
         "OUTPUT": flags.output_dir or "",
         "learning_rate": f"{flags.learning_rate:g}" if flags.learning_rate else "",
         "epochs": f"{flags.num_train_epochs:g}" if flags.num_train_epochs and flags.max_steps <= 0 else "",

@@ -115,7 +115,7 @@ def test_a_file_at_home_and_one_that_is_not_there(tmp_path, monkeypatch):
     written(tmp_path, {"lora": True})
     assert read_arguments("~/arguments.json", FINETUNE)[0] == {"lora": ["1"]}
     with pytest.raises(UserError, match=r"none.json: cannot be read: No such file or directory"):
-        RunConfig.from_words(FINETUNE, [str(tmp_path / "none.json"), "--lora", "1"])
+        RunConfig.from_arguments(FINETUNE, [str(tmp_path / "none.json"), "--lora", "1"])
 
 
 # What tells the files of PaddleNLP's other scripts: dpo, simpo, kto, rm, prm, ptq, gptq, awq, ppo, grpo, emb.
@@ -156,7 +156,7 @@ def test_files_of_preferences_are_read(tmp_path):
     file = written(tmp_path, {"max_prompt_len": 1024, "beta": 0.2, "desirable_weight": 1.33})  # of KTO, by being one
     words = "--loss_type kto --src_length 1024 --beta 0.2 --desirable_weight 1.33"
     assert read_arguments(file, "run_dpo")[0] == parse_flags(words.split())
-    run, _ = RunConfig.from_words("run_dpo", [file, "--beta", "0.3"])
+    run, _ = RunConfig.from_arguments("run_dpo", [file, "--beta", "0.3"])
     assert (run.flags.loss_type, run.flags.beta) == ("kto", 0.3)
 
 
@@ -178,11 +178,11 @@ def test_the_accuracy_of_pretraining_is_left_out(tmp_path):
 
 def test_flags_behind_the_file_win(tmp_path):
     file = written(tmp_path, {"max_steps": 10, "bf16": True, "seed": 1})
-    run, lines = RunConfig.from_words(FINETUNE, [file, "--seed", "2", "--precision", "fp16", "--r", "4"])
-    assert run.words == {"max_steps": ["10"], "seed": ["2"], "precision": ["fp16"], "lora_rank": ["4"]}
+    run, lines = RunConfig.from_arguments(FINETUNE, [file, "--seed", "2", "--precision", "fp16", "--r", "4"])
+    assert run.explicit == {"max_steps": ["10"], "seed": ["2"], "precision": ["fp16"], "lora_rank": ["4"]}
     assert lines == [f"{file}: 3 keys read, 3 flags made of them", "--r is --lora_rank today"]
     with pytest.raises(UserError, match="is not a flag"):
-        RunConfig.from_words(FINETUNE, [file, file])
+        RunConfig.from_arguments(FINETUNE, [file, file])
 
 
 def recipe(name: str) -> Recipe:
@@ -197,12 +197,12 @@ def test_a_recipe_takes_the_file_between_its_flags_and_the_users(tmp_path):
     file = written(tmp_path, stated)
     variables = {"CONFIG": file, "MODEL": "m", "GPUS": "2", "ARGS": "--max_length 77"}
     run, lines = apply_variables(recipe("llama-7b/finetune"), variables)
-    words = {name: run.words.get(name) for name in ("bf16", "precision", "output_dir", "max_length", "src_length")}
+    words = {name: run.explicit.get(name) for name in ("bf16", "precision", "output_dir", "max_length", "src_length")}
     assert words == {
         "bf16": ["1"], "precision": None, "output_dir": ["of file"], "max_length": ["77"], "src_length": ["128"],
     }  # fmt: skip
-    assert run.words["model_name_or_path"] == ["m"] and run.own == {"max_length": ["77"]}
-    assert (run.processes, run.global_batch, run.stated) == (2, 2 * 2 * 3, None)
+    assert run.explicit["model_name_or_path"] == ["m"] and run.own == {"max_length": ["77"]}
+    assert (run.processes, run.global_batch, run.recipe_layout) == (2, 2 * 2 * 3, None)
     told, staying = lines
     assert told == f"{file}: 7 keys read, 7 flags made of them"
     assert staying.startswith("of the recipe's own flags stay: --model_name_or_path --zero_padding ")
@@ -210,7 +210,7 @@ def test_a_recipe_takes_the_file_between_its_flags_and_the_users(tmp_path):
     assert "--precision" not in staying and "--max_length" not in staying
     seed = {"CONFIG": written(tmp_path, {"seed": 7}), "GPUS": "2"}
     run, lines = apply_variables(recipe("llama-7b/finetune-stage2"), seed)
-    assert run.global_batch == 4 * 16 * 2 and run.words["seed"] == ["7"]
+    assert run.global_batch == 4 * 16 * 2 and run.explicit["seed"] == ["7"]
     assert lines[2].startswith("GPUS: 2 instead of 4, ")
     lora = recipe("qwen2.5-7b/lora")  # whose accumulation a micro batch of the file takes away
     run, _ = apply_variables(lora, {"CONFIG": written(tmp_path, {"per_device_train_batch_size": 4})})
@@ -224,13 +224,13 @@ def test_another_layout_of_the_file_keeps_the_samples_of_a_step(tmp_path):
     file = written(tmp_path, {"sharding": "stage2"})
     run, lines = apply_variables(finetune, {"CONFIG": file})
     assert (before.layout.data_ranks, run.layout.data_ranks) == (1, 4)
-    assert before.global_batch == run.global_batch == 128 and run.stated == before.layout
+    assert before.global_batch == run.global_batch == 128 and run.recipe_layout == before.layout
     assert lines[2].startswith("4 data ranks instead of 1, --gradient_accumulation_steps ")
     assert lines[2].endswith(": as many samples a step")
     run, _ = apply_variables(finetune, {"CONFIG": file, "ARGS": "--gradient_accumulation_steps 8"})
     assert run.global_batch == 8 * before.flags.per_device_train_batch_size  # it counts for the recipe's layout
     run, lines = apply_variables(finetune, {"CONFIG": written(tmp_path, {"tensor_parallel_degree": 4}, "same.json")})
-    assert run.global_batch == 128 and run.stated is None and len(lines) == 2
+    assert run.global_batch == 128 and run.recipe_layout is None and len(lines) == 2
 
 
 def test_a_config_that_is_no_file_is_named_with_its_variable():
@@ -249,10 +249,10 @@ def test_what_belongs_together_comes_from_the_file_alone(tmp_path):
     ]:
         before = recipe(f"llama-7b/{name}")
         run, lines = apply_variables(before, {"CONFIG": written(tmp_path, stated)})
-        assert set(gone.split()) <= before.flags.keys() and set(gone.split()).isdisjoint(run.words)
+        assert set(gone.split()) <= before.flags.keys() and set(gone.split()).isdisjoint(run.explicit)
         assert not any(f"--{name}" in lines[1] for name in gone.split())
         key, value = list(stated.items())[len(stated) > 1]
-        assert run.words[key] == [str(value)]
+        assert run.explicit[key] == [str(value)]
 
 
 def stated_keys() -> st.SearchStrategy:

@@ -56,7 +56,7 @@ def test_every_file_becomes_a_legal_command_and_a_plan(name, tmp_path, capsys, m
     assert run.flags.model_name_or_path == MODELS[name.partition("/")[0]]
     by_hand, variables = run, dict(word.split("=") for word in shlex.split(make)[2:])
     run, _ = requested_run(RECIPES[make.split()[1]], variables | {"FIT": "off"}, sizes_alone=True)
-    assert values(by_hand.with_words(by_hand.words | added)) == values(run)
+    assert values(by_hand.changed(added)) == values(run)
     assert [finding for finding in preflight.run_on_flags(run) if not finding.ok] == []
     assert json.loads(planned(run, "json"))["peak_bytes"] > 1 << 30
 

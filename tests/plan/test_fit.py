@@ -163,23 +163,23 @@ def test_every_method_has_a_recipe_and_preferences_their_rows_and_reference():
     assert {*modules, *trained, "full"} == set(fit.FITS)
     for method in fit.FITS:
         _, found, _ = fit.run_of_recipe(method, "opt-6.7b", {"GPUS": "3", "RANK": "1", "ARGS": "--seed 7"})
-        switches = {name for name in ("lora", "prefix_tuning") if found.words.get(name) == ["1"]}
+        switches = {name for name in ("lora", "prefix_tuning") if found.explicit.get(name) == ["1"]}
         assert switches == ({trained[method]} if method in trained else set())
         assert Path(found.script).stem == modules.get(method, "finetune_generation")
         assert found.processes >= 1 and found.flags.seed == 7
-        assert ("weight_quantize_algo" in found.words) == ("qlora" in method)
-        assert "chat_template" not in found.words
+        assert ("weight_quantize_algo" in found.explicit) == ("qlora" in method)
+        assert "chat_template" not in found.explicit
     methods = {"dpo": ("sigmoid", PRECOMPUTED, 2), "dpo-qlora": ("sigmoid", ADAPTER_OFF, 2)}
     for method, planned in (methods | {"kto-lora": ("kto", ADAPTER_OFF, 1)}).items():
         job = Job.from_run(fit.run_of_recipe(method, "facebook/llama-7b", {})[1])
         assert (job.loss_type, job.reference, job.rows) == planned
     (_, run, _), card = fit.run_of_recipe("dpo", "facebook/llama-7b", {}), CARDS["A100-80G"]
-    [way, *_] = fastest_layouts(RunConfig(run.script, run.words, processes=4), card, 16)
+    [way, *_] = fastest_layouts(RunConfig(run.script, run.explicit, processes=4), card, 16)
     assert way.time.step_seconds == plan_time(way.job, card).seconds(1), "with the pass before training"
     given = fit.run_of_recipe("dpo-lora", "opt-6.7b", {"ARGS": "--loss_type simpo --chat_template llama"})[1]
-    assert Job.from_run(given).reference == NONE and given.words["chat_template"] == ["llama"]
+    assert Job.from_run(given).reference == NONE and given.explicit["chat_template"] == ["llama"]
     for model in ("Qwen/qwen2.5-7b", str(ROOT / "launch/families/configs/qwen2.5-7b.json")):
         found = fit.run_of_recipe("lora", model, {})
-        assert found[0].target == "lora-qwen2.5-7b" and found[1].words["chat_template"] == ["qwen2"]
-        assert found[1].words["output_dir"] == ["./checkpoints/qwen2.5-7b-lora"]
+        assert found[0].target == "lora-qwen2.5-7b" and found[1].explicit["chat_template"] == ["qwen2"]
+        assert found[1].explicit["output_dir"] == ["./checkpoints/qwen2.5-7b-lora"]
     assert fit.run_of_recipe("lora", "Qwen/Qwen3-14B", {})[0].target == "lora-qwen3-4b", "one of its family"

@@ -77,7 +77,7 @@ def test_a_larger_card_is_used_with_nothing_in_host_memory():
 def test_what_the_user_has_given_stays(args, kept):
     run, asked = (recipe_run("llama-7b/qlora", args, GPU_MEMORY_GB="16", FIT=fit) for fit in ("", "off"))
     assert not kept & set(run.fitted)
-    assert {name: run.words.get(name) for name in kept} == {name: asked.words.get(name) for name in kept}
+    assert {name: run.explicit.get(name) for name in kept} == {name: asked.explicit.get(name) for name in kept}
     assert asked.fitted is None
 
 
@@ -143,7 +143,7 @@ def test_last_resorts_are_the_spared_share_and_a_smaller_evaluation_batch(monkey
 @pytest.mark.usefixtures("anything_is_legal")
 def test_more_is_kept_in_host_memory_only_where_nothing_fits_without(monkeypatch):
     run = recipe_run("chatglm2-6b/full-2gpu", FIT="off")
-    run = run.with_words(run.words | {"sharding": ["stage2"]})
+    run = run.changed({"sharding": ["stage2"]})
     with_memory(monkeypatch, lambda job: 0.5 if job.offload.optimizer or job.micro_batch == 1 else 1.2)
     fitted = fit(run, CARD)
     assert fitted.after.changes["per_device_train_batch_size"] == ["1"] and not fitted.after.job.offload.optimizer

@@ -209,7 +209,7 @@ def test_a_smaller_model_brings_its_tokenizer_and_is_combined_only_where_nothing
 def divided(words: str):
     """All candidates of 4 processes that are legal."""
     ways = candidates(run_of(words, 4), CARD, ((edit,) for edit in layouts(4)), 64, [1 << place for place in range(7)])
-    return [way for way in ways if preflight.is_legal(way.run.with_words(way.flags))]
+    return [way for way in ways if preflight.is_legal(way.run.with_explicit(way.flags))]
 
 
 def test_all_divisions_are_tried_but_no_two_changes_of_a_kind():
@@ -232,7 +232,7 @@ def test_layouts_are_legal_different_fit_and_sorted_or_the_smallest_is_named(mon
     seconds = [candidate.time.step_seconds for candidate in found]
     assert seconds == sorted(seconds)
     for candidate in found:
-        assert preflight.is_legal(run_of(PRETRAIN, 4).with_words(candidate.flags)), flag_arguments(candidate.flags)
+        assert preflight.is_legal(run_of(PRETRAIN, 4).with_explicit(candidate.flags)), flag_arguments(candidate.flags)
         assert candidate.job == Job.from_flags("launch/run_pretrain.py", candidate.flags, 4, CARD)
         assert candidate.job.global_batch == 64
     stub_memory(monkeypatch, lambda job: 100 + job.micro_batch + (0 if job.recompute else 10))
@@ -252,12 +252,12 @@ def test_what_is_faster_is_told_with_flags_that_make_it_so(monkeypatch):
     layouts = []
     for told, flags in zip(lines[1::2], lines[2::2], strict=True):
         words = shlex.split(flags.strip().removeprefix('ARGS="').removesuffix('"'))
-        after = plan_time(Job.from_run(run.with_words(run.words | parse_flags(words)), CARD), CARD)
+        after = plan_time(Job.from_run(run.changed(parse_flags(words)), CARD), CARD)
         assert told.startswith(f"  x {before.step_seconds / after.step_seconds:4.2f}  ")
         assert before.job.global_batch == after.job.global_batch == 4 and after.job.micro_batch <= 4
         layouts.append(after.job.layout)
     assert sorted(layout == before.job.layout for layout in layouts) == [False, True]
-    best = run.with_words(proposals.faster_ways(run, CARD)[0].candidate.flags)
+    best = run.with_explicit(proposals.faster_ways(run, CARD)[0].candidate.flags)
     assert proposals.faster_ways(best, CARD) == []
 
 

@@ -114,7 +114,7 @@ def test_a_run_that_is_cut_off_gets_the_flags_it_started_with(tmp_path):
     make_checkpoint(tmp_path / "out", 5)
     for _ in range(2):
         again = recipe_run("llama-7b/lora", args, **variables)
-        assert again.words == first.words and start(again) == first.fitted
+        assert again.explicit == first.explicit and start(again) == first.fitted
 
 
 def test_the_samples_a_step_of_a_recipe_that_was_edited_are_its_own(begun):
@@ -122,7 +122,7 @@ def test_the_samples_a_step_of_a_recipe_that_was_edited_are_its_own(begun):
     output, _ = begun
     edit(output, json.loads((output / RECORD).read_text())["words"] | {"per_device_eval_batch_size": ["1"]})
     edited = requested(output)
-    edited = edited.with_words(edited.words | {"gradient_accumulation_steps": ["4"]})
+    edited = edited.changed({"gradient_accumulation_steps": ["4"]})
     run, _ = fitted(edited, SMALL)
     assert run.fitted == {"per_device_eval_batch_size": ["1"]} and run.samples_a_data_rank == 32
     assert [one.found for one in check_continuation(run) if not one.ok][:1] == [

@@ -138,4 +138,4 @@ def test_a_model_brings_its_tokenizer():
     """Another model with the tokenizer of the recipe's would train on wrong ids."""
     for recipe in load_recipes(ROOT):
         run, _ = requested_run(recipe, {"MODEL": "models/mine"})
-        assert run.words["model_name_or_path"] == ["models/mine"] and "tokenizer_name_or_path" not in run.words
+        assert run.explicit["model_name_or_path"] == ["models/mine"] and "tokenizer_name_or_path" not in run.explicit

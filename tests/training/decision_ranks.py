@@ -182,7 +182,7 @@ def parse(argv: list[str], capability: list | None) -> dict:
     needed = ["--model_name_or_path", "llama-rehearsal", "--input_dir", "x", "--output_dir", "y", "--device", "cpu"]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            *_, training = arguments.make_arguments(RunConfig.from_words("run_pretrain", needed + argv)[0])
+            *_, training = arguments.make_arguments(RunConfig.from_arguments("run_pretrain", needed + argv)[0])
     except UserError as error:
         return {"error": str(error)}
     return {"bf16": training.bf16, "fp16": training.fp16}

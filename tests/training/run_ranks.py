@@ -61,7 +61,7 @@ def arguments_of_both(runs: list) -> list[str]:
         kinds = arguments.argument_classes(method_of(script))
         parser = argparser.PdArgumentParser(kinds, allow_abbrev=False)
         expected = parser.parse_args_into_dataclasses(words, look_for_args_file=False)
-        run, _ = RunConfig.from_words(script, words)
+        run, _ = RunConfig.from_arguments(script, words)
         for made, theirs in zip(arguments.make_arguments(run), expected, strict=True):
             mine, right = vars(made), vars(theirs)
             assert mine.keys() == right.keys()
@@ -80,7 +80,7 @@ def greater_is_better(names: list[str]) -> list[list[bool]]:
 
     def meant(name: str, *stated: str) -> bool:
         words = ["--model_name_or_path", "llama-tiny", "--output_dir", "out", "--input_dir", "data", "--max_steps", "1"]
-        run, _ = RunConfig.from_words("run_pretrain", [*words, "--metric_for_best_model", name, *stated])
+        run, _ = RunConfig.from_arguments("run_pretrain", [*words, "--metric_for_best_model", name, *stated])
         *_, training = make_arguments(run)
         return training.greater_is_better
 

@@ -49,9 +49,9 @@ def check_compatibility(run: RunConfig) -> list[Finding]:
         layout = run.layout
         impossible = []
     except LayoutError as error:
-        layout = _smallest(run.words)
+        layout = _smallest(run.explicit)
         impossible = [Finding(False, f"--{error.flag}", error.found, error.fix)]
-    request = Request(run, layout, sharding_stage(run.words), _model(run.flags))
+    request = Request(run, layout, sharding_stage(run.explicit), _model(run.flags))
     findings = [*_targets(request), *(rule.finding(request) for rule in RULES if rule.when(request))]
     return impossible + findings if impossible else [_described(request), *findings]
 
