@@ -137,7 +137,8 @@ def todays_flags(flags: Flags) -> tuple[Flags, list[str]]:
         if name in RENAMED:
             lines.append(f"--{name} is --{RENAMED[name]} today")
             today[RENAMED[name]] = words
-        elif name in DROPPED or (name in REFUSED and _asks_for_nothing(name, words)):
+        # A refused flag may be there if it asks for nothing.
+        elif name in DROPPED or (name in REFUSED and words and words[0].lower() in (*NO, *REFUSED[name][0])):
             lines.append(f"--{name} is left out: {DROPPED.get(name) or REFUSED[name][1]}")
         else:
             today[name] = words
@@ -150,10 +151,6 @@ def todays_flags(flags: Flags) -> tuple[Flags, list[str]]:
 def refusal(name: str) -> str | None:
     """Return why a flag of PaddleNLP's was not translated; None for other flags."""
     return UNREADABLE.get(name) or (REFUSED[name][1] if name in REFUSED else None)
-
-
-def _asks_for_nothing(name: str, words: list[str]) -> bool:
-    return bool(words) and words[0].lower() in (*NO, *REFUSED[name][0])
 
 
 def _lengths(flags: Flags) -> tuple[Flags, str]:

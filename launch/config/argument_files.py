@@ -60,7 +60,9 @@ def read_arguments(file: str, script: str) -> tuple[Flags, list[str]]:
     if faults:
         raise UserError("\n".join(faults))
     given = [entry for entry in stated if entry.value not in (None, [])]
-    flags, lines = todays_flags({entry.key: _words(entry, _expected(entry, known)) for entry in given})
+    one_text = Flag("str")  # for a key of PaddleNLP's alone
+    expected = {entry.key: known.get(RENAMED.get(entry.key, entry.key), one_text) for entry in given}
+    flags, lines = todays_flags({entry.key: _words(entry, expected[entry.key]) for entry in given})
     refused = [f"{entry.place}: {refusal(entry.key)}" for entry in given if entry.key in flags.keys() - known.keys()]
     if refused:
         raise UserError("\n".join(refused))
@@ -98,9 +100,10 @@ def _required_kind(stated: list[Stated], wanted: Method) -> ArgumentFiles | None
         return None
     kind, method, entry = found
     if method is None:
+        *titles, last = (files.title for files, _ in OURS)
         raise UserError(
             f"{entry.place}: this is a file for {kind.title}, which has no module here. "
-            f"Files for {_titles()} can be used."
+            f"Files for {', '.join(titles)} and {last} can be used."
         )
     if method is not wanted:
         raise UserError(
@@ -108,16 +111,6 @@ def _required_kind(stated: list[Stated], wanted: Method) -> ArgumentFiles | None
             f"{wanted.program}. Give it to that module, or to a recipe of it."
         )
     return kind
-
-
-def _titles() -> str:
-    titles = [kind.title for kind, _ in OURS]
-    return " and ".join([", ".join(titles[:-1]), titles[-1]])
-
-
-def _expected(entry: Stated, known: dict[str, Flag]) -> Flag:
-    """Return what the value of a key must be: one text for a key of PaddleNLP's alone."""
-    return known.get(RENAMED.get(entry.key, entry.key), Flag("str"))
 
 
 def _fault(entry: Stated, known: dict[str, Flag]) -> str | None:

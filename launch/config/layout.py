@@ -191,16 +191,10 @@ def _refusal(flags: Flags, stated: Layout, processes: int, variable: str, dealt:
     possible = [str(count) for count in counts if ranks[count] and dealt % ranks[count] == 0]
     size, steps = _count_of(flags, MICRO_BATCH), _count_of(flags, ACCUMULATION)
     step = f"{stated.data_ranks} data ranks x --{MICRO_BATCH} {size} x --{ACCUMULATION} {steps}"
+    unit = "cards" if "GPUS" in variable else "processes"
+    parts = f", {model_ranks} for each copy of the model" if model_ranks > 1 else ""
     return (
         f"{variable}: found {processes}, but the samples of a step ({step}) cannot be dealt to {processes} "
-        f"{_unit(variable)}{_parts(model_ranks)}. Possible: {', '.join(possible)}; or another batch: "
+        f"{unit}{parts}. Possible: {', '.join(possible)}; or another batch: "
         f'ARGS="--{ACCUMULATION} N".'
     )
-
-
-def _unit(variable: str) -> str:
-    return "cards" if "GPUS" in variable else "processes"
-
-
-def _parts(model_ranks: int) -> str:
-    return f", {model_ranks} for each copy of the model" if model_ranks > 1 else ""

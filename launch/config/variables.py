@@ -103,7 +103,8 @@ def apply_variables(
         notes += lines
         replaced = {name for group in TOGETHER if not group.isdisjoint(from_file) for name in group}
         flags = overridden({name: words for name, words in flags.items() if name not in replaced}, from_file)
-        notes += _that_stay(recipe.flags, flags, from_file)
+        if staying := [f"--{name}" for name in recipe.flags if name in flags and name not in from_file]:
+            notes.append(f"of the recipe's own flags stay: {' '.join(staying)}")
     for variable, name in (FLAG_VARIABLES | {"DATA": method_of(recipe.script).data_flag}).items():
         if variables.get(variable):
             flags |= {name: [variables[variable]]}
@@ -140,12 +141,6 @@ def apply_variables(
         own=own,
     )
     return run, notes
-
-
-def _that_stay(recipe: Flags, flags: Flags, from_file: Flags) -> list[str]:
-    """Return a line about the recipe's flags that a file leaves unchanged."""
-    staying = [f"--{name}" for name in recipe if name in flags and name not in from_file]
-    return [f"of the recipe's own flags stay: {' '.join(staying)}"] if staying else []
 
 
 def _layout_of(recipe: Recipe) -> Layout | None:

@@ -64,10 +64,11 @@ def plan_answers(
     layout = Layout(1, 1, cards, 1, "")
     job = Job(config, layout, batch, 1, prompt, compute=dtype, base=base)
     item, hidden = ITEM[dtype], config["hidden_size"]
+    of_token = 2 * layers(config) * key_value_heads(config) * head_size(config) // cards  # elements on a card
     widest = max(tensor.size for tensor in local_tensors(job) if tensor.base or not base)
     parts = {
         "weights": sum(tensor.nbytes for tensor in local_tensors(job)),
-        "keys and values": _keys_and_values(config, cards) * batch * (prompt + answer) * item,
+        "keys and values": of_token * batch * (prompt + answer) * item,
         "logits": batch * prompt * config["vocab_size"] * (item + ITEM[FLOAT32]),
         "a layer": batch * prompt * item * (WIDE * hidden + 3 * (stated(config, INNER) or 4 * hidden) // cards),
         "scores": 2 * batch * attention_heads(config) // cards * prompt**2 * ITEM[FLOAT32],
@@ -78,8 +79,3 @@ def plan_answers(
     title, kept = family_of_config(config).title, f"{base.algo} base" if base else dtype
     what = f"{title}, {kept}, on {cards} card{'s' if cards > 1 else ''}; {batch} x ({prompt} + {answer}) tokens"
     return AnswerPlan(what, {part: size for part, size in parts.items() if size})
-
-
-def _keys_and_values(config: dict, cards: int) -> int:
-    """Return elements of keys and values for each token on a card."""
-    return 2 * layers(config) * key_value_heads(config) * head_size(config) // cards

@@ -4,6 +4,7 @@ The measures in the literature's order, what sharding costs by stage and number 
 link and batch, and when recomputation pays. launch/commands/guide.py prints them.
 """
 
+import re
 from dataclasses import dataclass
 from itertools import product
 
@@ -156,18 +157,13 @@ def _planned(case: ComparedCase, name: str, flags: str, added: str) -> Measured:
     memory = plan_memory(job, case.card)
     return Measured(
         name,
-        flags=_shown(added),
+        flags=re.sub(r"stage[23] offload", r'"\g<0>"', added),  # as a shell takes them
         card_bytes=memory.peak_bytes,
         phase=memory.worst.peak.name,
         host_bytes=case.gpus * sum(memory.host.values()),
         fits=bool(memory.fits),
         time=plan_time(job, case.card),
     )
-
-
-def _shown(flags: str) -> str:
-    """Return flags as a shell takes them."""
-    return flags.replace("stage2 offload", '"stage2 offload"').replace("stage3 offload", '"stage3 offload"')
 
 
 def measures_table(case: ComparedCase) -> list[list[str]]:
@@ -227,17 +223,14 @@ def order_table(case: ComparedCase) -> list[list[str]]:
     found = {}
     cards = [case.card, *(card for card in LINKS if card != case.card)]
     for card, (method, flags) in product(cards, METHODS.items()):
+        link = "NVLink" if card.nvlink else "PCIe {} x{}".format(*card.pcie)
         for micro_batch, accumulation in product(MICRO_BATCHES, ACCUMULATIONS):
             sized = ComparedCase(case.model, case.gpus, card, case.length, micro_batch * accumulation * case.gpus)
             order = order_of(sized, f"{HALF} --recompute 1 --per_device_train_batch_size {micro_batch} {flags}")
-            case_of_order = f"{method}, {_link(card)}, micro batch {micro_batch} x accumulation {accumulation}"
+            case_of_order = f"{method}, {card.name}, {link}, micro batch {micro_batch} x accumulation {accumulation}"
             shares = ", ".join(f"{speed / order[0][1]:.2f}" for _, speed in order)
             found.setdefault(_in_words(order), [case_of_order, shares])
     return [ORDER_HEAD, *([order, *rest] for order, rest in found.items())]
-
-
-def _link(card: Card) -> str:
-    return f"{card.name}, " + ("NVLink" if card.nvlink else "PCIe {} x{}".format(*card.pcie))
 
 
 def _in_words(order: list[tuple[str, float]]) -> str:

@@ -257,7 +257,8 @@ def host_bytes(job: Job) -> dict[str, int]:
 
 def disk_bytes(job: Job) -> dict[str, int]:
     """Return the bytes on disk of a run: one checkpoint, all that exist at once, the model at the end."""
-    trained = _whole(job)
+    alone = job.changed(layout=Layout(1, 1, 1, 1, ""))  # the elements of all ranks
+    trained = sum(tensor.size for tensor in tensors_of(alone) if tensor.trained)
     checkpoint = trained * (job.item + (MASTER if job.master_weights else 0)) + job.moments_of(trained)
     return {"checkpoint": checkpoint, "kept checkpoints": job.checkpoints * checkpoint, "model": trained * job.item}
 
@@ -316,9 +317,3 @@ def _most_bytes(job: Job, stage: int, parts: tuple[str, ...]) -> int:
         sum(size for place in (states.parts, states.host) for part, size in place.items() if part in parts)
         for states in states_of(job, stage)
     )
-
-
-def _whole(job: Job) -> int:
-    """Return the elements that are trained and saved, of all ranks."""
-    alone = job.changed(layout=Layout(1, 1, 1, 1, ""))
-    return sum(tensor.size for tensor in tensors_of(alone) if tensor.trained)

@@ -325,7 +325,7 @@ def _short(seconds: float) -> str:
 def speed_of(plan: TimePlan) -> str:
     """Return tokens a second of all ranks: 19,013; without published runs the range 14,000–24,000."""
     ends = [_two_digits(share * plan.tokens_per_second) for share in plan.shares]
-    return _estimated(plan, ends, plan.tokens_per_second, _whole)
+    return _estimated(plan, ends, plan.tokens_per_second, "{:,.0f}".format)
 
 
 def mfu_of(plan: TimePlan) -> str:
@@ -356,10 +356,6 @@ def _two_digits(value: float, unit: float = 1.0) -> float:
 def _without_zeros(text: str) -> str:
     """Return 35 s for 35.00 s: only two digits are known."""
     return re.sub(r"\.(\d*?)0+(?!\d)", lambda found: f".{found[1]}" if found[1] else "", text)
-
-
-def _whole(value: float) -> str:
-    return f"{value:,.0f}"
 
 
 def _parts(plan: TimePlan) -> str:

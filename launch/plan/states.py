@@ -88,22 +88,16 @@ def _stage1(job: Job, tensors: Sequence[PlannedTensor]) -> tuple[States, ...]:
     names = frozenset(tensor.name for tensor in tensors if tensor.trained)
     gradients = 0 if job.in_backward else sum(optimized) * job.gradient_item
     kept = _bytes_by_part(tensors) | {"gradients": gradients}
-    if job.layout.processes == job.layout.data_parallel_degree > 1 and _reducer_copies(job):
+    # The buckets of paddle.DataParallel are beside the gradients, not their own place, where its reducer looks for
+    # unused parameters: the Trainer requests that unless a model is recomputed (paddlenlp, _wrap_model).
+    reducer_copies = not (job.recompute and job.trains_all)
+    if job.layout.processes == job.layout.data_parallel_degree > 1 and reducer_copies:
         kept["communication"] = gradients
     found = []
     for elements, of_moments in zip(optimized, moments, strict=True):
         here, there = _optimizer(job, elements, of_moments)
         found.append(States(kept | here, names, host=there))
     return tuple(found)
-
-
-def _reducer_copies(job: Job) -> bool:
-    """Return whether the buckets of paddle.DataParallel are beside the gradients, not their own place.
-
-    They are where the reducer looks for unused parameters, which the Trainer requests unless a model is recomputed
-    (paddlenlp, _wrap_model).
-    """
-    return not (job.recompute and job.trains_all)
 
 
 def _stage2(job: Job, tensors: Sequence[PlannedTensor]) -> tuple[States, ...]:

@@ -234,7 +234,8 @@ class Step:
             x = model.embed()
         else:
             with self.memory.of("communication"):
-                x = self._received()
+                x = model.ops.new(model.shape, model.item)
+                x.node = Leaf(self.memory, "received", x.shape, x.elements)
             received = [x, *([mask] if mask and self.sends_mask else [])]
         for index in self.layers:
             x = model.layer_block(index, x, mask)
@@ -247,11 +248,6 @@ class Step:
         loss = self.loss(logits)
         model.alive(x, logits, *received)
         return loss, received
-
-    def _received(self) -> Tensor:
-        x = self.model.ops.new(self.model.shape, self.model.item)
-        x.node = Leaf(self.memory, "received", x.shape, x.elements)
-        return x
 
     def _handed_on(self, mask: Tensor | None) -> Tensor | None:
         """Return the mask for the next stage.

@@ -157,7 +157,8 @@ class Traffic:
             return 0.0
         ranks = layout.sharding_parallel_degree
         size = self._times_gathered() * self.weight_bytes
-        messages = self._times_gathered() * self._matrices()
+        matrices = sum(parameter.kind == LINEAR for parameter in parameters(self.job.config))
+        messages = self._times_gathered() * matrices
         return self.send(BY_SHARDING, size * (ranks - 1) / ranks, messages, self.hidden(PARAMETERS, beside))
 
     def fetch(self) -> float:
@@ -255,9 +256,6 @@ class Traffic:
     def _times_gathered(self) -> int:
         again = 1 + self.job.reads_unrelated if self.job.reference == ADAPTER_OFF else 0  # by the reference
         return 2 + (self.job.recompute == "full") + again + self.job.reads_unrelated
-
-    def _matrices(self) -> int:
-        return sum(parameter.kind == LINEAR for parameter in parameters(self.job.config))
 
 
 DAY = 86400

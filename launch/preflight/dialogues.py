@@ -88,7 +88,8 @@ def _check_template(values: FlagValues, found: Survey | None, kind: RowKind, sho
     findings = []
     if found is None:
         return []
-    for rows in _first_of_each_kind(found):
+    first_of_each = {rows.schema.chat: rows for rows in reversed(found.files)}  # chats and others differ in templates
+    for rows in first_of_each.values():
         try:
             template = template_of(rows, directory, config, values)
             looked = _look(template, rows, found, kind, directory, family, values) if shows else []
@@ -96,11 +97,6 @@ def _check_template(values: FlagValues, found: Survey | None, kind: RowKind, sho
         except (UserError, DataError) as error:
             findings.append(Finding(False, "--chat_template", str(error), fix))
     return findings
-
-
-def _first_of_each_kind(found: Survey) -> list[Rows]:
-    """Return rows of chats and others, which have different templates."""
-    return list({rows.schema.chat: rows for rows in reversed(found.files)}.values())
 
 
 def tokenizer_directory(values: FlagValues) -> Path | None:

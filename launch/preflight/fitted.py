@@ -82,9 +82,12 @@ def fitted(run: RunConfig, card: Card | None) -> tuple[RunConfig, list[str]]:
             return run, []
         if record[:3] == (card.name, card.memory_bytes, run.processes):
             words = _of_the_run_so_far(record.words, run)
-            return _changed(run, words), _of_earlier(words, start)
+            line = f"FIT as for the run so far, {start}: {' '.join(flag_arguments(words))}"
+            return _changed(run, words), [line] if words else []
+    # The host memory of each rank, where the cards are here; no limit for a plan.
+    host_bytes = available_bytes() // (run.processes // run.nodes.count) if card_here(run) else inf
     try:
-        fitting = fit(run, card, _host_bytes(run))
+        fitting = fit(run, card, host_bytes)
     except UserError:
         return run, []
     return _changed(run, fitting.after.changes), [f"FIT for {card.name}: {line}" for line in fitting.lines()]
@@ -146,14 +149,5 @@ def _of_the_run_so_far(recorded: Flags, run: RunConfig) -> Flags:
     return {name: value for name, value in words.items() if name not in BATCH}
 
 
-def _host_bytes(run: RunConfig) -> float:
-    """Return the host memory of each rank, where the cards are here; no limit for a plan."""
-    return available_bytes() // (run.processes // run.nodes.count) if card_here(run) else inf
-
-
 def _changed(run: RunConfig, words: Flags) -> RunConfig:
     return replace(run, explicit=run.explicit | words, fitted=words)
-
-
-def _of_earlier(words: Flags, start: Path) -> list[str]:
-    return [f"FIT as for the run so far, {start}: {' '.join(flag_arguments(words))}"] if words else []

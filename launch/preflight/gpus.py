@@ -39,7 +39,9 @@ def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
                 _fewer(len(here)),
             )
         ]
-    absent = [device for device in devices if device not in cards or not _visible(device)]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    seen = cards if visible is None else {word.strip() for word in visible.split(",")}
+    absent = [device for device in devices if device not in cards or device not in seen]
     if absent:
         found = f"no card {', '.join(absent)} among {', '.join(str(card.index) for card in here)}"
         return [Finding(False, "cards", found, "DEVICES=0,1,... names cards that are here and visible")]
@@ -48,7 +50,9 @@ def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
     if small:
         fix = f"GPU_MEMORY_GB={round(small[0].memory_bytes / GIB)} to try all the same"
         return [Finding(False, "cards", f"{needed}, chosen: {describe(chosen)}", fix)]
-    if _numbered_differently(here) and any(device.isdecimal() for device in devices):
+    # CUDA may number the cards differently from NVML: by default it puts the fastest kind first.
+    by_speed = len({card.name for card in here}) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
+    if by_speed and any(device.isdecimal() for device in devices):
         found = f"{describe(here)} here, which CUDA numbers by speed, but nvidia-smi and this check by bus"
         return [Finding(False, "cards", found, "export CUDA_DEVICE_ORDER=PCI_BUS_ID, so that numbers mean the same")]
     return [
@@ -141,20 +145,10 @@ def _describe_process(pid: int, memory_bytes: int | None) -> str:
     return f"process {pid}" + (f" ({memory_bytes / GIB:.1f} GiB)" if memory_bytes is not None else "")
 
 
-def _numbered_differently(here: list[DetectedCard]) -> bool:
-    """Return whether CUDA may number the cards differently from NVML: by default CUDA puts the fastest kind first."""
-    return len({card.name for card in here}) > 1 and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
-
-
 def _fewer(count: int) -> str:
     if not count:
         return "run it on a machine that has them"
     return f"GPUS={count} (a step keeps its samples where they can be dealt to {count} cards)"
-
-
-def _visible(device: str) -> bool:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return visible is None or device in (word.strip() for word in visible.split(","))
 
 
 def check_driver(driver: Driver | None, cards: list[DetectedCard], build: str | None) -> Finding:
@@ -184,7 +178,8 @@ def check_gates(run: RunConfig) -> list[Finding]:
     if str(flags.device).startswith("cpu"):
         capabilities = [None]
     else:
-        capabilities = sorted({card.compute_capability for card in _chosen(run.devices)})
+        chosen = [card for card in list_cards() if {str(card.index), card.uuid} & {*run.devices}] if run.devices else []
+        capabilities = sorted({card.compute_capability for card in chosen})
     if not capabilities:
         return []
     try:
@@ -219,8 +214,3 @@ def check_gates(run: RunConfig) -> list[Finding]:
         else:  # a run may still refuse the kernel when it starts
             findings.append(Finding(True, switch.subject, switch.expected(flags, cases).reason))
     return findings
-
-
-def _chosen(devices: tuple[str, ...]) -> list[DetectedCard]:
-    cards = list_cards() if devices else []
-    return [card for card in cards if str(card.index) in devices or card.uuid in devices]

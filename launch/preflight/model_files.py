@@ -55,7 +55,9 @@ def check_weights(run: RunConfig) -> list[Finding]:
     if misfits:
         found = f"{directory}: the weights do not fit its config.json; {misfits}"
         return [Finding(False, "weights", found, f"take both from one model; {WEIGHTS_FIX}")]
-    files = _file_count(directory, weights)
+    # Tensors of a checkpoint may be divided over files.
+    paths = {tensor.path for tensor in weights.values() if isinstance(tensor, StoredTensor)}
+    files = len(paths or list(directory.glob(f"{MODEL}-*.safetensors")))
     size = sum(tensor.nbytes for tensor in weights.values()) / 1e9
     number = "1 file" if files == 1 else f"{files} files"
     return [Finding(True, "weights", f"{len(weights)} tensors, {size:,.1f} GB in {number}")]
@@ -71,12 +73,6 @@ def weights_of_name(name: str) -> list[Finding]:
         "download MODEL=OWNER/NAME gets any, and MODEL=models/NAME then names it"
     )
     return [Finding(True, "weights", found, warns=True)]
-
-
-def _file_count(directory: Path, weights: Mapping[str, Weight]) -> int:
-    """Return the number of files of a model directory, or of a checkpoint, whose tensors may be split over files."""
-    paths = {tensor.path for tensor in weights.values() if isinstance(tensor, StoredTensor)}
-    return len(paths or list(directory.glob(f"{MODEL}-*.safetensors")))
 
 
 def _misfits(weights: Mapping[str, Weight], config: dict, reward_model: bool) -> Misfits:

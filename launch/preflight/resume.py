@@ -43,7 +43,8 @@ def check_continuation(run: RunConfig, continuation: Continuation) -> list[Findi
         return _newest(run, continuation, output)
     if requested == NONE:
         fix = "OUTPUT=FOLDER names another; --resume_from_checkpoint auto continues it; --overwrite_output_dir 1"
-        return [_earlier_run(output, f"{fix} starts anew and keeps it under another name")] if _used(output) else []
+        used = (output / TRAIN_LOG).exists() or checkpoints(output)
+        return [_earlier_run(output, f"{fix} starts anew and keeps it under another name")] if used else []
     return _named(run, continuation, output)
 
 
@@ -212,10 +213,6 @@ def _check_random_state(manifest: Manifest, processes: int) -> list[Finding]:
         return []
     found = f"random numbers (dropout) begin anew: {plural(before, 'process')} saved theirs, now there are {processes}"
     return [Finding(True, "resume", found, warns=True)]
-
-
-def _used(output: Path) -> bool:
-    return (output / TRAIN_LOG).exists() or bool(checkpoints(output))
 
 
 def _earlier_run(output: Path, fix: str) -> Finding:
