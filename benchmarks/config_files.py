@@ -97,7 +97,9 @@ def of_stage(path: Path) -> tuple[str, str]:
         flags["model_name_or_path"] = [model]
         run, _ = config_from.able_run(script, flags, config_from.cards_of(script, flags))
         config_from.announced(run)
-        planned(replace(run, words=run.words | {"model_name_or_path": [model]}, gpu_memory_gb=GPU_MEMORY_GB), "json")
+        planned(
+            replace(run, explicit=run.explicit | {"model_name_or_path": [model]}, gpu_memory_gb=GPU_MEMORY_GB), "json"
+        )
     except UserError as error:
         return REFUSED, str(error)
     return PLANNED, ""

@@ -90,17 +90,17 @@ def able_run(script: str, flags: Flags, gpus: int) -> tuple[RunConfig, list[str]
     """Return the run on `gpus` cards, without flags that its model's family lacks, and lines about them."""
     run = RunConfig(script, flags, tuple(map(str, range(gpus))), processes=gpus)
     able, lines = without_what_is_lacking(_of_known_size(run), of_file=True)
-    run = run.with_words(able.words | {"model_name_or_path": flags.get("model_name_or_path", [""])})
+    run = run.with_explicit(able.explicit | {"model_name_or_path": flags.get("model_name_or_path", [""])})
     if "max_steps" not in flags and not run.method.reads_rows and (recipe := nearest_recipe(run)):
         steps = recipe.flags["max_steps"]
-        run = run.with_words(run.words | {"max_steps": steps})
+        run = run.changed({"max_steps": steps})
         lines.append(f"--max_steps {steps[0]} is that of {recipe.target}: pretraining runs for a number of steps")
     return run, lines
 
 
 def _of_known_size(run: RunConfig) -> RunConfig:
     """Return the run, with the configuration of its model's sizes in place of a name at a hub."""
-    return run.with_words(run.words | {"model_name_or_path": [named_size(run.flags.model_name_or_path or "")]})
+    return run.changed({"model_name_or_path": [named_size(run.flags.model_name_or_path or "")]})
 
 
 def announced(run: RunConfig) -> list[str]:
@@ -122,11 +122,11 @@ def nearest_recipe(run: RunConfig) -> Recipe | None:
     It has the nearest name in the model's family, if there is one, then most degrees of the run, as many cards, the
     largest cards.
     """
-    method = _method(run.script, run.words)
+    method = _method(run.script, run.explicit)
 
     def likeness(recipe: Recipe) -> tuple:
-        same = sum(theirs == ours for theirs, ours in zip(_layout(recipe.flags), _layout(run.words), strict=True))
-        return _model_likeness(recipe.flags, run.words), same, recipe.gpus == run.processes, recipe.gpu_memory_gb
+        same = sum(theirs == ours for theirs, ours in zip(_layout(recipe.flags), _layout(run.explicit), strict=True))
+        return _model_likeness(recipe.flags, run.explicit), same, recipe.gpus == run.processes, recipe.gpu_memory_gb
 
     found = (recipe for recipe in load_recipes(ROOT) if recipe.gpus and _method(recipe.script, recipe.flags) == method)
     return max(found, key=likeness, default=None)
@@ -144,7 +144,7 @@ def added_flags(recipe: Recipe, file: str, run: RunConfig) -> str | None:
         return None
     different = {
         name: words
-        for name, words in by_recipe.words.items()
+        for name, words in by_recipe.explicit.items()
         if name != "model_name_or_path" and getattr(by_recipe.flags, name) != getattr(run.flags, name)
     }
     return shlex.join(flag_arguments(different)) or "none"

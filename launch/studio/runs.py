@@ -378,7 +378,7 @@ def _arguments(command: str) -> dict[str, str]:
         run, _ = _choice_of(command).run(sizes_alone=True)
     except UserError:  # a recipe of before
         return {}
-    return {name: " ".join(words) for name, words in run.words.items()}
+    return {name: " ".join(words) for name, words in run.explicit.items()}
 
 
 def _notes() -> dict[str, dict]:

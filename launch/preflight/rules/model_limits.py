@@ -220,4 +220,4 @@ def without_what_is_lacking(run: RunConfig, of_file: bool = False) -> tuple[RunC
         lines.append(
             f"{words} instead of {found}: {family.title} has no {FEATURES[feature]}: {family.lacking[feature]}"
         )
-    return run.with_words(run.words | changed), lines
+    return run.changed(changed), lines
