@@ -1,7 +1,7 @@
 """PaddleNLP's files of arguments (its llm/config/) as flags of a method.
 
     flags, lines = read_arguments("sft_argument.json", "finetune_generation")
-    # {"model_name_or_path": ["meta-llama/Meta-Llama-3-8B"], ...}, and what is to be told about the file
+    # {"model_name_or_path": ["meta-llama/Meta-Llama-3-8B"], ...}, and lines to print about the file
 
 A key is the flag of its name, or of the name that launch/config/aliases.py has for it today. What has no effect here is
 left out with a line; what cannot be done is refused. paddlenlp's own reader (paddlenlp/trainer/argparser.py, read_json)
