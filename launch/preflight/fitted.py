@@ -1,4 +1,4 @@
-"""FIT: a recipe's run with the changes that fit it to its cards, made before anything starts and printed in a line each.
+"""FIT: a recipe's run with the changes that fit it to its cards, made before anything starts and printed one a line.
 
 A run that goes on from a checkpoint keeps the flags that it began with: another micro batch adds gradients up in
 another order. They are in OUTPUT/fit.json, beside the kind and number of the cards. On other cards it is fitted anew.
