@@ -67,7 +67,7 @@ def test_every_file_becomes_a_legal_command_and_a_plan(name, tmp_path, capsys, m
         ("llama/sft", 8, "make finetune-llama3-8b CONFIG={}"),
         ("llama/pretrain", 8, "make pretrain-llama3-8b CONFIG={}"),
         ("llama/lora", 1, "make lora-llama3-8b CONFIG={}"),
-        ("llama/qlora", 1, "make qlora-llama7b CONFIG={}"),
+        ("llama/qlora", 1, "make qlora-llama3-8b CONFIG={}"),
         ("llama/pt", 1, "make prefix-llama7b CONFIG={}"),
         ("chatglm2/sft", 8, "make finetune-chatglm2-6b-2gpu CONFIG={} GPUS=8"),
         ("bloom/sft", 4, "make finetune-llama7b CONFIG={}"),
