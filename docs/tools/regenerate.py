@@ -30,6 +30,7 @@ GENERATED = {
     "docs/families.md": "-m docs.tools.family_table docs/families.md",
     "docs/low-memory.md": "-m docs.tools.guide_tables docs/low-memory.md",
     "docs/gpu-speed.md": "-m docs.tools.switch_table docs/gpu-speed.md",
+    "docs/notebooks/*.ipynb": "-m docs.tools.notebooks",
     "README.md docs/recipes.md": "-m docs.tools.recipe_table README.md docs/recipes.md",
 }
 CHINESE = {"README.zh.md docs/zh/*.md": "-m docs.tools.chinese"}  # last: of all the English pages

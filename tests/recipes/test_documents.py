@@ -66,8 +66,10 @@ def test_make_command_can_be_printed(command, machine, tmp_path):
     variables = command.variables
     variables |= {"MASTER": "127.0.0.1:8090"} if "MASTER" in variables else {}  # nobody has 10.0.0.1 here
     if "CONFIG" in variables:  # the user's file
-        variables["CONFIG"] = str(tmp_path / variables["CONFIG"])
-        Path(variables["CONFIG"]).write_text('{"max_length": 512}')
+        file = tmp_path / variables["CONFIG"]
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("stage: SFT" if file.suffix == ".yaml" else '{"max_length": 512}')
+        variables["CONFIG"] = str(file)
     done = machine.run(recipe_of(command), ACTION="print", **variables)
     assert done.returncode == 0, done.stderr
     words = shlex.split(done.stdout.split("\n\n")[0].replace("\\\n", " "))
