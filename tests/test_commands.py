@@ -76,6 +76,7 @@ OTHERS = [
     "-m docs.tools.chinese",
     "-m docs.tools.flag_docs",
     "-m docs.tools.messages",
+    "-m docs.tools.notebooks",
     "-m docs.tools.regenerate",
     "-m launch.training.flag_schema",
 ]

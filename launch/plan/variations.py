@@ -31,7 +31,7 @@ DEFAULTS = {
     "offload_optim": ["0"],
 }
 # All flags of a layout.
-DIVIDING = {*DEFAULTS, "sharding_parallel_degree", "recompute_granularity", "offload"}
+DIVIDING = {*DEFAULTS, "sharding_parallel_degree", "recompute_granularity"}
 ONE_EVALUATED = Edit("evaluation batch 1", "evaluation", {EVALUATION_BATCH: "1"})
 
 ACTIVATIONS_ON_HOST = Edit(

@@ -351,6 +351,8 @@ LAYOUTS = 3  # that are offered
 def _divided(run: RunConfig, card: Card, samples: int, **choices: tuple[str, ...]) -> Iterator[Candidate]:
     """Yield the run divided in all ways, with micro batches that are powers of two."""
     sizes = [1 << exponent for exponent in range(samples.bit_length())]
+    if run.flags.update_in_backward:  # which takes no accumulation
+        sizes = [samples]
     vary = ((edit,) for edit in layouts(run.processes, **choices))
     return candidates(run.with_explicit(undivided(run.explicit)), card, vary, samples, sizes)
 

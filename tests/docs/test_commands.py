@@ -100,6 +100,8 @@ def flags_of_commands() -> dict[str, set[str]]:
 def known_to(program: str) -> set[str]:
     if program in ("launch/run_pretrain.py", "launch/finetune_generation.py"):
         return {f"--{flag}" for flag in known_flags(program)}
+    if program == "launch/train.py":  # of the method that its first word names
+        return {f"--{flag}" for flag in all_flags()}
     if program.startswith("benchmarks/"):  # some need torch, or a card
         return set(re.findall(r'"(--[a-z][\w-]*)"', (ROOT / program).read_text("utf-8")))
     words = program.split()[1:] if program.startswith("python ") else program.split()

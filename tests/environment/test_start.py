@@ -87,7 +87,7 @@ def test_no_target_takes_a_value_of_a_variable_for_its_own(folder):
         for name in (found[2] for word in words if (found := NAMED.fullmatch(word))):
             assert variables[name] == (f"--only=recipe-{given['RECIPE']}" if name == "ONLY" else given[name]), words
     found = {found[2] for words, _ in calls for word in words if (found := NAMED.fullmatch(word))}
-    assert found == handed_on - {"NAME", "TASKS"}  # of a comment; not read beside COMPARE
+    assert found == handed_on - {"NAME", "OWNER", "TASKS"}  # of comments; not read beside COMPARE
     assert {words[0] for words, _ in calls} >= {"run", "rehearse", "print", "plan", "k8s"}
 
 
