@@ -154,8 +154,11 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
             are in place.
 
     Raises:
-        UserError: If model and adapter do not fit, or there is no tokenizer.
+        UserError: If model and adapter do not fit, there is no tokenizer, or no such dtype.
     """
+    compiled = compiled_operators() if dtype == "bfloat16" and paddle.get_device() == "cpu" else None
+    if compiled and (obstacle := compiled.products_obstacle()):
+        raise UserError(f"--dtype: found bfloat16, but {obstacle}. Use --dtype float32.")
     config = family_config(load_config(name))
     family = family_of_config(config.to_dict())
     ranks = world_size()
@@ -172,7 +175,7 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
     config.eos_token_id = read_object(directory / GENERATION_CONFIG).get("eos_token_id") or config.eos_token_id
     if adapter:
         model = load_adapter(model, adapter)
-    if dtype == "bfloat16" and (compiled := paddle.get_device() == "cpu" and compiled_operators()):
+    if compiled:
         answer_in_bfloat16(model, compiled)
     model.eval()
     return Predictor(model, family, tokenizer, config)

@@ -99,19 +99,40 @@ def sharing() -> dict:
     }  # fmt: skip
 
 
-def answers(directory: str, adapter: str | None) -> dict:
+def without_products() -> dict:
+    """What a run and a model that answers make of an oneDNN without these products."""
+    from types import SimpleNamespace
+
+    from launch.errors import UserError
+    from launch.prediction.predictor import load_predictor
+    from launch.training.model import products_on_cpu
+
+    found: dict = {"training": products_on_cpu(SimpleNamespace(bfloat16_products=True))}
+    try:
+        load_predictor("no model", None, "bfloat16")
+    except UserError as error:
+        found["answers"] = str(error)
+    return found
+
+
+def answers(directory: str, adapter: str | None, algo: str | None) -> dict:
     """Logits of a model that answers in bfloat16 and as a server changes it further, against those in float32."""
     from pathlib import Path
 
     from fused_ln import cpu
 
+    from launch.adapters.quantization import Format
+    from launch.adapters.quantized_layers import use_quantized
     from launch.cpu.kernels import replace_for_answers
     from launch.prediction.predictor import load_predictor
 
+    base = Format(algo) if algo else None
     ids, found = paddle.arange(1, 25).reshape([2, 12]), {}
     with paddle.no_grad():
         for dtype in ("float32", "bfloat16"):
-            predictor = load_predictor(directory, Path(adapter) if adapter else None, dtype)
+            predictor = load_predictor(directory, Path(adapter) if adapter else None, dtype, base)
+            if base:
+                use_quantized(predictor.model, base)
             found[dtype] = predictor.model(input_ids=ids)[0]
         packed = [layer.forward for layer in predictor.model.sublayers() if "forward" in vars(layer)]
         replace_for_answers(predictor.model, cpu)

@@ -35,6 +35,15 @@ def test_what_is_shared_left_out_and_refused(facts):
         assert reason in error
 
 
+def test_an_onednn_that_cannot_is_said_and_not_used(fused_ranks):
+    """One that is held to AVX2 has no products in bfloat16."""
+    environment = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
+    (found,) = fused_ranks(1, "tests.custom_ops.product_ranks:without_products", environment=environment)
+    reason = "bfloat16 products: dnnl_matmul_primitive_desc_create failed with status 3"
+    assert found["training"] == [None, [f"products: float32, by MKL, not bfloat16: {reason}"]]
+    assert found["answers"] == f"--dtype: found bfloat16, but {reason}. Use --dtype float32."
+
+
 FAST = {"cpu_fast": "auto"}
 LORA = {"lora": 1, "lora_rank": 4}
 HALF = FAST | {"bf16": 1}
@@ -66,12 +75,14 @@ def test_a_training_stays_near_float32(fused_ranks, method, flags):
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("lora", [{}, LORA], ids=["base", "lora"])
-def test_answers_stay_near_float32(fused_ranks, lora):
+@pytest.mark.parametrize(
+    ("lora", "algo", "layers"), [({}, None, 15), (LORA, None, 15), ({}, "nf4", 1)], ids=["base", "lora", "nf4"]
+)
+def test_answers_stay_near_float32(fused_ranks, lora, algo, layers):
     """By --dtype bfloat16, as in predict, evaluate and serve: each of two layers and the head rounds to 2^-9."""
     runs = Runs(fused_ranks)
     adapter = str(runs("finetuning", **FAST, **lora).output) if lora else None
-    (found,) = fused_ranks(1, "tests.custom_ops.product_ranks:answers", str(runs.material / "model"), adapter)
+    (found,) = fused_ranks(1, "tests.custom_ops.product_ranks:answers", str(runs.material / "model"), adapter, algo)
     print(found)
-    assert found["layers"] == 15 and found["off"]["float32"] == 0
+    assert found["layers"] == layers and found["off"]["float32"] == 0
     assert 0 < found["off"]["bfloat16"] <= 2.0**-7 and found["served"] <= 2.0**-7

@@ -3,6 +3,8 @@
 #include "paddle/phi/api/all.h"
 #include "products.h"
 
+void products::fail(const std::string& reason) { PD_THROW("bfloat16 products: ", reason); }
+
 namespace {
 
 using paddle::DataType;

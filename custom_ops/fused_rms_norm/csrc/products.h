@@ -14,10 +14,12 @@
 #include <map>
 #include <memory>
 #include <new>
-#include <stdexcept>
 #include <string>
 
 namespace products {
+
+// Throws an error of Paddle's, as any other from an operator ends the process.
+[[noreturn]] void fail(const std::string& reason);
 
 // How the numbers of a matrix lie: rows or columns one after the other, or in the order of oneDNN's kernels.
 enum class Order : int { rows, columns, packed };
@@ -66,7 +68,7 @@ constexpr unsigned kOpenMP = 2;                                                 
   each(primitive_destroy, (void*))
 
 inline void check(int status, const char* function) {
-  if (status != 0) throw std::runtime_error(std::string("dnnl_") + function + " failed with status " + std::to_string(status));
+  if (status != 0) fail(std::string("dnnl_") + function + " failed with status " + std::to_string(status));
 }
 
 // The functions of the library, an engine and a stream of it.
@@ -87,7 +89,7 @@ class Library {
  private:
   Library() {
     void* const handle = dlopen("libdnnl.so.3", RTLD_NOLOAD | RTLD_LAZY);
-    if (handle == nullptr) throw std::runtime_error("oneDNN (libdnnl.so.3) is not loaded: Paddle's wheel for CPUs has it");
+    if (handle == nullptr) fail("oneDNN (libdnnl.so.3) is not loaded: Paddle's wheel for CPUs has it");
 #define ONEDNN_FIND(name, parameters) find(handle, "dnnl_" #name, name);
     ONEDNN_FUNCTIONS(ONEDNN_FIND)
 #undef ONEDNN_FIND
@@ -96,9 +98,8 @@ class Library {
     const Version* (*version)();
     find(handle, "dnnl_version", version);
     if (version()->major != 3 || version()->minor < 4 || version()->cpu_runtime != kOpenMP) {
-      throw std::runtime_error("oneDNN " + std::to_string(version()->major) + "." + std::to_string(version()->minor) +
-                               " with runtime " + std::to_string(version()->cpu_runtime) +
-                               " is loaded; wanted: 3.4 or a later 3, with OpenMP");
+      fail("oneDNN " + std::to_string(version()->major) + "." + std::to_string(version()->minor) + " with runtime " +
+           std::to_string(version()->cpu_runtime) + " is loaded; wanted: 3.4 or a later 3, with OpenMP");
     }
     check(engine_create(&engine, kCpu, 0), "engine_create");
     check(stream_create(&stream, engine, kInOrder), "stream_create");
@@ -107,7 +108,7 @@ class Library {
   template <typename Function>
   static void find(void* handle, const char* name, Function& function) {
     function = reinterpret_cast<Function>(dlsym(handle, name));
-    if (function == nullptr) throw std::runtime_error(std::string("oneDNN has no function ") + name);
+    if (function == nullptr) fail(std::string("oneDNN has no function ") + name);
   }
 };
 

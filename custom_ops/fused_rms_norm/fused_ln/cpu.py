@@ -78,4 +78,4 @@ def products_obstacle() -> str:
         product(paddle.ones([1, 32]), paddle.ones([32, 32]))
         return ""
     except (OSError, RuntimeError) as error:
-        return str(error).strip().splitlines()[-1]
+        return str(error).splitlines()[0]  # the place in the source comes next
