@@ -128,10 +128,13 @@ class PackedProducts:
 
 
 def answer_in_bfloat16(model: paddle.nn.Layer, compiled: ModuleType) -> None:
-    """Let a model that answers read its linear and output layers' weights in bfloat16, rounded when first used."""
+    """Let a model that answers read its linear and output layers' weights in bfloat16, rounded when first used.
+
+    Quantized ones (launch/adapters/quantized_layers.py) stay as they are.
+    """
     for layer in model.sublayers():
         kind = type(layer)
-        if kind in (paddle.nn.Linear, LoRALinear) and layer.weight.dtype == paddle.float32:
+        if kind in (paddle.nn.Linear, LoRALinear) and not hasattr(layer.weight, "packed"):
             products = PackedProducts(compiled, layer.weight, False)
             functions = SimpleNamespace(linear=partial(_linear, products))
             layer.forward = MethodType(rebuilt(kind.forward, F=functions), layer)
