@@ -9,8 +9,8 @@ The arithmetic is Paddle's own float32 kernel, some elements of a parameter at a
 chance so that the mean is right, and so are weights in bfloat16, of which there is no float32 copy
 (launch/training/narrow_moments.py has the reason, and where the chance comes from).
 
-With `--offload_optim 1` and `--update_in_backward 1` codes and scales are in host memory. Those of some elements are on
-the device while these are updated; the next ones are on their way meanwhile.
+With `--offload_optim 1` codes and scales are in host memory. Those of some elements are on the device while these are
+updated; the next ones are on their way meanwhile.
 """
 
 from typing import Any
