@@ -18,9 +18,10 @@ from launch.errors import UserError
 from launch.methods.method import Method, flag
 from launch.switches.precision import PRECISIONS, products_in_bfloat16, resolve, stated
 from launch.training.device import compute_capability
+from launch.training.eight_bit_moments import AdamW8Bit
 
 Switch = Literal["auto", "on", "off", "required"]
-OWN_OPTIMIZERS = ("adamw_8bit",)  # by launch/training; all others are paddlenlp's
+OWN_OPTIMIZERS = {"adamw_8bit": AdamW8Bit}  # all others are paddlenlp's
 OPTIMIZERS = [*(member.value for member in OptimizerNames), *OWN_OPTIMIZERS]
 ALONE = {"nargs": "?", "const": "on"}  # a switch that has two states in PaddleNLP, where --name alone means on
 

@@ -28,10 +28,9 @@ from launch.offload.host_memory import host_memory
 from launch.reporting.records import plain
 from launch.reporting.throughput import Throughput
 from launch.training import narrow_moments
-from launch.training.arguments import RunArguments
+from launch.training.arguments import OWN_OPTIMIZERS, RunArguments
 from launch.training.checkpointer import Checkpointer, StoppedBefore
 from launch.training.data import TrainingData
-from launch.training.eight_bit_moments import AdamW8Bit
 from launch.training.evaluation import Answers, Evaluator
 from launch.training.losses import Loss
 from launch.training.optimizer import ClipByGlobalNorm, GradNorm, ScaleRule, follow, keep_norm
@@ -40,7 +39,6 @@ from launch.training.result import Result, save_whole_model
 from launch.training.update_in_backward import ClipByPastNorm, update_in_backward
 from launch.training.watches import Watches
 
-OWN_OPTIMIZERS = {"adamw_8bit": AdamW8Bit}
 SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
 
 
