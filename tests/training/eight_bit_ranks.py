@@ -6,6 +6,7 @@ import numpy as np
 
 SHAPE = (50, 130)
 ELEMENTS, STEPS = 50 * 130, 300
+GRADIENTS = ((3.0, 4.0), (1.0, 1.0), (0.5, 8.0))
 
 
 def optimize() -> dict[str, dict]:
@@ -18,7 +19,24 @@ def optimize() -> dict[str, dict]:
     found |= {"bfloat16": train("ours", "bfloat16", STEPS), "in host memory": train("paged", "float32", STEPS)}
     eight_bit_moments.AdamW8Bit._flips = lambda self: 0
     eight_bit_moments.noise = lambda elements: halves(elements)
-    return found | {"bfloat16, nearest": train("ours", "bfloat16", STEPS)}
+    return found | {"bfloat16, nearest": train("ours", "bfloat16", STEPS), "clipping": clip()}
+
+
+def clip() -> dict[str, list[float]]:
+    """What clipping at 2 makes of the gradients of three steps, and the norms."""
+    import paddle
+
+    from launch.training.optimizer import GradNorm
+    from launch.training.update_in_backward import ClipByPastNorm
+
+    clipping, found = ClipByPastNorm(2.0, GradNorm()), {"gradients": [], "norms": []}
+    for step in GRADIENTS:
+        for value in step:
+            [(_, gradient)] = clipping([(None, paddle.to_tensor([value]))])
+            found["gradients"].append(float(gradient))
+        clipping([])
+        found["norms"].append(clipping.grad_norm.value)
+    return found
 
 
 def few_at_once():

@@ -54,6 +54,13 @@ def test_pages_in_host_memory_change_no_bit(optimized):
     assert optimized["in host memory"]["host"] == 2 * ELEMENTS + 8 * blocks
 
 
+def test_gradients_are_clipped_by_the_norm_before_or_the_larger_one_so_far(optimized):
+    found, last = optimized["clipping"], np.sqrt(0.5**2 + 8**2)
+    np.testing.assert_allclose(found["norms"], [5, np.sqrt(2), last], rtol=1e-6)
+    expected = [3 * 2 / 3, 4 * 2 / 5, 2 / 5, 2 / 5, 0.5, 8 * 2 / last]
+    np.testing.assert_allclose(found["gradients"], expected, rtol=1e-6)
+
+
 IN_BACKWARD = {"update_in_backward": 1}
 EIGHT_BITS = IN_BACKWARD | {"optim": "adamw_8bit"}
 CHUNKS = {"loss_chunk_tokens": 24}
@@ -80,9 +87,7 @@ def test_without_clipping_updates_in_the_backward_pass_are_those_after_it(runs, 
 
 
 @LONG
-def test_gradients_are_clipped_by_the_norm_of_the_step_before(runs):
-    """With plain arithmetic instead of a second run: AdamW forgets the size of the first gradient, and steps that
-    follow have another size than without."""
+def test_a_run_clips_within_the_backward_pass(runs):
     whole = {"max_grad_norm": 0.1} | IN_BACKWARD
     found, free = runs("pretraining", **whole), runs("pretraining", **whole | {"max_grad_norm": 0})
     assert losses(found)[1] != losses(free)[1]
