@@ -142,9 +142,8 @@ class Checkpointer:
             "ledger": data.ledger_at(step).to_json(),
             "scheduler": trainer.lr_scheduler.state_dict(),
             "scaler": scaler_state(trainer.scaler) if trainer.do_grad_scaling else None,
-            "grad_norm": trainer.grad_norm.value
-            if trainer.args.update_in_backward
-            else None,  # which clips the next step
+            # It clips the next step.
+            "grad_norm": trainer.grad_norm.value if trainer.args.update_in_backward else None,
             "best_metric": trainer.state.best_metric,
             "best_checkpoint": self.best,
             "measured": trainer.measured,
