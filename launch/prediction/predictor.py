@@ -158,7 +158,7 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
     """
     compiled = compiled_operators() if dtype == "bfloat16" and paddle.get_device() == "cpu" else None
     if compiled and (obstacle := compiled.products_obstacle()):
-        raise UserError(f"--dtype: found bfloat16, but {obstacle}. Use --dtype float32.")
+        raise UserError(f"--dtype: found bfloat16, which is not to be had: {obstacle}. Use --dtype float32.")
     config = family_config(load_config(name))
     family = family_of_config(config.to_dict())
     ranks = world_size()

@@ -41,7 +41,7 @@ def test_an_onednn_that_cannot_is_said_and_not_used(fused_ranks):
     (found,) = fused_ranks(1, "tests.custom_ops.product_ranks:without_products", environment=environment)
     reason = "bfloat16 products: dnnl_matmul_primitive_desc_create failed with status 3"
     assert found["training"] == [None, [f"products: float32, by MKL, not bfloat16: {reason}"]]
-    assert found["answers"] == f"--dtype: found bfloat16, but {reason}. Use --dtype float32."
+    assert found["answers"] == f"--dtype: found bfloat16, which is not to be had: {reason}. Use --dtype float32."
 
 
 FAST = {"cpu_fast": "auto"}
