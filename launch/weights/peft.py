@@ -40,6 +40,7 @@ TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json"),
     *("special_tokens_map.json", "chat_template.jinja", "chat_template.json"),
 )
+CHOICES = ("target_modules", "exclude_modules", "layers_to_transform")
 ONE_FILE = 1 << 62  # bytes
 
 
@@ -183,9 +184,10 @@ def _pairs(source: Path, stored: dict[str, StoredTensor], theirs: dict, base: Pa
             found = " and ".join(str(list(half.shape)) if half else "nothing" for half in (a, b))
             misfits.different.add(difference(name, found, f"A and B of rank {rank}"))
         if not _is_adapted(theirs, name):
+            choices = {key: theirs[key] for key in CHOICES if theirs.get(key)}
             raise UserError(
-                f"{source / CONFIG}: target_modules: found {theirs['target_modules']!r}, which do not name {name}, "
-                f"of which there are tensors: PEFT would leave them out. Take them out, or add the name."
+                f"{source / CONFIG}: found {choices}, which leave out {name}, of which there are tensors: PEFT would "
+                "not read them. Take them out, or change these keys."
             )
     misfits.extra |= stored.keys()
     if misfits or not pairs:
@@ -202,9 +204,7 @@ def _stored(source: Path) -> dict[str, StoredTensor]:
 
 def _is_adapted(theirs: dict, layer: str) -> bool:
     """Return whether PEFT gives a layer an adapter (check_target_module_exists in its tuners_utils.py)."""
-    targets, excluded, chosen = (
-        theirs.get(key) for key in ("target_modules", "exclude_modules", "layers_to_transform")
-    )
+    targets, excluded, chosen = (theirs.get(key) for key in CHOICES)
     if excluded and named_by(excluded, layer):
         return False
     if targets is None:  # by the model's class

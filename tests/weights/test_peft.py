@@ -121,10 +121,13 @@ def test_there_and_back(tmp_path, base, adapter, rslora, scaling):
         ({"rank_pattern": {"q_proj": 4}}, r"q_proj \(found \[3, 48\] and \[48, 3\], expected A and B of rank 4\)"),
         (
             {"target_modules": ["v_proj"]},
-            r"found \['v_proj'\], which do not name model.layers.1.self_attn.q",
+            r"found {'target_modules': \['v_proj'\]}, which leave out model.layers.1.self_attn.q",
         ),
-        ({"exclude_modules": ".*q_proj"}, "target_modules: found"),
-        ({"layers_to_transform": [0]}, "target_modules: found"),
+        (
+            {"target_modules": None, "exclude_modules": ".*q_proj"},
+            "found {'exclude_modules': '.*q_proj'}, which leave out",
+        ),
+        ({"layers_to_transform": [0]}, r"'layers_to_transform': \[0\]}, which leave out"),
         ({"fan_in_fan_out": True}, "fan_in_fan_out: found True, allowed: False"),
         ({"r": 1}, "rank 1"),
         ({"r": 0}, "r: found 0, allowed: a whole number from 1"),
