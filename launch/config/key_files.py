@@ -117,7 +117,7 @@ def _twice(file: str, line: int, key: str, before: int) -> str:
 
 
 def _of_yaml(text: str, file: str) -> Iterator[Stated]:
-    """Return all keys. Mappings in lists, and lists in them, are refused with their line."""
+    """Return all keys. Mappings in lists, lists in them, and aliases of mappings are refused with their line."""
     try:
         import yaml  # only here: most files are JSON, and plans run where nothing is installed
     except ImportError:
@@ -145,7 +145,7 @@ def _of_yaml(text: str, file: str) -> Iterator[Stated]:
         except (ValueError, KeyError):  # !!int a, !!bool a
             return node.value
 
-    stated, lines = [], {}
+    stated, lines, mappings = [], {}, {root}
 
     def read(mapping: Any, prefix: str) -> None:
         for key_node, node in mapping.value:
@@ -154,6 +154,9 @@ def _of_yaml(text: str, file: str) -> Iterator[Stated]:
                 raise UserError(_twice(file, line, key, lines[key]))
             lines[key] = line
             if isinstance(node, yaml.MappingNode) and node.value:
+                if node in mappings:  # it may hold itself, or as many keys as two to the power of its lines
+                    raise UserError(f"{file}:{line}: {key}: found an alias of a mapping; expected its keys")
+                mappings.add(node)
                 read(node, f"{key}.")
                 continue
             value = [scalar(item) for item in node.value] if isinstance(node, yaml.SequenceNode) else scalar(node)

@@ -95,6 +95,7 @@ def test_yaml_says_the_same(tmp_path):
         ("lora: true\nlora: false", "{file}:2: lora: also in line 1. Keep one."),
         ("lora: true\nmodel: {a: 1}", f"{{file}}:2: model.a: {UNKNOWN} model_path?"),
         ("a: &x [1]\nb: *x\nlora: [[1]]", "{file}:3: found something nested"),
+        ("a: &x {b: *x}", "{file}:1: a.b: found an alias of a mapping; expected its keys"),
         ("lora: true\n- 1", "{file}:2: no YAML at column 1: "),
         ("lora: !!python/object:os.system a", '{file}:1: lora: found "a"; allowed: 1 or 0'),
         ("", "{file}:1: found no mapping; expected lines of key: value"),
