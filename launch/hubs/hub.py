@@ -114,10 +114,7 @@ class Hub(ABC):
         """
 
     def asked(self, method: Callable, *arguments) -> Any:
-        """Return the result of snapshot or fetch, repeated where the hub is busy.
-
-        method: snapshot or fetch.
-        """
+        """Return the result of a method of this hub, repeated where the hub is busy."""
         for tries_left in itertools.count(TRIES - 1, -1):
             try:
                 return method(*arguments)
@@ -145,7 +142,7 @@ class Hub(ABC):
         return Unreachable(
             f"{self.title} ({self.address}) does not answer: {reason}",
             f"Check the network and its proxy (https_proxy); {self.address_variable} names another address, FROM= "
-            "another hub. Then the same command again.",
+            "(make push: TO=) another hub. Then the same command again.",
         )
 
     def not_found(self, repository: str) -> UserError:
