@@ -170,9 +170,7 @@ class Runs:
     def _start(
         self, action: str, command: str, arguments: list[str], variables: dict[str, str], output: Path, log_dir: Path
     ) -> str:
-        STARTED.mkdir(parents=True, exist_ok=True)
-        STARTED.chmod(0o700)  # commands and logs are nobody else's
-        name, log = new_log(f"{time.strftime('%Y%m%d-%H%M%S')}-{command.split()[1]}")
+        name, log = new_log(command.split()[1])
         environment = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
         with log:
             child = subprocess.Popen(
@@ -435,9 +433,11 @@ def _log_dir(output: Path) -> Path:
     return beside if output.name == "output" and beside.is_dir() else output / "log"
 
 
-def new_log(name: str) -> tuple[str, BinaryIO]:
-    """Return a new name for a run, and its log, open for writing."""
-    number = 1
+def new_log(what: str) -> tuple[str, BinaryIO]:
+    """Return a new name, the time and what begins now, and its log, open for writing."""
+    STARTED.mkdir(parents=True, exist_ok=True)
+    STARTED.chmod(0o700)  # commands and logs are nobody else's
+    name, number = f"{time.strftime('%Y%m%d-%H%M%S')}-{what}", 1
     while True:
         unique = name if number == 1 else f"{name}-{number}"
         try:

@@ -10,7 +10,6 @@ import secrets
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -55,8 +54,7 @@ class Trial:
         models = ["--model_name_or_path", result.base or result.folder, "--model_name", BASE if result.base else RESULT]
         if result.base:
             models += ["--adapter", f"{RESULT}={result.folder}"]
-        STARTED.mkdir(parents=True, exist_ok=True)
-        name, log = new_log(f"{time.strftime('%Y%m%d-%H%M%S')}-try")
+        name, log = new_log("try")
         environment = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
         self.result, self.log, self.key = result, STARTED / f"{name}.log", secrets.token_urlsafe(24)
         with log:

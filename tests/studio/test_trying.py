@@ -151,6 +151,7 @@ def processes() -> list[int]:
 def test_a_server_that_fails_shows_the_end_of_its_log(client):
     result_of(Path("broken"), "config.json")
     client.post("/api/trial/start", json={"folder": "broken"}).raise_for_status()
+    assert Path("build/studio").stat().st_mode & 0o777 == 0o700
     wait_for(lambda: client.get("/api/trial").json()["state"] == "ended")
     state = client.get("/api/trial").json()
     assert state["models"] == ["result"] and state["log"].endswith("\nerror: this model is broken")
