@@ -75,12 +75,6 @@ def table() -> dict[str, list[dict]]:
     return json.loads(TABLE.read_text(encoding="utf-8"))
 
 
-@lru_cache
-def flag_type(flag: str) -> str:
-    """Return the type of a flag, as the schema has it."""
-    return all_flags()[flag].kind
-
-
 def translate(stated: list[Stated]) -> Translation:
     """Translate a file.
 
@@ -88,12 +82,10 @@ def translate(stated: list[Stated]) -> Translation:
         UserError: With file, line and key for a value of a wrong kind, and where two keys give one flag two values.
     """
     kind = max(KINDS, key=lambda kind: sum(_row(kind, entry.key) is not None for entry in stated))
-    unknown = [
-        _unknown(kind, entry) for entry in stated if _row(kind, entry.key) is None and not _empty_section(kind, entry)
-    ]
     config = {entry.key: entry.value for entry in stated}
-    rows = [(entry, row) for entry in stated if not _empty_section(kind, entry) and (row := _row(kind, entry.key))]
-    keys = [_translated(entry, row, config) for entry, row in rows]
+    rows = [(entry, _row(kind, entry.key)) for entry in stated if not _empty_section(kind, entry)]
+    unknown = [_unknown(kind, entry) for entry, row in rows if row is None]
+    keys = [_translated(entry, row, config) for entry, row in rows if row]
     _check_agreement(keys)
     return Translation(kind, keys, unknown)
 
@@ -170,7 +162,7 @@ def _same(stated: Stated, flags: list[str], config: dict) -> Words:
 
 def _word(stated: Stated, flag: str, value: Any) -> str:
     """Return a value as the flag takes it."""
-    kind = flag_type(flag)
+    kind = all_flags()[flag].kind
     if kind in NUMBERS:
         return _number(stated, value, kind)
     if kind == "bool":
