@@ -116,8 +116,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return language(offered())
 
     @api.post("/plan")
-    def plan(given: Given, language: Language) -> dict:
-        choice = RecipeChoice.read(given)
+    def plan(choice: Chosen, language: Language) -> dict:
         return language(plan_of(choice)) | {"needs": needs_of(choice)}
 
     @api.post("/advice")
@@ -129,12 +128,12 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return language(await unless_gone(request, slow(layouts_of, choice)) or [])
 
     @api.post("/checks")
-    def checks(given: Given, language: Language) -> list:
-        return language(checks_of(RecipeChoice.read(given)))
+    def checks(choice: Chosen, language: Language) -> list:
+        return language(checks_of(choice))
 
     @api.post("/data")
-    def data(given: Given, language: Language) -> dict:
-        return language(data_of(RecipeChoice.read(given)))
+    def data(choice: Chosen, language: Language) -> dict:
+        return language(data_of(choice))
 
     @api.get("/runs")
     def list_runs() -> list:
@@ -149,8 +148,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return runs.log(output, of)
 
     @api.post("/start/{action}")
-    def start(action: str, given: Given) -> str:
-        choice = RecipeChoice.read(given)
+    def start(action: str, choice: Chosen) -> str:
         _refuse_what_is_at_fault(choice, action)
         return runs.start(choice, action)
 
@@ -171,8 +169,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return runs.perform(demo())
 
     @api.post("/divide")
-    def divide(given: Given) -> str:
-        choice = RecipeChoice.read(given)
+    def divide(choice: Chosen) -> str:
         file = Path(choice.variables.get("DATA", ""))
         if not file.is_file():
             raise UserError(f"DATA: found {str(file)!r}, which is no file. Name one.")

@@ -1,6 +1,6 @@
 """A choice made on the page as the commands see it: its plan, what is refused and why, what would be better.
 
-    choice = Choice.read({"recipe": "lora-qwen3-8b", "GPUS": "2", "ARGS": "--max_length 2048"})
+    choice = RecipeChoice.read({"recipe": "lora-qwen3-8b", "GPUS": "2", "ARGS": "--max_length 2048"})
     plan_of(choice)["plan"]["peak_bytes"]     # as make plan-lora-qwen3-8b GPUS=2 ... FORMAT=json prints it
 
 Texts are in English here; launch/studio/app.py translates what it sends.
@@ -118,7 +118,6 @@ def _described(recipe: Recipe) -> dict:
         "length_flag": method_of(recipe.script).length_flag,
         "gpus": recipe.gpus,
         "gpu_memory_gb": recipe.gpu_memory_gb,
-        "processes": recipe.processes,
     }
 
 

@@ -1,6 +1,6 @@
 """What a run leaves, a model or an adapter of a base: what it takes to load, and how it is exported and merged.
 
-result = Result.read("checkpoints/llama-7b-lora")
+result = RunResult.read("checkpoints/llama-7b-lora")
 result.base                                 # as its configuration names it
 result.conversions("")["merge"].command     # make merge ADAPTER=... MODEL=... OUTPUT=...
 """

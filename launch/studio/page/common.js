@@ -70,7 +70,7 @@ export async function follow(output, say) {
   }
 }
 
-export function say(text = "") {
+function say(text = "") {
   $("message").textContent = text;
   $("message").hidden = !text;
 }
