@@ -7,13 +7,11 @@ Runs that were started elsewhere are found by their train_log.jsonl below the fo
 """
 
 import json
-import math
 import os
 import re
 import shlex
 import subprocess
 import time
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
@@ -32,9 +30,10 @@ from launch.config.variables import NODES, RECIPE
 from launch.errors import UserError
 from launch.processes.logs import last_lines, log_path
 from launch.processes.orphans import MAKE
-from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, read_summary
+from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 from launch.serving.rest_requests import Text
 from launch.studio.planning import RecipeChoice
+from launch.studio.run_records import progress_of, records_of, summary_of
 from launch.studio.run_result import FOUND_BY, StudioTask
 
 STARTED = Path("build/studio")
@@ -44,12 +43,10 @@ ACTIONS = {"rehearse": "make rehearse-", "run": "make "}
 CONSOLE = "console"  # all that the command prints; other logs are those of the ranks
 SAME_PROCESS = 2.0  # seconds
 LINES = 200  # of a log that are shown
-LAST_BYTES = 1 << 14  # of a train_log.jsonl, for its last records
 RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 NOTES = STARTED / "notes.json"
 LONGEST_REASON = 300  # letters
 ERROR = "error:"  # how the line begins that says why a command has failed
-LARGEST_PART = 4 << 20  # bytes of a log that are read at once
 # What make hands on to its commands, and the variables of a recipe: a run gets those of its own choice alone.
 NOT_HANDED_ON = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", MAKE, *RECIPE, *NODES)
 
@@ -262,22 +259,8 @@ class Runs:
         return sorted(rows, key=lambda row: (row["began"], row["output"]), reverse=True)
 
     def records(self, output: str, offset: int = 0, identity: str = "") -> dict:
-        """Return {"records": the log's behind `offset` bytes, "offset": where they end, "identity": of the log}.
-
-        identity: as answered with the offset. A log that is another one, or has become shorter, because its run went
-        back to a checkpoint or began again, is read from its beginning: "anew" says so.
-        """
-        path = self._known(output) / TRAIN_LOG
-        if not path.is_file():
-            return {"records": [], "offset": 0, "identity": "", "anew": offset > 0}
-        with open(path, "rb") as file:
-            found = _identity(file)
-            size = file.seek(0, os.SEEK_END)
-            anew = offset > 0 and (size < offset or identity != found)
-            begin = file.seek(0 if anew else offset)
-            text = file.read(LARGEST_PART)
-        whole = text[: text.rfind(b"\n") + 1]
-        return {"records": list(_records(whole)), "offset": begin + len(whole), "identity": found, "anew": anew}
+        """Return what records_of does of a run's folder."""
+        return records_of(self._known(output), offset, identity)
 
     def log(self, output: str, of: str) -> str:
         """Return the end of a log. of: "console", or the number of a rank."""
@@ -356,8 +339,8 @@ class Runs:
             "began": started.created if started else changed,
             "changed": changed,
             "ranks": len(list(log_dir.glob("workerlog.*"))),
-            "progress": _progress(log, started.created if started and running else 0.0),
-            "summary": _summary(folder) | ({"arguments": _arguments(unwritten.command)} if unwritten else {}),
+            "progress": progress_of(folder, started.created - SAME_PROCESS if started and running else 0.0),
+            "summary": summary_of(folder) | ({"arguments": _arguments(unwritten.command)} if unwritten else {}),
         }
 
 
@@ -386,24 +369,6 @@ def _notes() -> dict[str, dict]:
         return {key: RunNote(output=key, **value).model_dump(exclude={"output"}) for key, value in found.items()}
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return {}
-
-
-def _progress(log: Path, since: float) -> dict:
-    """Return the step of a run, of how many, its loss and the seconds that are left; {} before its first record.
-
-    since: when the run that goes on was started: an older log is that of the run before.
-    """
-    if not log.is_file() or log.stat().st_mtime < since - SAME_PROCESS:
-        return {}
-    with open(log, "rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
-        records = [record for record in _records(file.read(), (*SHOWN, "progress")) if record.get("loss") is not None]
-    if not records or not records[-1].get("global_step"):
-        return {}
-    last = records[-1]
-    share = last.get("progress")
-    steps = round(last["global_step"] / share) if share else None
-    return {"step": last["global_step"], "steps": steps, "loss": last["loss"], "eta_seconds": last.get("eta_seconds")}
 
 
 def _is_shallow(value: object, levels: int = 20) -> bool:
@@ -470,44 +435,3 @@ def _end_of(folder: Path, started: Started | None) -> tuple[str, str]:
         return (FINISHED if done else STOPPED), ""
     said = (errors or lines or [""])[-1][:LONGEST_REASON]
     return FAILED, f"{said} (exit code {code})".strip() if code else said
-
-
-def _summary(folder: Path) -> dict:
-    """Return the part of run_summary.json that the page shows; {} without one, or where it is damaged."""
-    try:
-        whole = read_summary(folder)
-        arguments = {name: value for part in (whole.get("arguments") or {}).values() for name, value in part.items()}
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return {}
-    names = ("global_step", "first_loss", "last_loss", "evaluation", "seconds", "topology", "first_step_memory")
-    return {name: whole.get(name) for name in names} | {"arguments": arguments}
-
-
-def _identity(log: BinaryIO) -> str:
-    """Return what tells a log from the one that a new run writes in its place.
-
-    A file system may give both the same number; a run that goes back to a checkpoint writes the same first line to
-    another file.
-    """
-    return f"{os.fstat(log.fileno()).st_ino}-{zlib.crc32(log.readline(LARGEST_PART)):08x}"
-
-
-SHOWN = (
-    *("global_step", "loss", "eval_loss", "grad_norm", "learning_rate", "tokens_per_second"),
-    *("peak_memory_bytes", "eta_seconds"),
-)
-
-
-def _records(text: bytes, names: Iterable[str] = SHOWN) -> Iterator[dict]:
-    """Yield the drawn part of each record; damaged lines are left out, as launch/reporting/records.py does."""
-    for line in text.splitlines():
-        try:
-            record = json.loads(line)
-            yield {name: _finite(record[name]) for name in names if name in record}
-        except (ValueError, TypeError, OverflowError, RecursionError):
-            continue
-
-
-def _finite(value: float) -> float | None:
-    """Return the value; None for NaN and infinity, which JSON lacks."""
-    return value if math.isfinite(value) else None

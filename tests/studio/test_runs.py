@@ -178,8 +178,7 @@ def test_runs_of_others_are_found_with_their_summaries(tmp_path, monkeypatch):
     old = log_of(tmp_path / "checkpoints/old/output", {"global_step": 20, "loss": 1.0})
     summary = {
         "global_step": 20,
-        "first_loss": float("nan"),
-        "last_loss": 1.0,
+        "first_step_memory": {"planned_peak_bytes": 1, "measured_peak_bytes": float("nan")},
         "arguments": {"A": {"lora_rank": 8}, "B": {"seed": 1}},
     }
     (old / "run_summary.json").write_text(json.dumps(summary))
@@ -193,8 +192,10 @@ def test_runs_of_others_are_found_with_their_summaries(tmp_path, monkeypatch):
     new, found = Runs().list()
     assert (new["output"], new["state"]) == ("build/new", "stopped")
     assert (found["output"], found["state"], found["ranks"]) == ("checkpoints/old/output", "finished", 2)
-    assert found["summary"]["last_loss"] == 1.0 and found["summary"]["first_loss"] is None  # which JSON can say
-    assert found["summary"]["arguments"] == {"lora_rank": 8, "seed": 1}
+    assert found["summary"] == {
+        "first_step_memory": {"planned_peak_bytes": 1, "measured_peak_bytes": None},  # which JSON can say
+        "arguments": {"lora_rank": 8, "seed": 1},
+    }
     assert Runs().log("checkpoints/old/output", "1") == "rank 1 says"
 
 
@@ -223,7 +224,8 @@ def test_a_folder_that_no_answer_can_tell_of_is_left_out(tmp_path, monkeypatch):
     client.headers = {"Authorization": "Bearer tokentokentokentokentoken"}
     log_of(tmp_path / "build/bad", {"global_step": 1, "loss": 10**400})
     log_of(tmp_path / os.fsdecode(b"build/\xff"), {"global_step": 1})
-    for text in ('{"evaluation": "\\ud800"}', '{"seconds": 1e999}', '{"evaluation": ' + "[" * 500 + "]" * 500 + "}"):
+    for value in ('"\\ud800"', "1e999", "[" * 500 + "]" * 500):
+        text = f'{{"first_step_memory": {value}}}'
         (tmp_path / "build/bad/run_summary.json").write_text(text)
         reply = client.get("/api/runs")
         assert reply.status_code == 200 and [row["output"] for row in reply.json()] == ["build/run"], text[:50]

@@ -1,0 +1,88 @@
+"""What a run's own files say, for the page: records behind a place of its log, its progress, its last summary."""
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from launch.reporting.records import TRAIN_LOG, read_summary
+
+LAST_BYTES = 1 << 14  # of a train_log.jsonl, for its last records
+LARGEST_PART = 4 << 20  # bytes of a log that are read at once
+SHOWN = ("global_step", "loss", "eval_loss", "grad_norm", "learning_rate", "tokens_per_second", "peak_memory_bytes")
+
+
+def records_of(folder: Path, offset: int, identity: str) -> dict:
+    """Return {"records": the log's behind `offset` bytes, "offset": where they end, "identity": of the log}.
+
+    identity: as answered with the offset. A log that is another one, or has become shorter, because its run went
+    back to a checkpoint or began again, is read from its beginning: "anew" says so.
+    """
+    path = folder / TRAIN_LOG
+    if not path.is_file():
+        return {"records": [], "offset": 0, "identity": "", "anew": offset > 0}
+    with open(path, "rb") as file:
+        found = _identity(file)
+        size = file.seek(0, os.SEEK_END)
+        anew = offset > 0 and (size < offset or identity != found)
+        begin = file.seek(0 if anew else offset)
+        text = file.read(LARGEST_PART)
+    whole = text[: text.rfind(b"\n") + 1]
+    return {"records": list(_records(whole, SHOWN)), "offset": begin + len(whole), "identity": found, "anew": anew}
+
+
+def progress_of(folder: Path, since: float) -> dict:
+    """Return the step of a run, of how many, its loss and the seconds that are left; {} before its first record.
+
+    since: when the run that goes on was started, in seconds: an older log is that of the run before.
+    """
+    log = folder / TRAIN_LOG
+    if not log.is_file() or log.stat().st_mtime < since:
+        return {}
+    with open(log, "rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
+        records = _records(file.read(), ("global_step", "loss", "eta_seconds", "progress"))
+        records = [record for record in records if record.get("loss") is not None]
+    if not records or not records[-1].get("global_step"):
+        return {}
+    last = records[-1]
+    share = last.get("progress")
+    steps = round(last["global_step"] / share) if share else None
+    return {"step": last["global_step"], "steps": steps, "loss": last["loss"], "eta_seconds": last.get("eta_seconds")}
+
+
+def summary_of(folder: Path) -> dict:
+    """Return the part of run_summary.json that the page shows; {} without one, or where it is damaged."""
+    try:
+        whole = read_summary(folder)
+        arguments = {name: value for part in (whole.get("arguments") or {}).values() for name, value in part.items()}
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return {}
+    return {"first_step_memory": whole.get("first_step_memory"), "arguments": arguments}
+
+
+def _identity(log: BinaryIO) -> str:
+    """Return what tells a log from the one that a new run writes in its place.
+
+    A file system may give both the same number; a run that goes back to a checkpoint writes the same first line to
+    another file.
+    """
+    return f"{os.fstat(log.fileno()).st_ino}-{zlib.crc32(log.readline(LARGEST_PART)):08x}"
+
+
+def _records(text: bytes, names: Iterable[str]) -> Iterator[dict]:
+    """Yield the drawn part of each record; damaged lines are left out, as launch/reporting/records.py does."""
+    for line in text.splitlines():
+        try:
+            record = json.loads(line)
+            yield {name: _finite(record[name]) for name in names if name in record}
+        except (ValueError, TypeError, OverflowError, RecursionError):
+            continue
+
+
+def _finite(value: float) -> float | None:
+    """Return the value; None for NaN and infinity, which JSON lacks."""
+    return value if math.isfinite(value) else None
