@@ -15,7 +15,7 @@ from launch.checkpoint.manifest import RUN, checkpoints, is_ours
 from launch.errors import UserError
 from launch.hubs.originals import read_record
 from launch.reporting.markdown import markdown
-from launch.reporting.records import RUN_SUMMARY, read_summary
+from launch.reporting.records import RUN_SUMMARY, arguments_of, read_summary
 from launch.weights.model_directories import LICENCE
 
 README, USE = "README.md", "\n## Use\n"
@@ -35,7 +35,7 @@ def write_card(source: Path, target: Path) -> bool:
         text = (source / README).read_text(encoding="utf-8").partition(USE)[0]
     elif (source / RUN_SUMMARY).is_file():
         text = trained(source, target.resolve().name)
-        base = Path(_arguments(read_summary(source)).get("model_name_or_path") or "")
+        base = Path(arguments_of(read_summary(source)).get("model_name_or_path") or "")
         for path in base.iterdir() if base.is_dir() else ():
             if LICENCE.fullmatch(path.name) and path.is_file() and not (target / path.name).exists():
                 shutil.copyfile(path, target / path.name)
@@ -66,7 +66,7 @@ def trained(run: Path, name: str, evaluation: Path | None = None) -> str:
 
 def _card(run: Path, name: str, results: Path) -> str:
     summary = read_summary(run)
-    values, command = _arguments(summary), summary["command"]
+    values, command = arguments_of(summary), summary["command"]
     base = _base(Path(values.get("model_name_or_path") or ""))
     adapter = next((kind for kind in ("lora", "prefix_tuning") if values.get(kind)), "")
     head = {
@@ -86,10 +86,6 @@ def _card(run: Path, name: str, results: Path) -> str:
         f"That of {base}, whose files LICENSE and NOTICE are here if it has them, and that of the data.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _arguments(summary: dict) -> dict:
-    return {key: value for group in summary["arguments"].values() for key, value in group.items()}
 
 
 def _base(directory: Path) -> str:

@@ -18,7 +18,7 @@ from launch.config.layout import LayoutError
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.preflight.report import Finding
-from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, read_summary, read_train_log
+from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, arguments_of, read_summary, read_train_log
 
 
 def check_continuation(run: RunConfig, continuation: Continuation) -> list[Finding]:
@@ -57,7 +57,7 @@ def already_done(run: RunConfig, continuation: Continuation) -> str:
     flags, start = run.flags, None if continuation.named else continuation.checkpoint
     try:
         summary = read_summary(flags.output_dir or ".") if start else {}
-        arguments = {name: value for part in summary["arguments"].values() for name, value in part.items()}
+        arguments = arguments_of(summary)
         done = int(summary["global_step"])
         # A run that began anew has cut the log, and left the summary of the one before.
         logged = max((record["global_step"] for record in read_train_log(flags.output_dir or ".")), default=0)

@@ -51,6 +51,11 @@ def read_summary(output_dir: Path | str) -> dict:
     return json.loads(text, parse_constant=lambda name: None)
 
 
+def arguments_of(summary: dict) -> dict:
+    """Return the arguments in a summary, of all its groups together."""
+    return {name: value for group in summary["arguments"].values() for name, value in group.items()}
+
+
 class LogWriter:
     """Appends records to the log of a run.
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from launch.reporting.records import TRAIN_LOG, read_summary
+from launch.reporting.records import TRAIN_LOG, arguments_of, read_summary
 
 LAST_BYTES = 1 << 14  # of a train_log.jsonl, for its last records
 LARGEST_PART = 4 << 20  # bytes of a log that are read at once
@@ -58,10 +58,9 @@ def summary_of(folder: Path) -> dict:
     """Return the part of run_summary.json that the page shows; {} without one, or where it is damaged."""
     try:
         whole = read_summary(folder)
-        arguments = {name: value for part in (whole.get("arguments") or {}).values() for name, value in part.items()}
-    except (OSError, ValueError, AttributeError, RecursionError):
+        return {"first_step_memory": whole.get("first_step_memory"), "arguments": arguments_of(whole)}
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError):
         return {}
-    return {"first_step_memory": whole.get("first_step_memory"), "arguments": arguments}
 
 
 def _identity(log: BinaryIO) -> str:

@@ -21,7 +21,7 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config, read_config
 from launch.families.registry import parameters
 from launch.prediction.model_flags import default_device
-from launch.reporting.records import read_summary
+from launch.reporting.records import arguments_of, read_summary
 
 COMMANDS = ROOT / "launch" / "commands"
 MODEL, LORA, PREFIX = "model", "LoRA", "prefix"
@@ -173,7 +173,6 @@ def _flag_of_run(result: Path, name: str) -> str:
     """Return a flag of the run in the summary of its output folder; "" without one."""
     run = result.parent if CHECKPOINT.fullmatch(result.name) else result
     try:
-        flags = read_summary(run)["arguments"].values()
-        return next((str(part[name]) for part in flags if part.get(name)), "")
+        return str(arguments_of(read_summary(run)).get(name) or "")
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return ""

@@ -225,7 +225,7 @@ def test_a_folder_that_no_answer_can_tell_of_is_left_out(tmp_path, monkeypatch):
     log_of(tmp_path / "build/bad", {"global_step": 1, "loss": 10**400})
     log_of(tmp_path / os.fsdecode(b"build/\xff"), {"global_step": 1})
     for value in ('"\\ud800"', "1e999", "[" * 500 + "]" * 500):
-        text = f'{{"first_step_memory": {value}}}'
+        text = f'{{"first_step_memory": {value}, "arguments": {{}}}}'
         (tmp_path / "build/bad/run_summary.json").write_text(text)
         reply = client.get("/api/runs")
         assert reply.status_code == 200 and [row["output"] for row in reply.json()] == ["build/run"], text[:50]
