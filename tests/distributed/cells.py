@@ -34,6 +34,8 @@ ONCE = {"reference": "precomputed"}
 # Whose last step has fewer samples.
 EPOCH = {"max_steps": -1, "num_train_epochs": 1, "save_steps": 1}
 KTO = {"loss_type": "kto", "desirable_weight": 2, "undesirable_weight": 0.5}
+# Of reinforcement. Some answers of random weights have the reward.
+ANSWERED = {"reward": "regex:[aeiou][a-z][aeiou]", "group_size": 4, "max_length": 60, "temperature": 0.8}
 # Flags that change no number beyond rounding: one process is trained without them.
 COMPUTED_ALIKE = {
     "sharding",  # with offload
@@ -86,6 +88,7 @@ class Cell:
 
 
 PRETRAINING, FULL, PAIRS, REWARDS = "pretraining", "finetuning", "preferences", "rewards"
+REINFORCEMENT = "reinforcement"
 CELLS = [
     Cell(PRETRAINING, TP2, recompute("core_attn"), "grouped"),
     Cell(PRETRAINING, TP2_SP, recompute("full"), "qwen3"),

@@ -8,7 +8,7 @@ from launch.checkpoint.manifest import read_manifest
 from launch.processes.fork import Outcome
 from launch.processes.logs import KILLED, last_lines
 from launch.reporting.records import read_train_log
-from tests.distributed.cells import DROPOUT, FULL, INT8, KTO, PAIRS, PRETRAINING, Cell
+from tests.distributed.cells import ANSWERED, DROPOUT, FULL, INT8, KTO, PAIRS, PRETRAINING, REINFORCEMENT, Cell
 from tests.distributed.layouts import DP2, PP2, SINGLE, STAGE2, STAGE3, TP2
 from tests.kills.ranks import random_moments
 from tests.runs import Runs, as_words
@@ -26,6 +26,7 @@ VICTIMS = [
     Cell(PAIRS, SINGLE, EACH_STEP),
     Cell(PAIRS, SINGLE, EACH_STEP | DROPOUT),
     Cell(PAIRS, SINGLE, EACH_STEP | DROPOUT | KTO),
+    Cell(REINFORCEMENT, SINGLE, EACH_STEP | ANSWERED | {"rollout_steps": 2}),
 ]
 
 

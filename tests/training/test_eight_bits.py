@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from launch.families.arithmetic import MOMENT_BLOCK
+from tests.distributed.cells import ANSWERED, PRETRAINING, REINFORCEMENT
 from tests.runs import STEPS as STEPS_OF_RUN
 from tests.training.eight_bit_ranks import ELEMENTS
 
@@ -77,11 +78,18 @@ def losses(run) -> list[float]:
 
 @LONG
 @pytest.mark.parametrize(
-    ("model", "flags"), [("model", CHUNKS), ("tied", CHUNKS), ("qwen3", RECOMPUTE), ("model", RECOMPUTE)]
+    ("method", "model", "flags"),
+    [
+        (PRETRAINING, "model", CHUNKS),
+        (PRETRAINING, "tied", CHUNKS),
+        (PRETRAINING, "qwen3", RECOMPUTE),
+        (PRETRAINING, "model", RECOMPUTE),
+        (REINFORCEMENT, "wide", CHUNKS | ANSWERED | {"rollout_steps": 2}),
+    ],
 )
-def test_without_clipping_updates_in_the_backward_pass_are_those_after_it(runs, model, flags):
+def test_without_clipping_updates_in_the_backward_pass_are_those_after_it(runs, method, model, flags):
     usual = {"model": model, "max_grad_norm": 0} | flags
-    found, expected = (runs("pretraining", **usual | more) for more in (IN_BACKWARD, {}))
+    found, expected = (runs(method, **usual | more) for more in (IN_BACKWARD, {}))
     assert losses(found) == losses(expected)
     np.testing.assert_allclose(found.column("grad_norm"), expected.column("grad_norm"), rtol=1e-6)
 

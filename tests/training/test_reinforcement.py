@@ -11,10 +11,10 @@ from launch.methods.reinforcement import ALGORITHMS
 from launch.methods.reward_flags import read_rewards
 from launch.training.graders import grader
 from launch.training.rewarding import Completion, RewardProcesses
-from tests.distributed.cells import LORA
+from tests.distributed.cells import ANSWERED, LORA, REINFORCEMENT
 from tests.distributed.layouts import DP2, STAGE2
 
-RANKS, RL = "tests.training.rollout_ranks", "reinforcement"
+RANKS = "tests.training.rollout_ranks"
 CALL = '{"name": "add", "arguments": {"b": 2, "a": 1}}'
 OBJECT = '{"type": "object", "required": ["a"], "properties": {"a": {"type": "integer"}}}'
 
@@ -65,7 +65,7 @@ def mine(dialogue, completion, row):
         time.sleep(60)
     if completion == "memory":
         bytearray(8 << 30)
-    return {"no": None, "right": row["x"] + len(dialogue)}[completion]
+    return {"no": None, "right": row["x"] + len(dialogue), "hang": 1, "memory": 1}[completion]
 """
     (tmp_path / "mine.py").write_text(code)
     counter = "command:sh -c 'while read line; do echo 2; done'"
@@ -79,6 +79,18 @@ def mine(dialogue, completion, row):
     assert [one.total for one in found] == [0.5 * 4 + 2 + 0.2, 0.2, 0.2, 0.2, 0.2, 4.2]
     assert found[0].parts == {"mine": 4, "exact": 1, "command": 2}
     assert processes.faults == {"mine": "KeyError: 'wrong'"}
+
+
+def test_a_command_has_no_network(tmp_path):
+    """Of the interfaces it has the loopback alone, where the kernel allows the sandbox; elsewhere it is not run."""
+    (tmp_path / "check.sh").write_text("while read line; do tail -n +3 /proc/net/dev | wc -l; done")
+    processes = RewardProcesses(read_rewards([f"command:sh {tmp_path}/check.sh"]), 5, 4, sandbox=True)
+    try:
+        [found] = processes.of([Completion([{}], "", {}, "", 1)])
+    except UserError as error:
+        assert str(error).startswith("--reward_sandbox: the kernel refuses")
+    else:
+        assert found.parts == {"command": 1}
 
 
 @pytest.mark.parametrize(
@@ -157,15 +169,7 @@ def test_the_loss_has_the_probability_that_the_sampler_drew_by(ranks, top_k, top
 
 # ---- runs
 
-USUAL = {
-    "reward": "regex:[aeiou][a-z][aeiou]",  # some answers of random weights have it
-    "group_size": 4,
-    "per_device_train_batch_size": 2,
-    "gradient_accumulation_steps": 2,
-    "max_length": 60,
-    "temperature": 0.8,
-    "learning_rate": 1e-2,
-}
+USUAL = ANSWERED | {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 1e-2}
 VARIANTS = {
     "lora": LORA | {"top_p": 0.9, "rollout_steps": 2, "kl_weight": 0.1},
     "full": {"algorithm": "dapo", "mask_truncated": 0, "kl_weight": 0.05, "model": "qwen2"},
@@ -179,7 +183,7 @@ VARIANTS = {
 def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, name):
     """The ratio of the first update is 1, as far as float32 has it; a checkpoint in the middle of a rollout has it."""
     flags = USUAL | {"max_steps": 6, "save_steps": 3} | VARIANTS[name]
-    whole, continued = runs(RL, **flags), runs.continued(RL, **flags)
+    whole, continued = runs(REINFORCEMENT, **flags), runs.continued(REINFORCEMENT, **flags)
     gaps = [record["largest_gap"] for record in whole.steps if "largest_gap" in record]
     assert len(gaps) == -(-6 // VARIANTS[name].get("rollout_steps", 1))
     assert max(gaps) <= 5e-5 and max(record.get("far_gaps", 0) for record in whole.steps) <= 1e-3
@@ -202,7 +206,7 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, name):
 def test_ranks_share_the_prompts_of_a_step(runs, layout):
     """The same prompts, random numbers and weights of tokens as on one process, so the same first answers."""
     flags = USUAL | LORA | {"max_steps": 3, "save_steps": 3, "kl_weight": 0.1}
-    alone, shared = runs(RL, **flags), runs(RL, layout=layout, **flags | {"gradient_accumulation_steps": 1})
+    alone, shared = runs(REINFORCEMENT, **flags), runs(REINFORCEMENT, layout=layout, **flags | {"gradient_accumulation_steps": 1})
     rows = [(run.output / "rollouts" / "step-1.jsonl").read_text() for run in (alone, shared)]
     assert rows[0] == rows[1]
     for key in ("reward", "answer_tokens", "silent_groups", "consumed_tokens"):
