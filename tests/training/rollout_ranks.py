@@ -1,12 +1,15 @@
 """The losses of reinforcement for test_reinforcement.py."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import paddle
 
+from launch.errors import UserError
 from launch.generation.sampler import SampledAnswer
 from launch.methods.reinforcement import ALGORITHMS
 from launch.training.rewarding import Worth
-from launch.training.rollout_loss import SampledLosses, objectives
+from launch.training.rollout_loss import RolloutLoss, SampledLosses, objectives
 from launch.training.rollouts import AnswerGroup, advantages, token_weights
 
 
@@ -32,3 +35,19 @@ def sampled_losses(logits: list, labels: list, kept: list, temperature: float, k
     losses.kept = paddle.to_tensor(np.array(kept, dtype="int64")) if kept else None
     logits, labels = paddle.to_tensor(np.array(logits, dtype="float32")), paddle.to_tensor(np.array(labels))
     return losses(logits, labels, slice(0, len(labels))).flatten().tolist()
+
+
+def stops(gap: float, is_first: bool) -> str:
+    """Return what stops a run whose first ratio is so far from 1, "" where it goes on. --max_log_ratio is 0.01."""
+    one = paddle.ones([1, 1])
+    try:
+        RolloutLoss(SimpleNamespace(), None, None, None, 0.0, 0.01)._note(gap * one, one, one, one, None, is_first)
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def warning(record: dict) -> str | None:
+    """Return the warning about a record, where a reward has failed once."""
+    rollouts = SimpleNamespace(rewards=SimpleNamespace(faults={"mine": "KeyError: 'a'"}))
+    return RolloutLoss(rollouts, None, None, None, 0.0, 0.01).warning(record)

@@ -167,6 +167,27 @@ def test_the_loss_has_the_probability_that_the_sampler_drew_by(ranks, top_k, top
     np.testing.assert_allclose(losses, [-one.logp for one in drawn], atol=2e-6)
 
 
+def test_a_run_stops_where_sampler_and_trainer_disagree(ranks):
+    for gap, is_first, message in ((0.02, True, "is 0.02 before the first"), (0.02, False, ""), (0.009, True, "")):
+        [found] = ranks(1, f"{RANKS}:stops", gap, is_first)
+        assert message in found and bool(message) == bool(found)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"failed_rewards": 2}, "2 rewards failed and count as 0, the first of mine: KeyError: 'a'"),
+        ({"silent_groups": 0.81, "reward": 0.6}, "81% of the groups have answers that are all worth the same"),
+        ({"silent_groups": 0.81, "reward": 0.4}, "easier prompts, a partial reward"),
+        ({"truncated": 0.51, "silent_groups": 0.8}, "51% of the answers reach the largest length"),
+        ({"truncated": 0.5, "failed_rewards": 0}, ""),
+    ],
+)
+def test_warnings_with_a_cure(ranks, record, message):
+    [found] = ranks(1, f"{RANKS}:warning", record)
+    assert message in (found or "") and bool(message) == bool(found)
+
+
 # ---- runs
 
 USUAL = ANSWERED | {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 1e-2}
@@ -206,7 +227,10 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, name):
 def test_ranks_share_the_prompts_of_a_step(runs, layout):
     """The same prompts, random numbers and weights of tokens as on one process, so the same first answers."""
     flags = USUAL | LORA | {"max_steps": 3, "save_steps": 3, "kl_weight": 0.1}
-    alone, shared = runs(REINFORCEMENT, **flags), runs(REINFORCEMENT, layout=layout, **flags | {"gradient_accumulation_steps": 1})
+    alone, shared = (
+        runs(REINFORCEMENT, **flags),
+        runs(REINFORCEMENT, layout=layout, **flags | {"gradient_accumulation_steps": 1}),
+    )
     rows = [(run.output / "rollouts" / "step-1.jsonl").read_text() for run in (alone, shared)]
     assert rows[0] == rows[1]
     for key in ("reward", "answer_tokens", "silent_groups", "consumed_tokens"):
