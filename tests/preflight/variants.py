@@ -327,6 +327,10 @@ GPUS=2 --sharding stage3 ✗ --sharding: stage3 in reinforcement: each rank samp
 --lora_dropout 0.1 ✗ --lora_dropout: 0.1 in reinforcement
 --kl_weight 0.1 --pissa 1 ✗ --pissa: 1 with --kl_weight 0.1
 --fp16_opt_level O1 ✗ --fp16_opt_level: O1 in reinforcement
+--reference copy --loss_spike 3 ✓ --reference: copy does nothing here ✓ --loss_spike: this and --loss_collapse do
+--reference copy --kl_weight 0.1 ✗ --reference: copy with --lora 1: the model without
+GPUS=2 --lora 0 --kl_weight 0.1 --sharding 'stage2 offload'
+    ✗ --sharding: the copy would stay on the device, whole. Fix: --lora 1, which needs no copy, or --sharding
 --model_name_or_path chatglm-6b --chat_template none ✗ --model_name_or_path: a ChatGLM-6B: it reads a prompt
 == llama-7b/pretrain @ two cards
 - ✗ cards: 8 of 80 GB needed, here: 2 x

@@ -1,4 +1,7 @@
-"""Preference tuning (launch/run_dpo.py): what it cannot do, and flags that do nothing with its loss."""
+"""Preference tuning (launch/run_dpo.py): what it cannot do, and flags that do nothing with its loss.
+
+What concerns a reference is for reinforcement, too (--kl_weight).
+"""
 
 from launch.methods.preference_flags import (
     ADAPTER_OFF,
@@ -29,6 +32,11 @@ def _kto(run: Request) -> bool:
     return run.flags.loss_type == KTO
 
 
+def _may_precompute(run: Request) -> bool:
+    """Return whether there is --reference precomputed, as KTO and reinforcement have none."""
+    return _tunes(run) and not _kto(run)
+
+
 RULES = (
     Rule(
         flag="pipeline_parallel_degree",
@@ -40,7 +48,7 @@ RULES = (
     ),
     Rule(
         flag="reference",
-        when=lambda run: run.pipeline > 1 and not _kto(run) and run.reference in (ADAPTER_OFF, SECOND_COPY),
+        when=lambda run: run.pipeline > 1 and _may_precompute(run) and run.reference in (ADAPTER_OFF, SECOND_COPY),
         found="{run.flags.reference} with --pipeline_parallel_degree {run.pipeline}",
         reason="a micro batch goes through the stages once, without a pass of the reference",
         source="launch/training/pipeline_pairs.py",
@@ -72,7 +80,7 @@ RULES = (
     ),
     Rule(
         flag="sharding",
-        when=lambda run: _copies(run) and not _kto(run) and run.has_word("sharding", "offload"),
+        when=lambda run: _copies(run) and _may_precompute(run) and run.has_word("sharding", "offload"),
         found="{run.flags.sharding} with a reference that is a second copy",
         reason="the copy would stay on the device, whole",
         source=REFERENCE,
@@ -80,7 +88,7 @@ RULES = (
     ),
     Rule(
         flag="sharding",
-        when=lambda run: _copies(run) and _kto(run) and run.has_word("sharding", "offload"),
+        when=lambda run: _copies(run) and not _may_precompute(run) and run.has_word("sharding", "offload"),
         found="{run.flags.sharding} with a reference that is a second copy",
         reason="the copy would stay on the device, whole",
         source=REFERENCE,
@@ -88,7 +96,7 @@ RULES = (
     ),
     Rule(
         flag="sharding",
-        when=lambda run: _copies(run) and _kto(run) and run.stage == "stage3",
+        when=lambda run: _copies(run) and not _may_precompute(run) and run.stage == "stage3",
         found="stage3 with a reference that is a second copy",
         reason="the copy is whole on every rank: only tensor parallelism shards it; --lora 1 needs none",
         source=REFERENCE,
@@ -96,7 +104,7 @@ RULES = (
     ),
     Rule(
         flag="sharding",
-        when=lambda run: _copies(run) and not _kto(run) and run.stage == "stage3",
+        when=lambda run: _copies(run) and _may_precompute(run) and run.stage == "stage3",
         found="stage3 with a reference that is a second copy",
         reason="the copy is whole on every rank: only tensor parallelism shards it; --reference precomputed needs none",
         source=REFERENCE,
@@ -108,7 +116,7 @@ RULES = (
         found="adapter_off without --lora 1",
         reason="there is no adapter that could be switched off",
         source=REFERENCE,
-        fix="--reference copy or precomputed, or --lora 1",
+        fix="--reference auto, or --lora 1",
     ),
     Rule(
         flag="reference",
@@ -116,13 +124,14 @@ RULES = (
         found="copy with --lora 1",
         reason="the model without its adapter is the reference already, a copy would take memory for nothing",
         source=REFERENCE,
-        fix="--reference adapter_off or precomputed",
+        fix="--reference auto",
     ),
     Rule(
         flag="reference",
-        when=lambda run: _tunes(run) and run.flags.reference != AUTO and not run.reference,
+        when=lambda run: run.flags.reference not in (None, AUTO) and not run.reference,
         found="{run.flags.reference} does nothing here",
-        reason="no reference is compared with: --loss_type simpo and or have none, nor has --reference_free 1",
+        reason="no reference is compared with: --loss_type simpo and or have none, nor has --reference_free 1, nor "
+        "--kl_weight 0",
         source=LOSSES,
         action=ANNOUNCE,
     ),
@@ -191,7 +200,7 @@ RULES = (
         when=lambda run: (
             not run.run.method.token_loss and (run.flags.given("loss_spike") or run.flags.given("loss_collapse"))
         ),
-        found="this and --loss_collapse do nothing in preference tuning",
+        found="this and --loss_collapse do nothing here",
         reason="they are for the mean -ln p of tokens, whose usual course is known",
         source="launch/training/watches.py",
         action=ANNOUNCE,
