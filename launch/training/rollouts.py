@@ -317,11 +317,8 @@ class PromptData(DialogueData):
         """Return batches of this rank, in the order of training. Sampling is what they are waited for."""
         return TimedLoader(self.rollouts, clock)
 
-    def evaluation_loader(self, dataset, args) -> Any:
-        """Return the prompts of this data rank's share."""
-        return self._evaluated(dataset, args)
-
-    def _evaluated(self, dataset, args) -> Iterator[dict]:
+    def evaluation_loader(self, dataset, args) -> Iterator[dict]:
+        """Yield the prompts of this data rank's share."""
         for indices in evaluation_batches(dataset, args):
             yield {"prompts": [dataset[index] for index in indices if index is not None]}
 
