@@ -27,7 +27,7 @@ from data_tools.dialogues.samples import SHOWN_OF, BlendedDialogues, Cuts
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 
-ANSWERS = ("answer", "solution", "ground_truth", "target", "answers")
+ANSWERS = ("answer", "solution", "ground_truth", "target")
 
 
 @dataclass(frozen=True)
