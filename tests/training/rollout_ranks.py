@@ -14,11 +14,11 @@ from launch.training.rollouts import AnswerGroup, advantages, token_weights
 
 
 def step_of(name: str, ratios: list, lengths: list, totals: list, longest: int) -> dict:
-    """Return the loss of a group of answers with these ln(ratio), and its gradient by each."""
+    """Return the loss of a group of answers with these ln(ratio), and its gradient by each. The last one is cut off."""
     algorithm = ALGORITHMS[name]
-    answers = [SampledAnswer([1] * length, ended=True) for length in lengths]
+    answers = [SampledAnswer([1] * length, ended=length != lengths[-1]) for length in lengths]
     group = AnswerGroup(0, 0, 0, [1], answers, [Worth({}, total, 0) for total in totals])
-    [weights] = token_weights([group], algorithm, True, longest)
+    [weights] = token_weights([group], algorithm, algorithm.masks_truncated, longest)
     counted = np.arange(len(ratios[0])) < np.array(lengths)[:, None]
     values = (ratios, counted, counted * np.array(weights)[:, None], advantages(group.totals, algorithm)[:, None])
     ratios, counted, weights, worth = (paddle.to_tensor(np.array(one, dtype="float32")) for one in values)

@@ -114,7 +114,7 @@ def test_rewards_that_there_are_not(words, message):
 
 
 def by_the_paper(name: str, ratios, lengths, totals, longest: int) -> float:
-    """The loss of a group of answers with these ln(ratio) of their tokens."""
+    """The loss of a group of answers with these ln(ratio) of their tokens, of which the last one is cut off."""
     n, low, high = len(totals), *ALGORITHMS[name].clip
     advantages = totals - totals.mean()
     if name in ("grpo", "dapo", "gspo"):
@@ -129,7 +129,7 @@ def by_the_paper(name: str, ratios, lengths, totals, longest: int) -> float:
     if name == "dr_grpo":
         return -sum(map(np.sum, terms)) / (n * longest)
     if name == "dapo":
-        return -sum(map(np.sum, terms)) / sum(lengths)
+        return -sum(map(np.sum, terms[:-1])) / sum(lengths[:-1])
     return -np.mean([term.mean() for term in terms])
 
 
