@@ -7,16 +7,7 @@ from pathlib import Path
 
 from launch.errors import UserError
 
-# Name -> what it rewards with 1, all else with 0.
-BUILT_IN = {
-    "number": "the last number, or what stands in \\boxed{}, equals the right answer's by value",
-    "choice": "the letter chosen is the right answer's",
-    "exact": "the text equals the right answer, but for spaces around it",
-    "tool": "the calls of tools equal the right answer's, by name and arguments",
-    "json": "json or json:FILE: the text is a JSON value, that the schema in FILE allows",
-    "regex": "regex:PATTERN: the pattern is found in the text",
-    "length": "length:TOKENS: so many tokens at most; twice as many, and more, are worth 0, fewer in proportion",
-}
+BUILT_IN = ("number", "choice", "exact", "tool", "json", "regex", "length")  # launch/training/graders.py
 NEED_ANSWER = frozenset({"number", "choice", "exact", "tool"})
 WITH_VALUE = frozenset({"regex", "length"})
 COMMAND = "command"
