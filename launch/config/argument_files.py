@@ -26,7 +26,7 @@ SUFFIXES = (".json", *YAML)
 
 # Files of PaddleNLP's for which there is no method here.
 OTHERS = (
-    ArgumentFiles("PPO or GRPO", frozenset({"actor_model_name_or_path", "rl_algorithm"})),
+    ArgumentFiles("PaddleNLP's PPO or GRPO", frozenset({"actor_model_name_or_path", "rl_algorithm"})),
     ArgumentFiles("quantization after training", frozenset({"do_ptq", "do_gptq", "do_awq", "load_quant_model"})),
     ArgumentFiles("a process reward model", frozenset({"process_reward"})),
     ArgumentFiles("a reward model of PPO", frozenset({"normalizer_type", "normalize_score_during_training"})),

@@ -127,7 +127,7 @@ def test_a_file_at_home_and_one_that_is_not_there(tmp_path, monkeypatch):
         ({"train_dataset_path": "a", "process_reward": True}, "a process reward model"),
         *(({"dataset_name_or_path": "a", key: True}, "quantization after training") for key in ("do_ptq", "do_gptq")),
         ({"dataset_name_or_path": "a", "do_awq": True}, "quantization after training"),
-        ({"actor_model_name_or_path": "a", "max_length": 2048}, "PPO or GRPO"),
+        ({"actor_model_name_or_path": "a", "max_length": 2048}, "PaddleNLP's PPO or GRPO"),
         ({"dataset_name_or_path": "a", "max_query_len": 512}, "embeddings"),
     ],
 )

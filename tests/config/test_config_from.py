@@ -95,7 +95,7 @@ def test_cards_and_the_nearest_recipe(name, gpus, make, tmp_path, capsys):
             ["--gpus", "3"],
             "--tensor_parallel_degree: tensor parallel 4 x pipeline parallel 1 do",
         ),
-        ({"rl_algorithm": "grpo"}, [], ":1: rl_algorithm: this is a file for PPO or GRPO, which has no module here."),
+        ({"rl_algorithm": "grpo"}, [], ":1: rl_algorithm: this is a file for PaddleNLP's PPO or GRPO, which has"),
     ],
 )
 def test_what_makes_no_command_is_refused(stated, words, message, tmp_path, capsys):
