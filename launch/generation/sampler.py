@@ -97,7 +97,6 @@ class Sampler:
             UserError: If logits are no numbers, or there is no memory for a prompt and its answer.
         """
         texts, answers = self.texts, [SampledAnswer() for _ in prompts]
-        texts.clear()  # keys and values of earlier weights
         waiting, working = deque(range(len(prompts))), set[int]()
         while waiting or working:
             while waiting and len(working) < sampling.at_once:
@@ -118,7 +117,7 @@ class Sampler:
                 working -= set(done)
                 texts.append([(one.number, answers[one.number].ids[-1]) for one in parts if one.number in working])
             moved()
-        texts.clear()
+        texts.clear()  # later weights have other keys and values
         return answers
 
     def _draw(self, numbers: list[int], logits: paddle.Tensor, sampling: Sampling, randoms, answers) -> None:

@@ -191,6 +191,7 @@ def test_warnings_with_a_cure(ranks, record, message):
 # ---- runs
 
 USUAL = ANSWERED | {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 1e-2}
+BEGIN = "bu gumismi rumerzer butozo gumismi nerpisfu lodi nider berodi rer langisvis "  # over 32 tokens
 VARIANTS = {
     "lora": LORA | {"top_p": 0.9, "rollout_steps": 2, "kl_weight": 0.1},
     "full": {"algorithm": "dapo", "mask_truncated": 0, "kl_weight": 0.05, "model": "qwen2"},
@@ -201,9 +202,13 @@ VARIANTS = {
 @pytest.mark.parametrize(
     "name", [name if name == "lora" else pytest.param(name, marks=pytest.mark.long) for name in VARIANTS]
 )
-def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, name):
+def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, name):
     """The ratio of the first update is 1, as far as float32 has it; a checkpoint in the middle of a rollout has it."""
-    flags = USUAL | {"max_steps": 6, "save_steps": 3} | VARIANTS[name]
+    for part in ("train.json", "dev.json"):  # prompts that begin alike, so that keys and values are taken over
+        rows = map(json.loads, (runs.material / "few-pairs" / part).read_text().splitlines())
+        (tmp_path / part).write_text("".join(json.dumps(row | {"src": BEGIN + row["src"]}) + "\n" for row in rows))
+    usual = USUAL | {"dataset_name_or_path": tmp_path, "src_length": 128, "max_length": 140}
+    flags = usual | {"max_steps": 6, "save_steps": 3} | VARIANTS[name]
     whole, continued = runs(REINFORCEMENT, **flags), runs.continued(REINFORCEMENT, **flags)
     gaps = [record["largest_gap"] for record in whole.steps if "largest_gap" in record]
     assert len(gaps) == -(-6 // VARIANTS[name].get("rollout_steps", 1))
