@@ -1,9 +1,10 @@
 """Write docs/notebooks/*.ipynb, from docs/notebooks/cells.txt: text, and code between fences.
 
-    python -m docs.tools.notebooks               what `make regenerate` runs; a cell that stays keeps its output
-    python -m docs.tools.notebooks --execute     run the cells on this machine's CPU first, and keep what they print
+    python -m docs.tools.notebooks             what `make regenerate` runs
+    python -m docs.tools.notebooks --execute   run the cells first, on this CPU
 
-To execute takes ipykernel and nbclient (requirements/compare.txt), the network, and some minutes.
+A cell that stays as it is keeps its output. To execute takes ipykernel and nbclient
+(requirements/compare.txt), the network, and some minutes.
 """
 
 import json
