@@ -236,18 +236,16 @@ class Runs:
         return [{"output": output, "peak_memory_bytes": self._peak(output)} for output in going]
 
     def _peak(self, output: str) -> int | None:
-        peaks = [record.get("peak_memory_bytes") or 0 for record in self.records(output)["records"]]
-        return max(peaks, default=0) or None
+        peak, found = 0, {"offset": 0, "identity": ""}
+        while (part := self.records(output, found["offset"], found["identity"]))["offset"] > found["offset"]:
+            peak, found = max([peak, *(record.get("peak_memory_bytes") or 0 for record in part["records"])]), part
+        return peak or None
 
     def list(self) -> list[dict]:
         """Return all runs, the latest first by their start, so that none changes its place while it goes on.
 
         Runs started over in the same folder are one. Files that cannot be read are left out.
         """
-        for name, child in list(self.children.items()):
-            if child.poll() is not None:  # which also takes away the zombie
-                (STARTED / f"{name}.exit").write_text(str(child.returncode))
-                del self.children[name]
         found: dict[str, Started | None] = {str(folder): None for folder in self._folders_with_logs()}
         found |= self._latest()
         notes = _notes()
@@ -257,6 +255,13 @@ class Runs:
             if (row := self._row(output, started))
         ]
         return sorted(rows, key=lambda row: (row["began"], row["output"]), reverse=True)
+
+    def _keep_exit_codes(self) -> None:
+        with self.starting:
+            for name, child in list(self.children.items()):
+                if child.poll() is not None:  # which also takes away the zombie
+                    (STARTED / f"{name}.exit").write_text(str(child.returncode))
+                    del self.children[name]
 
     def records(self, output: str, offset: int = 0, identity: str = "") -> dict:
         """Return what records_of does of a run's folder."""
@@ -287,7 +292,8 @@ class Runs:
         """
         own = [path for path in STARTED.glob("*.json") if path.is_file() and path.stat().st_uid == os.getuid()]
         found = {path.stem: started for path in own if (started := Started.read(path))}
-        return dict(sorted(found.items(), key=lambda pair: pair[1].created))
+        # The system's clock of processes ticks every 10 ms: of two starts in one tick the later has the longer name.
+        return dict(sorted(found.items(), key=lambda pair: (pair[1].created, len(pair[0]), pair[0])))
 
     def _latest(self) -> dict[str, Started]:
         """Return for each output the start that is alive, else the last one."""
@@ -316,6 +322,8 @@ class Runs:
     def _described(self, folder: Path, started: Started | None) -> dict:
         log_dir = Path(started.log_dir) if started else _log_dir(folder)
         running = bool(started and started.process)
+        if not running:
+            self._keep_exit_codes()  # after its end was seen, whose reason they are
         elsewhere = not running and folder.is_dir() and active_run(folder) is not None
         state, reason = (RUNNING, "") if running or elsewhere else _end_of(folder, started)
         log = folder / TRAIN_LOG

@@ -290,10 +290,18 @@ def test_a_run_whose_output_is_elsewhere_is_listed_too(tmp_path, monkeypatch):
 def test_how_a_run_ended_is_said_and_it_is_resumed(chosen):
     runs = Runs()
     recipe = Path("recipe.sh")
-    recipe.write_text('echo "error: no card"; exit 7')
+    recipe.write_text('until [ -e go ]; do sleep 0.01; done; echo "error: no card"; exit 7')
     output = runs.start(chosen, "rehearse")
-    wait_for(lambda: runs.list()[0]["state"] == "failed")
-    [row] = Runs().list()  # another studio, later
+
+    def ends_meanwhile() -> list[Path]:
+        Path("go").touch()
+        os.waitid(os.P_PID, next(iter(runs.children.values())).pid, os.WEXITED | os.WNOWAIT)
+        return []
+
+    with pytest.MonkeyPatch.context() as changed:
+        changed.setattr(runs, "_folders_with_logs", ends_meanwhile)
+        [row] = runs.list()
+    assert [row] == Runs().list()  # another studio, later
     assert (row["state"], row["reason"], row["can_resume"]) == ("failed", "error: no card (exit code 7)", True)
     later = {"global_step": 30, "progress": 0.3, "loss": 2.5, "eta_seconds": 70.0}
     log = (
@@ -314,6 +322,14 @@ def test_how_a_run_ended_is_said_and_it_is_resumed(chosen):
     )
     with pytest.raises(UserError, match="run: found 'elsewhere', which no studio has started"):
         runs.resume("elsewhere")
+
+
+def test_of_two_starts_in_one_tick_of_the_clock_the_later_counts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build/studio").mkdir(parents=True)
+    for name in ("1-x-2", "1-x", "1-x-10"):
+        (tmp_path / f"build/studio/{name}.json").write_text(json.dumps(ANOTHER | {"pid": 1, "name": name}))
+    assert Runs().list()[0]["name"] == "1-x-10"
 
 
 def test_names_and_notes_are_kept_and_runs_stay_in_their_order(tmp_path, monkeypatch):
