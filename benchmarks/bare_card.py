@@ -26,6 +26,7 @@ PARTS = {
     "rms_norm_check": 300,
     "rms_norm_memory": 120,
     "rates": 60,
+    "decoding": 30,
     "layer": 90,
     "head": 40,
     "alibi_columns": 40,
@@ -84,7 +85,7 @@ def run(part: str, device: str, limit: float) -> dict:
 
 
 def page(report: dict) -> str:
-    """Return the page of a report: bandwidth of our RMSNorm and of torch's."""
+    """Return the page of a report: bandwidth of our RMSNorm and of torch's, and of torch's operators in decoding."""
     rows = ["| bfloat16 | forward, us | of a copy | torch / ours | backward, us | of a copy | torch / ours |"]
     rows.append("| --- " + "| ---: " * 6 + "|")
     speeds = report["rms_norm_speed"]
@@ -96,6 +97,14 @@ def page(report: dict) -> str:
                 for way in ("forward", "backward")
             ]
             rows.append(f"| {match[1]} | {' | '.join(cells)} |")
+    rows += [
+        "",
+        "| decoding, bfloat16, a layer of Qwen3-8B | us | GB/s | of the data sheet's |",
+        "| --- | ---: | ---: | ---: |",
+    ]
+    for key, found in report["decoding"].items():
+        if isinstance(found, dict):
+            rows.append(f"| {key} | {found['us a layer']:.1f} | {found['GB/s']:,.0f} | {found['share']:.0%} |")
     card = report["card"]
     versions = f"torch {card['torch']['version']}, driver {card['driver'][0]}"
     return "\n".join([*rows, "", f"{card['card 0']['name']}, {versions}."])

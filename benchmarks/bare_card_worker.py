@@ -34,6 +34,7 @@ from launch.plan.work import ATTENTION, MATMUL, MEMORY, PCIE, Pace, Work
 
 KERNELS = ROOT / "custom_ops" / "fused_rms_norm"
 EPSILON = 1e-6
+LAYERS = 12  # of decoding
 DTYPE_PAIRS = ("float32-float32", "bfloat16-bfloat16", "bfloat16-float32", "float16-float16", "float16-float32")
 BACKENDS = {"flash-attention 2": SDPBackend.FLASH_ATTENTION, "cuDNN": SDPBackend.CUDNN_ATTENTION}
 
@@ -296,6 +297,54 @@ def _attention_seconds(run: CardRun, batch: int, length: int) -> dict[str, tuple
     return found
 
 
+def decoding(run: CardRun) -> None:
+    """Measure a step of decoding in bytes a second: products of few rows, and attention to a cache of keys and values.
+
+    Twelve layers of Qwen3-8B's sizes, so that no weight stays in the L2 cache; one call an operator, as a framework
+    without CUDA graphs queues them. The time of a step on the host counts.
+    """
+    heads, groups, size = (32, 8, 128) if run.on_card else (4, 2, 16)
+    hidden, middle = (4096, 12288) if run.on_card else (64, 96)
+    half = {"device": run.device, "dtype": torch.bfloat16}
+    shapes = ((hidden, (heads + 2 * groups) * size), (heads * size, hidden), (hidden, 2 * middle), (middle, hidden))
+    weights = [torch.randn(shape, **half) * 0.01 for _ in range(LAYERS) for shape in shapes]
+    for rows in (1, 8, 16, 64, 256) if run.on_card else (1, 4):
+        inputs = {width: torch.randn(rows, width, **half) for width in (hidden, middle)}
+        found = _queued_seconds(run, lambda inputs=inputs: [inputs[len(weight)] @ weight for weight in weights])
+        _store_traffic(run, f"products of {rows} rows", found, weights)
+        for length in (512, 2048) if run.on_card else (32,):
+            if rows * length > 2**17:  # 6.4 GB of keys and values
+                continue
+            cache = [torch.randn(2, rows, groups, length, size, **half) for _ in range(LAYERS)]
+            query = torch.randn(rows, heads, 1, size, **half)
+            found = _queued_seconds(
+                run,
+                lambda query=query, cache=cache: [
+                    F.scaled_dot_product_attention(query, keys, values, enable_gqa=True) for keys, values in cache
+                ],
+            )
+            _store_traffic(run, f"attention of {rows} rows to {length} tokens", found, cache)
+
+
+def _store_traffic(run: CardRun, key: str, seconds: float, read: list[torch.Tensor]) -> None:
+    rate = sum(one.numel() * one.element_size() for one in read) / seconds
+    share = rate / run.planned_card().memory_bandwidth
+    run.store(key, {"us a layer": 1e6 * seconds / LAYERS, "GB/s": rate / 1e9, "share": share})
+
+
+def _queued_seconds(run: CardRun, call: Callable[[], object]) -> float:
+    """Return the seconds of a call, of 20 that follow each other."""
+    calls = 20 if run.on_card else 2
+    wait = torch.cuda.synchronize if run.on_card else (lambda: None)
+    for count in (2, calls):
+        began = time.perf_counter()
+        for _ in range(count):
+            call()
+        wait()
+        seconds = (time.perf_counter() - began) / count
+    return seconds
+
+
 class Layer(torch.nn.Module):
     """A decoder layer of LLaMA: RMSNorm, rotary positions, causal attention, SwiGLU; no biases."""
 
@@ -552,6 +601,7 @@ PARTS = (
     rms_norm_memory,
     rms_norm_speed,
     rates,
+    decoding,
     layer,
     head,
     alibi_columns,
