@@ -82,7 +82,7 @@ TERMS = (
     *("RMSNorm", "the framework's own RMSNorm", "--use_flash_attention auto for exact attention"),
     "fused RMSNorm: {0}, if the start finds it right ({1})",
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
-    *("stage {0}", "fits: {0}, {1}{2}", "other {0}"),
+    *("stage {0}", "fits: {0}, {1}{2}", "other {0}", "sampling: {0}", "learning: {0}"),
     # Lines of FIT's that begin with another term.
     "optimizer and gradients in host memory: {0} GiB, time a token x {1}",
     "optimizer in host memory between steps: {0} GiB, time a token x {1}",

@@ -22,6 +22,9 @@ from launch.families.parameters import (
 from launch.families.registry import family_of_config, parameters
 
 MATRICES = (LINEAR, ROUTER)
+# Of launch/generation: tokens of prompts in one step, as others wait so long for their next token; and texts whose keys
+# and values lie together, at most: larger products are slower on a CPU, whose cache they leave.
+PROMPT_CHUNK, TEXTS_TOGETHER = 256, 16
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ from typing import Literal
 import numpy as np
 import paddle
 
+from launch.families.arithmetic import TEXTS_TOGETHER
+
 BLOCK = 32  # tokens
-GROUP = 16  # texts, at most: larger products are slower on a CPU, whose cache they leave
 
 
 @dataclass(frozen=True)
@@ -286,7 +287,7 @@ class KeyValues:
         Return None, for a new one, where there is none or it would grow too large.
         """
         size = _power_of_two(text.need)
-        free = [group for group in self.groups if len(group.members) < GROUP and group.size == size]
+        free = [group for group in self.groups if len(group.members) < TEXTS_TOGETHER and group.size == size]
         if not free or self.reserved + free[0].reserved(text) - free[0].reserved() > self.limit:
             return None
         return free[0]

@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import paddle
 
+from launch.families.arithmetic import PROMPT_CHUNK
 from launch.generation.key_values import BLOCK, KeyValues, Text
 from launch.generation.packed import PackedModel
-
-CHUNK = 256  # tokens of prompts in one step: others wait so long for their next token
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class PackedTexts:
         Of texts that continue alike the first one computes what the others take over in the next step. One whose prompt
         is scored takes nothing over: stored blocks have no logits.
         """
-        chosen, room, begun = [], CHUNK, set()
+        chosen, room, begun = [], PROMPT_CHUNK, set()
         for number, text in self.texts.items():
             if not text.computed:
                 self._begin(text)

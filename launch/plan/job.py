@@ -114,6 +114,9 @@ class Job:
         rows: Of a sample in a batch: a pair has two.
         loss_type: Of preference tuning, "" in other methods.
         sampled_at_once: Answers that reinforcement samples together, 0 in other methods.
+        prompt_length: Tokens of a prompt, at most, in reinforcement: an answer has the rest of sequence_length.
+        rollout_steps: Steps that learn from answers sampled before the first of them.
+        sorts_ids: Tokens are drawn among the most likely of all ids (--top_p).
         reference: What a preference loss compares with (launch/methods/preference_flags.py).
         saves_in_background: Checkpoints are copied to host memory before they are written.
         save_steps: Between two checkpoints; 0: none is saved, or one at the end of an epoch.
@@ -158,6 +161,9 @@ class Job:
     rows: int = 1
     loss_type: str = ""
     sampled_at_once: int = 0
+    prompt_length: int = 0
+    rollout_steps: int = 1
+    sorts_ids: bool = False
     reference: str = NONE
     float32_norms_and_head: bool = False
     loss_chunk_tokens: str = "auto"
@@ -391,6 +397,9 @@ class Job:
             rows=run.method.rows_per_sample(values),
             loss_type=values.loss_type or "",
             sampled_at_once=values.sampled_at_once or 0,
+            prompt_length=values.src_length if values.sampled_at_once else 0,
+            rollout_steps=values.rollout_steps or 1,
+            sorts_ids=bool(values.sampled_at_once) and values.top_p < 1 and not values.top_k,
             reference=reference_of_flags(values),
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,

@@ -206,12 +206,23 @@ def as_json(job: Job, plan: MemoryPlan, time: TimePlan, steps: int = 0, mtbf_hou
             "tokens_per_second": time.tokens_per_second,
             "tokens_per_second_range": [share * time.tokens_per_second for share in time.shares],
             "parts_seconds": time.parts,
+            "phases": {name: _phase_json(phase) for name, phase in time.phases.items()},
             "steps_seconds": time.seconds(steps) if steps else None,
             "million_samples_days": time.days(MILLION),
         },
         "goodput": _goodput_json(job, plan_goodput(job, plan.card, time.step_seconds, mtbf_hours))
         if plan.card
         else None,
+    }
+
+
+def _phase_json(phase: TimePlan) -> dict:
+    return {
+        "seconds": phase.step_seconds,
+        "tokens": phase.tokens,
+        "tokens_per_second": phase.tokens_per_second,
+        "tokens_per_second_range": [share * phase.tokens_per_second for share in phase.shares],
+        "parts_seconds": phase.parts or phase.sampling,
     }
 
 
@@ -294,7 +305,25 @@ def time_lines(plan: TimePlan, steps: int = 0) -> list[str]:
         f"time: {duration_of(plan, plan.step_seconds)} a step, {speed_of(plan)} tokens/s on all ranks, "
         f"MFU {mfu_of(plan)}; {whole}: {duration_of(plan, plan.seconds(count))}; {trust}",
         *(before if plan.before else []),
-        f"      {_parts(plan)}",
+        *([] if plan.phases else [f"      {_parts(plan)}"]),
+        *_phases(plan),
+    ]
+
+
+def _phases(plan: TimePlan) -> list[str]:
+    """Return a line each for sampling and learning, and what they assume; [] where nothing is sampled."""
+    if not plan.phases:
+        return []
+    sampling, learning = (
+        f"{phase.tokens:,} tokens in {duration_of(phase, phase.step_seconds)} "
+        f"({phase.step_seconds / plan.step_seconds:.0%}), {speed_of(phase)} tokens/s: {_parts(phase)}"
+        for phase in plan.phases.values()
+    )
+    return [
+        f"      sampling: {sampling}",
+        f"      learning: {learning}",
+        "      with answers of the largest length and without rewards; decoding has no paged kernels, and was never "
+        "measured on cards: half to double its speed is shown",
     ]
 
 
@@ -360,7 +389,7 @@ def _without_zeros(text: str) -> str:
 
 def _parts(plan: TimePlan) -> str:
     """Return the parts of a step, such as "matrix products 55 %, recompute 19 %, ..., other 3 %"."""
-    longest = sorted(plan.parts.items(), key=lambda part: -part[1])
+    longest = sorted((plan.parts or plan.sampling).items(), key=lambda part: -part[1])
     shown = [f"{name} {seconds / plan.step_seconds:.0%}" for name, seconds in longest[:SHOWN]]
     rest = sum(seconds for _, seconds in longest[SHOWN:])
     return ", ".join([*shown, *([f"other {rest / plan.step_seconds:.0%}"] if rest else [])])

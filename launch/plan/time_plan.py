@@ -8,7 +8,7 @@ Seconds are summed by fsum, so that a plan is the same to the last digit in ever
 rounds otherwise.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, floor, fsum, log2
 
@@ -32,6 +32,7 @@ from launch.plan.job import (
     Job,
     Lora,
 )
+from launch.plan.sampling_time import SAMPLING_PARTS, SamplingTime
 from launch.plan.states import MASTER
 from launch.plan.work import HOST_LAYER, HOST_UPDATE, NETWORK, ROW_PARALLEL, Pace, Work
 
@@ -260,7 +261,7 @@ class Traffic:
 
 DAY = 86400
 
-# The parts of a step, in the order in which they are shown.
+# The parts of a step, in the order in which they are shown; further ones of sampling.
 PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS = "matrix products", "attention", "element-wise", "logits and loss"
 RECOMPUTE, TENSOR, PIPELINE, BUBBLE = "recompute", "tensor parallel", "pipeline sends", "pipeline bubble"
 COMPARING = "reference"  # forward passes without gradients
@@ -270,13 +271,16 @@ UPDATE, OFFLOAD, HOST = "optimizer", "offload", "waiting for the host"
 ARITHMETIC = (PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, COMPARING, RECOMPUTE)
 STEP_PARTS = (
     *(PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, COMPARING, RECOMPUTE, TENSOR, PIPELINE, BUBBLE),
-    *(GATHER, FETCH, REDUCE, ACCUMULATE, UPDATE, OFFLOAD, HOST),
+    *(GATHER, FETCH, REDUCE, ACCUMULATE, UPDATE, OFFLOAD, HOST, *SAMPLING_PARTS),
 )
 
 # Published speeds as shares of planned ones: the smallest and the largest of pretraining with micro batches of so many
 # tokens or more (rows A and B of docs/plan.md), and the range, its end 1.5 times its start, in which most of the first
 # half of public runs are (benchmarks/plan_runs.py).
 LARGE, LARGE_SHARES, PUBLIC_SHARES = 4096, (0.93, 1.03), (0.84, 1.26)
+# The same of sampling, assumed: decoding was never measured on cards.
+SAMPLING_SHARES = (0.5, 2.0)
+SAMPLING, LEARNING = "sampling", "learning"
 
 
 @dataclass(frozen=True)
@@ -284,7 +288,8 @@ class TimePlan:
     """The time of a step.
 
     Attributes:
-        parts: Seconds of a step by part, of the slowest pipeline stage; their sum is the step.
+        parts: Seconds of a step by part, of the slowest pipeline stage; with those of sampling their sum is the step.
+        sampling: Seconds by part in which reinforcement samples what a step learns from.
         before: Seconds before training, for as many samples as a step has: the reference's pass, where it is made
             once.
     """
@@ -293,11 +298,17 @@ class TimePlan:
     card: Card
     parts: dict[str, float]
     before: float = 0.0
+    sampling: dict[str, float] = field(default_factory=dict)
 
     @property
     def step_seconds(self) -> float:
         """Seconds of a step."""
-        return fsum(self.parts.values())
+        return fsum((*self.parts.values(), *self.sampling.values()))
+
+    @property
+    def phases(self) -> dict[str, "TimePlan"]:
+        """The plans of sampling and of learning alone; {} where nothing is sampled."""
+        return {SAMPLING: replace(self, parts={}), LEARNING: replace(self, sampling={})} if self.sampling else {}
 
     @property
     def spread(self) -> "TimePlan":
@@ -307,7 +318,13 @@ class TimePlan:
     @property
     def tokens_per_second(self) -> float:
         """Tokens of all ranks together; tokens that pad a sample to its length count."""
-        return self.job.global_batch * self.job.rows * self.job.sequence_length / self.step_seconds
+        return self.tokens / self.step_seconds
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step, of all ranks together: those that are learned from, or, of sampling alone, its own."""
+        length = self.job.sequence_length - (0 if self.parts else self.job.prompt_length)
+        return self.job.global_batch * self.job.rows * length
 
     @property
     def tokens_per_second_per_card(self) -> float:
@@ -327,14 +344,23 @@ class TimePlan:
 
         Published runs on several nodes are of other engines.
         """
-        return self.card.calibrated and self.job.nodes == 1 and not stated(self.job.config, EXPERTS)
+        return (
+            not self.sampling and self.card.calibrated and self.job.nodes == 1 and not stated(self.job.config, EXPERTS)
+        )
 
     @property
     def shares(self) -> tuple[float, float]:
         """The smallest and the largest share of the planned speed that published runs like this one reached.
 
-        Where there are none, or few, it is the share of most public runs.
+        Where there are none, or few, it is the share of most public runs. Sampling has a wider one.
         """
+        if self.sampling:
+            learned, sampled = fsum(self.parts.values()), fsum(self.sampling.values())
+            low, high = (
+                self.step_seconds / (learned / share + sampled / of_sampling)
+                for share, of_sampling in zip(PUBLIC_SHARES, SAMPLING_SHARES, strict=True)
+            )
+            return low, high
         large = self.job.batch * self.job.sequence_length >= LARGE and not self.job.own_loss
         return LARGE_SHARES if self.calibrated and large else PUBLIC_SHARES
 
@@ -374,7 +400,8 @@ def plan_time(job: Job, card: Card | None = None) -> TimePlan:
     step[HOST] += (
         max(0.0, HOST_UPDATE * work.host_layers * ceil(each) - step[UPDATE]) if job.trains_all and job.on_gpu else 0.0
     )
-    plan = TimePlan(job, card, {part: seconds for part, seconds in step.items() if seconds > 0})
+    parts = {part: seconds for part, seconds in step.items() if seconds > 0}
+    plan = TimePlan(job, card, parts, sampling=SamplingTime(job, card).parts())
     if job.reference != PRECOMPUTED:
         return plan
     comparing = plan_time(job.changed(reference=ADAPTER_OFF), card)  # the same pass, in each step

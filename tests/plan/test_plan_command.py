@@ -65,8 +65,13 @@ def test_a_reward_model_has_a_score_in_place_of_its_output_layer(plan):
 
 def test_reinforcement_has_keys_and_values_of_its_answers_before_it_learns(plan):
     words = ("--format", "json", "reinforcement", "--model_name_or_path", "llama-7b", "--reward", "number", *HALF)
-    [stage] = json.loads(plan(*words, "--max_length", "512", "--src_length", "256").stdout)["stages"]
+    found = json.loads(plan(*words, "--max_length", "512", "--src_length", "256").stdout)
+    [stage] = found["stages"]
     assert stage["phases"]["sampling"]["keys and values"] == (64 + 8) * 512 * 2 * 32 * 4096 * 2
+    time = found["time"]
+    assert [phase["tokens"] for phase in time["phases"].values()] == [8 * 256, 8 * 512]
+    assert time["step_seconds"] == pytest.approx(sum(phase["seconds"] for phase in time["phases"].values()))
+    assert time["phases"]["learning"]["parts_seconds"] == time["parts_seconds"]
     assert "evaluation" not in stage["phases"] and "keys and values" not in stage["phases"]["forward"]
 
 

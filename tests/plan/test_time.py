@@ -32,6 +32,7 @@ from launch.plan.time_plan import (
     PUBLIC_SHARES,
     RECOMPUTE,
     REDUCE,
+    SAMPLING_SHARES,
     TENSOR,
     TimePlan,
     plan_time,
@@ -269,6 +270,43 @@ def test_the_lines_say_speed_duration_and_parts():
     assert second.startswith("      matrix products ") and ", other " in second
     days = 1e6 / plan.job.global_batch * plan.step_seconds / 86400
     assert f"; a million samples of 2,048 tokens: {days:.1f} days; " in time_lines(plan)[0] and 2 < days < 20
+
+
+def test_reinforcement_samples_before_it_learns():
+    """80 answers of 256 tokens to prompts of 256, 64 at once: decoding steps of 4 groups, then of one."""
+    job = JOB.changed(
+        micro_batch=1, accumulation=10, rows=8, sequence_length=512, prompt_length=256, sampled_at_once=64
+    )
+    plan, rate = plan_time(job, A100), 2039e9 * 0.8
+    found, weights = plan.sampling, 32 * (4 * 4096**2 + 3 * 4096 * 11008)
+    assert found["matrix products"] == pytest.approx(256 * 2 * weights * 2 / rate)
+    seen = 80 * (256 + 256 / 2) * 1.125  # places, half of the answers being there
+    scores = 4 * 2 + 24  # bytes of each head's score of a place
+    assert found["keys and values"] == pytest.approx(256 * 32 * seen * (2 * 4096 * 2 + 32 * scores) / rate)
+    on_card = fsum(found[part] for part in ("matrix products", "keys and values", "element-wise", "logits"))
+    assert on_card + found[HOST] == pytest.approx(256 * 32 * (2 * 0.6e-3 + 5 * 0.5e-3))
+    assert found["drawing tokens"] == pytest.approx(256 * 80 * 32000 * (4 / (31.5e9 * 0.8) + 6.5e-9))
+    prompt = Work(job.changed(rows=1, sequence_length=256), Pace(A100, FLOAT16, 2)).forward.total
+    assert found["prompts"] == pytest.approx(10 * 32 * max(prompt, 1.1e-3))
+    # Four steps at once: 5 times 64 answers.
+    several = plan_time(job.changed(rollout_steps=4), A100).sampling
+    assert several["matrix products"] == pytest.approx(256 * 5 / 4 * weights * 2 / rate)
+    assert plan_time(job.changed(sorts_ids=True), A100).sampling["drawing tokens"] > 20 * found["drawing tokens"]
+    cpu = plan_time(job.changed(on_gpu=False, compute=FLOAT32), None).sampling
+    assert HOST not in cpu and cpu["drawing tokens"] == pytest.approx(256 * 80 * 32000 * 6.5e-9)
+
+    learned, sampled = fsum(plan.parts.values()), fsum(found.values())
+    assert plan.step_seconds == pytest.approx(learned + sampled)
+    shares = zip(PUBLIC_SHARES, SAMPLING_SHARES, strict=True)
+    assert plan.shares == pytest.approx([plan.step_seconds / (learned / a + sampled / b) for a, b in shares])
+    first, *lines = time_lines(plan, steps=100)
+    assert "uncalibrated" in first, "on an A100, too"
+    speed = [float(f"{share * 80 * 256 / sampled:.1e}") for share in SAMPLING_SHARES]
+    assert lines[0].startswith(
+        f"      sampling: 20,480 tokens in {sampled / 2:.0f}–{2 * sampled:.0f} s ({sampled / plan.step_seconds:.0%}), "
+        f"{speed[0]:,.0f}–{speed[1]:,.0f} tokens/s: waiting for the host "
+    )
+    assert lines[1].startswith(f"      learning: 40,960 tokens in {learned:.2f} s (") and "never measured" in lines[2]
 
 
 def test_a_card_without_published_runs_gets_a_range_and_small_batches_a_wider_error():

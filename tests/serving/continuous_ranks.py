@@ -24,7 +24,7 @@ class Watched(Texts):
 
     def __init__(self, models, tokens: int):
         key_values.BLOCK = packed_texts.BLOCK = texts.BLOCK = BLOCK
-        packed_texts.CHUNK = CHUNK
+        packed_texts.PROMPT_CHUNK = CHUNK
         super().__init__(models, 2**30)
         self.tokens = tokens
         self.clear()
@@ -168,7 +168,7 @@ def all_families(directory: str, names: list[str]) -> dict[str, list]:
     from tests.generation.generate_ranks import NEVER, NEW_TOKENS
 
     key_values.BLOCK = packed_texts.BLOCK = texts.BLOCK = BLOCK
-    packed_texts.CHUNK = CHUNK  # of prompts of up to 12 tokens
+    packed_texts.PROMPT_CHUNK = CHUNK  # of prompts of up to 12 tokens
     correct(["logits_processor_list"])
     found = {}
     for name in names:
