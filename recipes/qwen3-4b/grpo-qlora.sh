@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Qwen3-4B reinforcement (GRPO) by LoRA on one card, with a base in 4 bits and rewards that can be checked.
 # Target     grpo-qlora-qwen3-4b
-# Hardware   1 card of 24 GB (RTX 3090, RTX 4090, A10); on 40 and 80 GB FIT computes less again and is faster
+# Hardware   1 card of 24 GB (RTX 3090, RTX 4090, A10)
 # Base       nf4, with one scale of 8 bits for 64 weights: 4.13 bits a weight in the linear layers
 # Batch      1 data rank x 1 prompt of 8 answers x 16 accumulation = 16 prompts, 128 answers a step
 # Lengths    512 tokens for the prompt, 512 for an answer; 32 answers are sampled at once
