@@ -140,7 +140,7 @@ class Checkpointer:
             "consumed_samples": data.consumed_samples(step),
             "consumed_tokens": data.tokens_until(step),
             "ledger": data.ledger_at(step).to_json(),
-            "scheduler": trainer.lr_scheduler.state_dict(),
+            "updates": trainer.lr_scheduler.last_epoch,  # those that a loss scale skipped are none
             "scaler": scaler_state(trainer.scaler) if trainer.do_grad_scaling else None,
             # It clips the next step.
             "grad_norm": trainer.grad_norm.value if trainer.args.update_in_backward else None,

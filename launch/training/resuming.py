@@ -38,6 +38,7 @@ from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank,
 from launch.config.resume_flags import REPORTED
 from launch.errors import UserError
 from launch.preflight.fitted import copy_record, take_record
+from launch.preflight.rules.rule import SCHEDULES_WITH_FLOOR
 from launch.reporting.records import cut_log, next_free_name, topology
 
 # ---- which checkpoint a run continues from: decided on rank 0, the same on all ranks
@@ -300,13 +301,33 @@ class Restorer(TrainerCallback):
         restore_tensors(self.checkpoint, self.manifest, local_tensors(trainer.model, optimizer, trainer.args))
         if self.weights_alone:
             return
-        trainer.lr_scheduler.set_state_dict(self.run["scheduler"])
+        self._restore_schedule()
         if self.run.get("grad_norm") is not None:
             trainer.grad_norm.latest = paddle.to_tensor(self.run["grad_norm"], "float32")
         if trainer.do_grad_scaling and self.run["scaler"]:
             scaler = self.run["scaler"]
             trainer.scaler.load_state_dict(scaler | {"scale": np.array(scaler["scale"], dtype=np.float32)})
         trainer.loss.restore(self.run.get("loss"))
+
+    def _restore_schedule(self) -> None:
+        """Continue the schedule after the updates so far.
+
+        Before 0.3.0 those with a floor began at 1, so that a step had the rate of the one after it.
+        """
+        schedule, before = self.trainer.lr_scheduler, self.run.get("scheduler")
+        if before is None:
+            schedule.step(self.run["updates"])
+            return
+        kind = self.manifest.arguments.get("lr_scheduler_type", "")  # "SchedulerType.LINEAR"
+        was_ahead = kind.rpartition(".")[2].lower() in SCHEDULES_WITH_FLOOR
+        schedule.step(before["last_epoch"] - was_ahead)
+        if was_ahead and rank() == 0:
+            print(
+                f"resume: {self.checkpoint.name} is of an earlier version, whose learning rates were a step ahead: "
+                f"step {self.global_step + 1:,} has {schedule():.2e}, that of {schedule.last_epoch:,} completed steps, "
+                f"as in a new run, and no longer {before['last_lr']:.2e}",
+                flush=True,
+            )
 
     # ---- as training begins, in this order
 

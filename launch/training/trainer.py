@@ -219,7 +219,7 @@ class Trainer(paddlenlp.trainer.Trainer):
         return optimizer
 
     def create_scheduler(self, num_training_steps: int):
-        """Create the schedule.
+        """Create the schedule: a step has the rate of the steps completed before it.
 
         Upstream's cosine and linear ones have no floor: --min_learning_rate, after --decay_steps.
         """
@@ -233,7 +233,6 @@ class Trainer(paddlenlp.trainer.Trainer):
             min_lr=args.min_learning_rate,
             warmup_step=warmup_steps,
             decay_step=args.decay_steps if args.decay_steps > 0 else num_training_steps,
-            last_epoch=0,
         )
         return self.lr_scheduler
 
