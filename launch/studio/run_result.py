@@ -48,6 +48,14 @@ class StudioTask:
     goes_on: bool = False
 
 
+def result_in(run: Path) -> str:
+    """Return the folder with the result of a run: its output or, where it has none, its newest whole checkpoint."""
+    for folder in (lambda: run, lambda: newest_whole(run)):
+        if (found := folder()) and any((found / name).is_file() for name in FOUND_BY.values()):
+            return str(found)
+    return ""
+
+
 @dataclass(frozen=True)
 class RunResult:
     """The result of a run.
@@ -119,7 +127,8 @@ class RunResult:
             arguments = ["export.py", self.folder, target, "--format", "gguf", "--quant", "q8_0"]
             found["gguf"] = _conversion("export", given, arguments)
         if held_out := self._held_out():
-            target, task = f"evaluations/{self._name()}.json", f"pairs={held_out}"
+            names = (f"evaluations/{self._name()}{number}.json" for number in ("", *(f"-{n}" for n in range(2, 1000))))
+            target, task = next(name for name in names if not Path(name).exists()), f"pairs={held_out}"
             model = {"MODEL": self.base, "ADAPTER": self.folder} if self.base else {"MODEL": self.folder}
             given = model | {"TASKS": task, "OUTPUT": target}
             flags = ["--model_name_or_path", model["MODEL"], "--tasks", task]

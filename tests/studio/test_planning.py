@@ -68,6 +68,22 @@ def test_what_is_refused_is_told_at_its_control(variables, control, said):
     assert any(fault["control"] == control and said in fault["found"] for fault in found["faults"]), found["faults"]
 
 
+@pytest.mark.parametrize(
+    ("variables", "meant"),
+    [
+        ({"CARD": "490"}, "4090"),
+        ({"CARD": "a10-80g"}, "A100-80G"),
+        ({"MODEL": "Qwen/Qwen3-8"}, "qwen3-8b"),
+        ({"ARGS": "--lr_scheduler_type cosin"}, "cosine"),
+        ({"ARGS": "--learning_rate 1e--4"}, ""),  # a range lists no names
+        ({"CARD": "Voodoo"}, ""),
+    ],
+)
+def test_the_nearest_of_the_names_that_a_fault_lists_is_meant(variables, meant):
+    [fault] = plan_of(choice("lora-qwen3-8b", **variables))["faults"]
+    assert fault["meant"] == meant
+
+
 def test_an_unknown_recipe_or_variable_is_an_error():
     with pytest.raises(UserError, match=r"recipe: found 'lora-quen3-8b', which is none. Did you mean lora-qwen3-8b\?$"):
         choice("lora-quen3-8b")

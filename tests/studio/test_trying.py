@@ -18,9 +18,10 @@ from launch.environment.start import filled_in
 from launch.errors import UserError
 from launch.studio import run_records, trying
 from launch.studio.app import make_app
-from launch.studio.run_result import RunResult
+from launch.studio.run_result import RunResult, result_in
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial
+from tests.checkpoint.test_checkpoint_writer import write
 from tests.processes.waiting import wait_for
 from tests.studio.test_runs import log_of
 
@@ -72,6 +73,15 @@ def test_what_a_folder_has_that_has_a_name(here):
         RunResult.read("run/output").conversions("a\0b")
 
 
+def test_the_result_of_a_run_that_was_stopped_is_its_newest_whole_checkpoint(here):
+    assert result_in(here / "run/output") == str(here / "run/output")
+    for step in (5, 10, 15):
+        (write(here / "stopped", step) / "config.json").touch()
+    (here / "stopped/checkpoint-15/run.json").unlink()
+    assert result_in(here / "stopped") == str(here / "stopped/checkpoint-10")
+    assert result_in(here / "nowhere") == ""
+
+
 @pytest.mark.parametrize(
     ("folder", "said"),
     [("", "which is none"), ("nowhere", "which is none"), ("\0", "which is none"), ("empty", "at its end")],
@@ -94,6 +104,11 @@ def test_commands_are_those_of_make(here):
     (here / "run/output/run_summary.json").write_text(json.dumps(summary))
     found = RunResult.read("run/output", "my base").conversions("")
     assert f"TASKS=pairs={here}/run/dev.json" in found["evaluate"].command
+    target = found["evaluate"].output
+    target.parent.mkdir()
+    target.touch()
+    again = RunResult.read("run/output").conversions("")["evaluate"].output
+    assert (str(target), str(again)) == ("evaluations/run.json", "evaluations/run-2.json")
     for name, conversion in found.items():  # what make starts for it
         typed = shlex.split(conversion.command)[1:]
         dry = ["make", "-n", "--no-print-directory", "-o", "setup", *typed]

@@ -48,6 +48,13 @@ def log_of(folder: Path, slope: float) -> None:
     (folder / "run_summary.json").write_text(json.dumps(flags))
 
 
+# What axe-core calls serious or critical: the rule, its words and the elements.
+AXE = """
+axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.filter(one => ['serious', 'critical'].includes(one.impact))
+  .map(one => `${one.id}: ${one.help}: ${one.nodes.map(node => node.html.slice(0, 120)).join(' ')}`))
+"""
+
+
 def go(browser: Browser, url: str, state: dict[str, str]) -> None:
     address = f"{url}/?{urlencode(state)}"
     browser.run(f"location.href = {address!r}")
@@ -69,12 +76,35 @@ def here(tmp_path, monkeypatch):
     assert studio.stop() == 0
 
 
-def test_no_screen_overflows_fails_or_forgets(here):
-    folder, browser, url = here
+def has_runs(folder: Path) -> None:
     (folder / "run").mkdir()
     (folder / "run/config.json").write_text((Path("launch/families/configs/llama-tiny.json")).read_text())
     for name, slope in (("first", 0.1), ("second", 0.2)):
         log_of(folder / f"build/{name}/output", slope)
+
+
+def shown(screen: str) -> str:
+    """Return the condition that a screen is shown with what is fetched for it."""
+    name = screen if screen in ("home", "runs", "try") else "plan"
+    ready = {"plan": "#next p", "runs": "#curves svg", "try": "#conversions pre", "home": "#door_plan[href]"}
+    return f"document.querySelector({f'#{name}:not([hidden]) {ready[name]}'!r})"
+
+
+def test_no_screen_has_a_serious_finding_of_axe(here):
+    source = pytest.importorskip("axe_core_python").__path__[0]
+    folder, browser, url = here
+    has_runs(folder)
+    for size, scheme, screen in product(SIZES, ("light", "dark"), SCREENS):
+        browser.show_as(*SIZES[size], scheme)
+        go(browser, url, SCREENS[screen])
+        browser.wait(shown(screen))
+        browser.run((Path(source) / "axe.min.js").read_text() + ";0")
+        assert browser.run(AXE) == [], (size, scheme, screen)
+
+
+def test_no_screen_overflows_fails_or_forgets(here):
+    folder, browser, url = here
+    has_runs(folder)
     browser.watch()
     browser.faults.clear()  # before it had the token
     for language, size, scheme in product(("en", "zh"), SIZES, ("light", "dark")):
@@ -83,14 +113,12 @@ def test_no_screen_overflows_fails_or_forgets(here):
             case = (language, size, scheme, screen)
             go(browser, url, state | {"language": language})
             browser.wait(f"document.documentElement?.lang == {language!r}")
-            shown = {"home": "home", "runs": "runs", "try": "try"}.get(screen, "plan")
-            ready = {"plan": "#next p", "runs": "#curves svg", "try": "#conversions pre", "home": "#door_plan[href]"}
-            browser.wait(f"document.querySelector({f'#{shown}:not([hidden]) {ready[shown]}'!r})")
+            browser.wait(shown(screen))
             assert browser.run("document.documentElement.scrollWidth") <= SIZES[size][0], case
             assert browser.run(FAINT) == [], case
             before = browser.run("[location.search, document.title]")
             browser.run("window.before = true; location.reload()")
-            browser.wait(f"!window.before && document.querySelector({f'#{shown}:not([hidden]) {ready[shown]}'!r})")
+            browser.wait(f"!window.before && {shown(screen)}")
             assert browser.run("[location.search, document.title]") == before, case
             if pictures := os.environ.get("STUDIO_PICTURES"):
                 browser.picture(Path(pictures) / f"studio-{'-'.join(case)}.png")

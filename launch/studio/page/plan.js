@@ -151,7 +151,7 @@ async function plan() {
 }
 
 function showFaults({faults, needs}) {
-  for (const one of document.querySelectorAll("label .fault, label .hint")) one.remove();
+  for (const one of document.querySelectorAll("label .fault, label .hint, label .meant")) one.remove();
   for (const one of [...controls]) {
     one.removeAttribute("aria-invalid");
     one.removeAttribute("aria-describedby");
@@ -161,24 +161,35 @@ function showFaults({faults, needs}) {
   const typed = wrong.map(one => ({control: one.name, found: `${t("expected a number, at least")} ${one.min}`}));
   const missing = needs.some(({kind}) => kind === "model");  // which a button fetches
   const shown = faults.filter(({control}) => !missing || CONTROLS[control] !== "MODEL");
-  [...shown, ...typed].forEach(({control, found, fix}, number) => {
+  [...shown, ...typed].forEach(({control, found, fix, meant}, number) => {
     const named = CONTROLS[control] || Object.keys(FLAGS).find(name => FLAGS[name] === control) || control;
     const text = [found.replace(/^(--)?\w+(: |：)/, prefix => prefix.includes(control) ? "" : prefix), fix].filter(Boolean).join("; ");
     const place = controls[named]?.closest("label");
     if (place?.closest("details")) place.closest("details").open = true;
-    if (!place || place.hidden) return others.push(control ? `--${control}: ${text}` : text);
-    place.append(shortened(element("p", {className: "fault", id: `fault${number}`, textContent: text})));
+    const take = taking(control && meant, named in FLAGS || !controls[named] ? {ARGS: withFlag(controls.ARGS.value, FLAGS[named] || control, meant)} : {[named]: meant});
+    if (!place || place.hidden) return others.push(shortened(element("span", {textContent: control ? `--${control}: ${text}` : text})), ...take);
+    place.append(shortened(element("p", {className: "fault", id: `fault${number}`, textContent: text})), ...take);
     controls[named].setAttribute("aria-invalid", "true");
     controls[named].setAttribute("aria-describedby", `fault${number}`);
   });
-  for (const {kind, name} of needs) {
+  for (const {kind, name, meant} of needs) {
     const [control, text] = {data: ["DATA", t("not here")], model: ["MODEL", t("not here")], run: ["OUTPUT", t("holds a run, which this one continues or replaces")]}[kind] || [];
-    if (control) controls[control].closest("label").append(element("p", {className: "hint", textContent: `${text}: ${name}`}));
+    if (!control) continue;
+    const near = meant ?? faults.find(fault => CONTROLS[fault.control] === control)?.meant;
+    controls[control].closest("label").append(element("p", {className: "hint", textContent: `${text}: ${name}`}), ...taking(near, {[control]: near}));
   }
-  $("other_faults").replaceChildren(...others.map(text => shortened(element("span", {textContent: text}))));
+  $("other_faults").replaceChildren(...others);
   $("other_faults").hidden = !others.length;
   for (const id of ["rehearse", "check"]) $(id).disabled = faults.length > 0;
 }
+
+// The button that takes the name that was probably meant.
+const taking = (meant, changes) => {
+  if (!meant) return [];
+  const made = button(`${t("Did you mean")} ${meant}?`, () => change(changes), false);
+  made.classList.add("meant");
+  return [made];
+};
 
 // Two lines of a long text; a click shows it whole.
 function shortened(place) {

@@ -117,7 +117,7 @@ function buttonsOf(row) {
     if (row.can_stop) found.push(stopButton(row));
   }
   if (row.can_resume) found.push(button(t("Resume"), `resume${row.output}`, "resume", {output: row.output}, true));
-  if (row.has_result) found.push(link(t("Try"), `try${row.output}`, {view: "try", result: row.output, base: ""}));
+  if (row.result) found.push(link(t(row.result === row.output ? "Try" : "Try its newest checkpoint"), `try${row.output}`, {view: "try", result: row.result, base: ""}));
   if (/^make download /.test(row.command) && row.state === "finished") found.push(link(t("Plan with it"), `with${row.output}`, {view: "plan", MODEL: row.output}));
   if (/^make demo$/.test(row.command) && row.state === "finished") found.push(link(t("Fine-tune it"), `tune${row.output}`, {view: "plan", recipe: "lora-tiny"}));
   found.push(element("button", {textContent: t("Name and notes"), id: `note${row.output}`, onclick: () => items.get(row.output).edit(row)}));

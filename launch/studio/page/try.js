@@ -25,7 +25,7 @@ export async function showTry() {
     language = document.documentElement.lang;
     panel = chat($("chat"), {t, store: "try", send: (path, body, signal) => request(`trial/${path}`, body, signal)});
   }
-  $("results").replaceChildren(...(await call("runs")).filter(row => row.has_result).map(row => new Option(row.output)));
+  $("results").replaceChildren(...(await call("runs")).filter(row => row.result).map(row => new Option(row.result)));
   await look();
   await describe();
 }
@@ -77,6 +77,7 @@ function conversion(target, command, starts) {
       const row = await follow(await call(`convert/${target}`, chosen()), line => { told.textContent = line; });
       told.textContent = row.state === "finished" ? `${t("finished")}: ${row.output}` : `${t(row.state)}: ${row.reason}`;
       told.classList.toggle("wrong", row.state !== "finished");
+      if (target === "evaluate") told.after(element("pre", {textContent: await call(`log?${new URLSearchParams({output: row.output, of: "console"})}`), tabIndex: 0}));
     } finally {
       bar.remove();
       starting.disabled = false;
