@@ -167,8 +167,9 @@ def verdict(plan: MemoryPlan) -> str:
 
 def verdict_on_host(needed: int, there: int) -> str:
     """Return in one line whether a run without cards fits. needed, there: bytes of the machine's memory."""
-    sizes = f"{needed / GIB:.1f} GiB of memory at the peak, this machine has {there / GIB:.1f} GiB"
-    return f"fits: {sizes}" if needed < there else f"DOES NOT FIT: {sizes}"
+    if needed < there:
+        return f"fits: {needed / GIB:.1f} GiB at the peak, of {there / GIB:.1f} GiB of memory here"
+    return f"DOES NOT FIT: {needed / GIB:.1f} GiB at the peak, of {there / GIB:.1f} GiB of memory here"
 
 
 def _node(plan: MemoryPlan) -> list[str]:

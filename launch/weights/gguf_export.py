@@ -25,6 +25,7 @@ from launch.weights.gguf_names import (
     EXPERT_SIZES,
     FREQUENCIES,
     MODEL_TYPES,
+    NORMALIZED,
     SIZES,
     frequency_factors,
     gguf_name,
@@ -73,8 +74,11 @@ def _require_known(config: dict) -> None:
         allowed = ", ".join(sorted(MODEL_TYPES))
         what = "a reward model" if gives_scores(config) else family.title
         raise UserError(f"FORMAT=gguf: found {what}, allowed: models that write text, of {allowed}.")
-    if config["model_type"] == "qwen2_moe" and config.get("norm_topk_prob"):
-        raise UserError("FORMAT=gguf: norm_topk_prob: found true, allowed: false: llama.cpp ignores it in a Qwen2-MoE.")
+    fixed, found = NORMALIZED.get(config["model_type"]), bool(config.get("norm_topk_prob"))
+    if fixed not in (None, found):
+        raise UserError(
+            f"FORMAT=gguf: norm_topk_prob: found {found}, allowed: {fixed}: llama.cpp ignores it in a {family.title}."
+        )
     block = config.get("rope_scaling") or {}
     kind, more = block.get("rope_type"), block.keys() - {"rope_type", "factor", ORIGINAL}
     if kind == "dynamic" or (kind == "yarn" and more):

@@ -19,6 +19,7 @@ from launch.weights.gguf_file import GGUFFile, GGUFTensor
 
 # Architecture in GGUF -> model_type in a config.json; `llama` with experts is a Mixtral.
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen2moe": "qwen2_moe"}
+ARCHITECTURES |= {"qwen3moe": "qwen3_moe", "ernie4_5": "ernie4_5"}
 MODEL_TYPES = {theirs: name for name, theirs in ARCHITECTURES.items()} | {"mistral": "llama", "mixtral": "llama"}
 FREQUENCIES = "rope_freqs.weight"  # what LLaMA 3 divides its frequencies by
 SIZES = {"context_length": "max_position_embeddings", "embedding_length": "hidden_size"}
@@ -26,8 +27,10 @@ SIZES |= {"block_count": "num_hidden_layers", "feed_forward_length": "intermedia
 SIZES |= {"attention.head_count": "num_attention_heads"}
 USED = {"expert_used_count": "num_experts_per_tok"}
 MOE = {"expert_count": "num_experts", "expert_feed_forward_length": "moe_intermediate_size"}
-MOE |= {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
-EXPERT_SIZES = {"mixtral": USED | {"expert_count": "num_local_experts"}, "qwen2_moe": USED | MOE}
+EXPERT_SIZES = {"mixtral": USED | {"expert_count": "num_local_experts"}, "qwen3_moe": USED | MOE}
+EXPERT_SIZES["qwen2_moe"] = USED | MOE | {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
+# What llama.cpp computes, whatever the model's configuration says: the weights of a token's experts sum to 1.
+NORMALIZED = {"qwen2_moe": False, "qwen3_moe": True}
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3_FACTORS, LLAMA3_LENGTH = (8.0, 32.0, 16.0, 4.0, 2.0), 8192  # of the published models; tried in turn
 ROLES = {"bos": "bos", "eos": "eos", "pad": "padding"}
@@ -85,7 +88,7 @@ def read_config(file: GGUFFile) -> dict:
         "rope_theta": _shortest(values.get("rope.freq_base", 10000.0)),
         "vocab_size": word.shape[0],
         "tie_word_embeddings": "output.weight" not in file.tensors,
-        "norm_topk_prob": False,  # llama.cpp's Qwen2-MoE
+        "norm_topk_prob": NORMALIZED.get(model_type, False),
     }
     if (width := values.whole("rope.dimension_count", config["head_dim"])) != config["head_dim"]:
         raise UserError(f"{path}: rope.dimension_count: found {width}, allowed: that of a head, {config['head_dim']}.")

@@ -52,7 +52,7 @@ def log_of(folder: Path, slope: float) -> None:
 AXE = """
 axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.filter(one => ['serious', 'critical'].includes(one.impact))
   .map(one => `${one.id}: ${one.help}: ${one.nodes.map(node => node.html.slice(0, 120)).join(' ')}`))
-"""
+"""  # noqa: E501
 
 
 def go(browser: Browser, url: str, state: dict[str, str]) -> None:

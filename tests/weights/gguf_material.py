@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import numpy as np
-from gguf import MODEL_ARCH, GGMLQuantizationType, GGUFWriter, get_tensor_name_map, quantize
+from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter, get_tensor_name_map, quantize
 
 ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "mixtral": MODEL_ARCH.LLAMA, "mistral": MODEL_ARCH.LLAMA}
 ARCHITECTURES |= {"qwen2": MODEL_ARCH.QWEN2, "qwen3": MODEL_ARCH.QWEN3, "qwen2_moe": MODEL_ARCH.QWEN2MOE}
+ARCHITECTURES |= {"qwen3_moe": MODEL_ARCH.QWEN3MOE, "ernie4_5": MODEL_ARCH.ERNIE4_5}
 TOKENS = ["<s>", "<|im_end|>", *(chr(code) for code in range(33, 125)), "ab", "abc"]
 MERGES, KINDS = ["a b", "ab c"], [3, 3] + [1] * (len(TOKENS) - 2)
 ENDS = {"bos": 0, "eos": 1}
@@ -24,7 +25,7 @@ def to_llama_cpp(rows: np.ndarray, heads: int) -> np.ndarray:
 def write(path: Path, config: dict, tensors: dict, kind: str = "F32", **metadata) -> Path:
     """Write a model whose tensors have Hugging Face's names. kind: of matrices whose rows are whole blocks."""
     architecture = ARCHITECTURES[config["model_type"]]
-    writer = GGUFWriter(path, "qwen2moe" if config["model_type"] == "qwen2_moe" else architecture.name.lower())
+    writer = GGUFWriter(path, MODEL_ARCH_NAMES[architecture])
     writer.add_context_length(config["max_position_embeddings"])
     writer.add_embedding_length(config["hidden_size"])
     writer.add_block_count(config["num_hidden_layers"])
@@ -40,6 +41,7 @@ def write(path: Path, config: dict, tensors: dict, kind: str = "F32", **metadata
         writer.add_expert_used_count(config["num_experts_per_tok"])
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
+    if "shared_expert_intermediate_size" in config:
         writer.add_expert_shared_feed_forward_length(config["shared_expert_intermediate_size"])
     texts = {"model": "gpt2", "pre": "gpt-2", "tokens": TOKENS, "token_type": KINDS, "merges": MERGES} | {
         f"{role}_token_id": number for role, number in ENDS.items()

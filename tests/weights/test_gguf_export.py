@@ -19,7 +19,7 @@ from tests.families import published
 from tests.weights import gguf_material as material
 
 SHARD = 10**9
-NAMES = ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe"]
+NAMES = ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "ernie4_5"]
 
 
 def ours(folder: Path, config: dict, tensors: dict) -> Path:

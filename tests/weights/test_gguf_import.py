@@ -32,7 +32,9 @@ def arrays(directory) -> dict[str, np.ndarray]:
     return {name: tensor.open() for name, tensor in find_weights(directory).items()}
 
 
-@pytest.mark.parametrize("name", ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe"])
+@pytest.mark.parametrize(
+    "name", ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "ernie4_5"]
+)
 def test_weights_and_configuration_are_those_of_hugging_faces_files(tmp_path, name):
     config, tensors = getattr(published, name)(bos_token_id=0, eos_token_id=1)
     path = material.write(tmp_path / "x.gguf", config, tensors)

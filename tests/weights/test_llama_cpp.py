@@ -13,7 +13,9 @@ from launch.weights.gguf_file import read_gguf
 from launch.weights.gguf_import import import_gguf
 
 pytest.importorskip("xllamacpp")
+from tests.families import published
 from tests.weights.llama_cpp import ask
+from tests.weights.test_gguf_export import ours
 
 SAID = "What is the how many of 12 345 in France, 中文 Größe write a short story about red cars? It's we'll  \n\n def"
 WORDS = SAID.split(" ")
@@ -34,17 +36,17 @@ def smollm(tmp_path_factory):
 
 @pytest.mark.nightly
 def test_ids_probabilities_and_greedy_texts_are_llama_cpps(smollm, ranks):
-    ours, file = smollm
+    mine, file = smollm
     draw = random.Random(0)
     texts = [" ".join(draw.choices(WORDS, k=draw.randint(1, 20))) for _ in range(500)]
-    encoder = load_encoder(ours)
+    encoder = load_encoder(mine)
     prompts = [encoder.encode_chat(CHAT.format(text)) for text in texts[:50]]
     found = ask(file, {"tokenize": texts, "complete": [[ids, 12, 20] for ids in prompts]})
     assert found["tokenize"] == [encoder.encode_chat(text) for text in texts]
     texts = [[prompt, one["ids"]] for prompt, one in zip(prompts, found["complete"], strict=True)]
     tops = [[{int(token): log for token, log in top.items()} for top in one["tops"]] for one in found["complete"]]
     asked = [[[*top] for top in one] for one in tops]
-    [expected] = ranks(1, "tests.weights.llama_cpp_ranks:likeliest", str(ours), texts, asked)
+    [expected] = ranks(1, "tests.weights.llama_cpp_ranks:likeliest", str(mine), texts, asked)
     greedy = [answer for _, answer in texts]
     assert [[token for token, _ in one] for one in expected] == greedy and min(map(len, greedy)) > 0
     pairs = [pair for one, row in zip(expected, tops, strict=True) for pair in zip(one, row, strict=True)]
@@ -54,24 +56,39 @@ def test_ids_probabilities_and_greedy_texts_are_llama_cpps(smollm, ranks):
 
 
 @pytest.mark.nightly
+@pytest.mark.parametrize("name", ["qwen3_moe", "ernie4_5"])
+def test_tiny_models_of_an_architecture_have_llama_cpps_probabilities(tmp_path, ranks, name):
+    source = ours(tmp_path, *getattr(published, name)())
+    ids = [number % 90 + 2 for number in range(0, 400, 7)]
+    [one] = ask(export_gguf(source, tmp_path / "f16", "f16")[1], {"complete": [[ids, 8, 20]]})["complete"]
+    tops = [{int(token): log for token, log in top.items()} for top in one["tops"]]
+    [[expected]] = ranks(
+        1, "tests.weights.llama_cpp_ranks:likeliest", str(source), [[ids, one["ids"]]], [[[*top] for top in tops]]
+    )
+    assert len(expected) >= 4  # some end early
+    for (_, logs), top in zip(expected, tops, strict=True):
+        assert logs == pytest.approx([*top.values()], abs=1e-2, rel=5e-3)
+
+
+@pytest.mark.nightly
 def test_q4_k_m_is_as_good_as_llama_cpps(smollm, tmp_path, ranks):
     """The types of all tensors are the same; the error of each, and the rise of perplexity, at most 1 % above."""
     quantizer = pytest.importorskip("cyllama.llama.llama_cpp")
-    ours, file = smollm
-    ours = export_gguf(ours, tmp_path / "ours", "q4_k_m")[1]
+    mine, file = smollm
+    packed = export_gguf(mine, tmp_path / "packed", "q4_k_m")[1]
     params, theirs = quantizer.LlamaModelQuantizeParams(), tmp_path / "theirs.gguf"
     params.ftype, params.nthread = 15, 2
     quantizer.model_quantize(str(file), str(theirs), params)
-    plain, mine, other = (read_gguf(path).tensors for path in (file, ours, theirs))
-    assert {name: tensor.kind for name, tensor in mine.items()} == {name: tensor.kind for name, tensor in other.items()}
+    plain, own, other = (read_gguf(path).tensors for path in (file, packed, theirs))
+    assert {name: tensor.kind for name, tensor in own.items()} == {name: tensor.kind for name, tensor in other.items()}
     for name in (
         "token_embd.weight",
         *(f"blk.{layer}.{part}.weight" for layer in (0, 7) for part in ("attn_v", "ffn_down")),
     ):
         exact = plain[name].open().astype(np.float32)
-        off, least = (np.square(each[name].open() - exact).sum() for each in (mine, other))
+        off, least = (np.square(each[name].open() - exact).sum() for each in (own, other))
         assert off <= 1.01**2 * least, name
     [[before, after, reference]] = ranks(
-        1, "tests.weights.llama_cpp_ranks:perplexities", [str(file), str(ours), str(theirs)]
+        1, "tests.weights.llama_cpp_ranks:perplexities", [str(file), str(packed), str(theirs)]
     )
     assert after - before <= 1.01 * (reference - before) + 0.001 * before

@@ -63,8 +63,9 @@ export function chart(title, lines, write, view, words) {
   const all = drawn.flatMap(line => [...line.shown, ...thinned(line.points)]);
   const [first, last] = ends(all.map(point => point[0]));
   const scale = view.log ? Math.log10 : value => value;
-  const [low, high] = ends(all.map(point => scale(point[1])));
+  let [low, high] = ends(all.map(point => scale(point[1])));
   const spread = high - low || Math.abs(high) * 0.1 || 1;
+  if (low === high) [low, high] = [low - spread / 2, high + spread / 2];  // a level line in the middle
   const x = step => LEFT + (WIDTH - LEFT - RIGHT) * (step - first) / (last - first || 1);
   const y = value => HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (scale(value) - low + spread * 0.05) / (spread * 1.1);
   const raw = value => view.log ? 10 ** value : value;

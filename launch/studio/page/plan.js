@@ -54,7 +54,7 @@ export function offer(what) {
     groups.get(recipe.method).append(new Option(`${recipe.summary} (${where}): ${recipe.target}`, recipe.target));
   }
   controls.recipe.replaceChildren(...groups.values());
-  const usual = offered.here ? `${t("as here")}: ${offered.here.count} x ${offered.here.card}` : t("as the recipe says");
+  const usual = offered.here ? `${t("as here")}: ${offered.here.count} x ${offered.here.card}` : t("the recipe's");
   const kinds = Object.entries(offered.cards).map(([name, size]) => new Option(`${name}, ${size} GB`, name));
   controls.CARD.replaceChildren(new Option(usual, ""), ...kinds);
   controls.NETWORK.replaceChildren(new Option(t("as usual for the cards"), ""), ...offered.networks.map(name => new Option(name)));
@@ -135,6 +135,7 @@ async function plan() {
   showNext(found);
   $("command").textContent = `make ${found.command}`;
   $("result").hidden = found.faults.length > 0 && !planned;
+  $("better_plans").hidden = found.faults.length > 0;
   if (found.faults.length) return;
   planned = found;
   $("result").classList.remove("old");
@@ -259,7 +260,11 @@ async function arrived(output, control = "MODEL", title = t("Downloading")) {
   await change({[control]: output});
 }
 
-const color = part => `hsl(${offered.parts.indexOf(part) * 67 % 360} 55% 55%)`;
+// Neighbours differ in hue, and parts of similar hue in lightness.
+const color = part => {
+  const place = offered.parts.indexOf(part);
+  return `hsl(${place * 137.5 % 360} 55% ${[42, 58, 74][place % 3]}%)`;
+};
 const gib = bytes => (bytes / GIB).toFixed(2);
 
 function showBars() {
@@ -308,6 +313,7 @@ function showParts() {
     row(t("together"), stages.map(stage => gib(stage.peak_bytes))));
 }
 
+const size = bytes => bytes < 1e8 ? `${Math.ceil(bytes / 1e6)} MB` : `${(bytes / 1e9).toFixed(1)} GB`;
 const gigabytes = parts => Object.values(parts).reduce((sum, bytes) => sum + bytes, 0);
 
 function showNumbers() {
@@ -316,7 +322,7 @@ function showNumbers() {
   const {rows: data} = planned;
   const what = data ? `${data.count.toLocaleString("en")} ${t("rows")} × ${data.epochs} ${t("epochs")}` : planned.steps ? `${planned.steps.toLocaleString("en")} ${t("steps")}` : t("a million samples");
   const rows = [[t(planned.cards ? "tokens/s, all cards" : "tokens/s"), planned.speed, time.tokens_per_second_range], [t("MFU"), planned.mfu],
-                [what, data ? data.duration : planned.duration], [t("disk"), `${(gigabytes(disk) / 1e9).toFixed(1)} GB`],
+                [what, data ? data.duration : planned.duration], [t("disk"), size(gigabytes(disk))],
                 [t("host memory of a rank"), `${gib(gigabytes(host))} GiB`]];
   const price = Number(controls.price.value);
   if (price > 0 && planned.cards) rows.splice(3, 0, [`${t("price of")} ${what}`, cost(price)]);

@@ -5,7 +5,7 @@ import {$, attempt, call, element, go, isChinese, parameters, poll, remember, t}
 
 const EVERY = 1500;  // milliseconds between two looks
 const GIB = 2 ** 30;
-const SIGNS = {running: "▶", finished: "✓", failed: "✗", stopped: "■"};
+export const SIGNS = {running: "▶", finished: "✓", failed: "✗", stopped: "■"};
 const kept = new Map();  // output -> {offset, identity, records}
 const items = new Map();  // output -> its element in the list
 // Flags that say where and how a run is started, not what it learns.
@@ -87,7 +87,7 @@ function newItem(output) {
     const tags = (row.about.tags || "").split(/[,，\s]+/).filter(Boolean).map(text => element("span", {className: "tag", textContent: text}));
     what.replaceChildren(element("strong", {textContent: row.about.name || row.command || output}), ...tags,
       ...(row.about.note ? [element("div", {textContent: row.about.note})] : []),
-      element("div", {className: "small", textContent: row.about.name && row.command ? `${row.command} → ${output}` : output}));
+      element("div", {className: "small", textContent: [row.about.name && row.command, (row.about.name || row.command) && output].filter(Boolean).join(" → ")}));
     bar.hidden = !running;
     steps ? bar.value = step / steps : bar.removeAttribute("value");
     bar.ariaLabel = `${t("Step")} ${step ?? 0}`;

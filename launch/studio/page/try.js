@@ -25,7 +25,11 @@ export async function showTry() {
     language = document.documentElement.lang;
     panel = chat($("chat"), {t, store: "try", send: (path, body, signal) => request(`trial/${path}`, body, signal)});
   }
-  $("results").replaceChildren(...(await call("runs")).filter(row => row.result).map(row => new Option(row.result)));
+  const found = (await call("runs")).filter(row => row.result);
+  $("results").replaceChildren(...found.map(row => new Option(row.result)));
+  $("choose_result").hidden = Boolean(folder.value);
+  $("choose_result").replaceChildren(found.length ? `${t("Results here")}: ` : t("No run here has a result yet."), ...found.map(row =>
+    element("a", {href: `?${new URLSearchParams({view: "try", result: row.result})}`, textContent: row.about.name || row.result})));
   await look();
   await describe();
 }
