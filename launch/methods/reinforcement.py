@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.methods.method import Flags, Method, RowArguments, RowKind, flag
+from launch.methods.method import Fit, Flags, Method, RowArguments, RowKind, flag
 from launch.methods.preference_flags import AUTO
 
 TOKEN, MEAN, SUM = "token", "mean", "sum"
@@ -132,4 +132,9 @@ REINFORCEMENT = Method(
     row_kind=_prompts,
     rows_per_sample=lambda values: values.group_size,
     token_loss=False,
+    fits={
+        "grpo": Fit("qwen2.5-0.5b/grpo.sh", smaller=("grpo-lora", "grpo-qlora")),
+        "grpo-lora": Fit("qwen3-0.6b/grpo-lora.sh", smaller=("grpo-qlora",)),
+        "grpo-qlora": Fit("qwen3-4b/grpo-qlora.sh"),
+    },
 )

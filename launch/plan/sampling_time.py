@@ -87,21 +87,21 @@ class SamplingTime:
         scored = attention_heads(job.config) * (SCORE_ITEMS * job.item + SCORE_BYTES)
         widened = texts * vocabulary * (job.item + ITEM[FLOAT32])
         parts = {
-            PRODUCTS: count * fsum(self._product(work.rows(one), *one.shape, job.base) for one in work.linear),
+            PRODUCTS: count * fsum(self._product(work.rows(one), one.size, job.base) for one in work.linear),
             CACHE: count * pace.stream(seen * (cached + scored)),
             ELEMENTWISE: count * work.forward.elementwise,
-            LOGITS: self._product(texts, job.config["hidden_size"], vocabulary, None) + pace.stream(widened),
+            LOGITS: self._product(texts, job.config["hidden_size"] * vocabulary, None) + pace.stream(widened),
         }
         parts[HOST] = max(0.0, self._starting(work, ceil(texts / TEXTS_TOGETHER)) - fsum(parts.values()))
         copied = pace.copy(texts * vocabulary * ITEM[FLOAT32]) if job.on_gpu else 0.0
         return parts | {DRAWING: copied + texts * vocabulary * (SORTED if job.sorts_ids else DRAWN)}
 
-    def _product(self, rows: float, inputs: int, outputs: int, base: Format | None) -> float:
+    def _product(self, rows: float, size: int, base: Format | None) -> float:
         """Return the seconds of a product with few rows: a weight is read, or all of its arithmetic takes longer.
 
         The shares of training's products (Pace.multiply) are those of rows that fill tiles.
         """
-        pace, size = self.pace, inputs * outputs
+        pace = self.pace
         arithmetic = 2 * rows * size / (self.card.flops(self.job.compute) * self.card.reach[0] * MATMUL)
         dequantized = base.moved(size, self.job.item) if base else 0.0
         return max(arithmetic, pace.stream(self.job.item * size)) + pace.stream(dequantized)

@@ -6,7 +6,7 @@ Whether the result is legal, fits, and how fast it is, launch/plan/search.py fin
 from collections.abc import Iterator
 from itertools import product
 
-from launch.config.flag_values import Flags
+from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import EVALUATION_BATCH, MICRO_BATCH
 from launch.config.run_config import RunConfig
 from launch.families.arithmetic import ModelShape
@@ -32,6 +32,7 @@ DEFAULTS = {
 }
 # All flags of a layout.
 DIVIDING = {*DEFAULTS, "sharding_parallel_degree", "recompute_granularity"}
+SAMPLED_AT_ONCE = "sampled_at_once"
 ONE_EVALUATED = Edit("evaluation batch 1", "evaluation", {EVALUATION_BATCH: "1"})
 
 ACTIVATIONS_ON_HOST = Edit(
@@ -60,6 +61,12 @@ def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
     size = job.micro_batch
     while size := size // 2:
         yield Edit(f"micro batch {size}", BATCH, {MICRO_BATCH: str(size)})
+    fewer = [
+        one
+        for one in samplings(run.flags, job.micro_batch * job.accumulation)
+        if int(one.flags[SAMPLED_AT_ONCE]) < job.sampled_at_once
+    ]
+    yield from reversed(fewer)
     length = job.sequence_length // 2
     flags = {run.method.length_flag: str(length)}
     if run.flags.src_length:  # questions and answers keep their shares
@@ -171,6 +178,19 @@ def recomputes(job: Job) -> Iterator[Edit]:
     yield from (_recompute(grade) for grade in GRADES if grade != job.recompute)
     if not job.offload.activations:
         yield ACTIVATIONS_ON_HOST
+
+
+def samplings(values: FlagValues, samples: int) -> Iterator[Edit]:
+    """Yield other numbers of answers that reinforcement samples at once, up to those of a rollout of so many prompts.
+
+    No answer depends on the others.
+    """
+    if not values.sampled_at_once:
+        return
+    answers = samples * (values.group_size or 1) * (values.rollout_steps or 1)
+    for size in (1 << exponent for exponent in range(3, (answers - 1).bit_length() + 1)):
+        if size != values.sampled_at_once:
+            yield Edit(f"{size} answers at once", "sampling", {SAMPLED_AT_ONCE: str(size)})
 
 
 def layouts(processes: int, grades: tuple[str, ...] = GRADES, offload: tuple[str, ...] = ("", "1")) -> Iterator[Edit]:

@@ -27,10 +27,12 @@ from launch.plan.variations import (
     DEFAULTS,
     MODEL,
     ONE_EVALUATED,
+    SAMPLED_AT_ONCE,
     layouts,
     literature,
     offloads,
     recomputes,
+    samplings,
     undivided,
 )
 
@@ -49,7 +51,8 @@ BATCH = (MICRO_BATCH, ACCUMULATION)
 RECOMPUTE = ("recompute", "recompute_granularity", "offload")
 OFFLOAD = ("sharding", "offload_optim")
 EVALUATION = (EVALUATION_BATCH,)
-GROUPS = (OFFLOAD, RECOMPUTE, BATCH, EVALUATION)
+ANSWERS = (SAMPLED_AT_ONCE,)
+GROUPS = (OFFLOAD, RECOMPUTE, BATCH, EVALUATION, ANSWERS)
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,9 @@ class Fitting:
 def fit(run: RunConfig, card: Card, host_bytes: float = inf) -> Fitting:
     """Return the fastest candidate that fits the cards, if the run leaves less than SPARE free or is slower by WORTH.
 
-    It trains the same. Changed are micro batch against accumulation, the grade of recompute, the evaluation batch, and
-    the offload to host memory. Candidates without SPARE are a last resort. More is offloaded only where nothing fits
-    without, activations only where the optimizer there is not enough.
+    It trains the same. Changed are micro batch against accumulation, the grade of recompute, the evaluation batch, the
+    answers that are sampled at once, and the offload to host memory. Candidates without SPARE are a last resort. More
+    is offloaded only where nothing fits without, activations only where the optimizer there is not enough.
 
     Args:
         run: the run to fit
@@ -101,7 +104,7 @@ def fit(run: RunConfig, card: Card, host_bytes: float = inf) -> Fitting:
         [(), *((edit,) for edit in edits(job) if not is_given(group, run))]
         for edits, group in ((offloads, OFFLOAD), (recomputes, RECOMPUTE))
     )
-    vary = [(*kept, *grade) for kept in on_host for grade in again]
+    vary = [(*kept, *grade, *more) for kept in on_host for grade in again for more in _samplings(run, samples)]
     kept_sizes = batch_stays or is_given(BATCH, run)
     on_card, offloaded, last = [], [], []
     for candidate in candidates(run, card, vary, job.global_batch, () if kept_sizes else sizes):
@@ -120,6 +123,11 @@ def fit(run: RunConfig, card: Card, host_bytes: float = inf) -> Fitting:
         for after in best(pool, _seconds, replace(limits, device_bytes=room, host_bytes=host)):
             return Fitting(before, after, batch_stays)
     return Fitting(before, before, batch_stays)
+
+
+def _samplings(run: RunConfig, samples: int) -> list[tuple[Edit, ...]]:
+    """Return the numbers of answers at once that are tried, the run's own first. samples: prompts of a step."""
+    return [(), *(() if is_given(ANSWERS, run) else ((edit,) for edit in samplings(run.flags, samples)))]
 
 
 def _batch_stays(job: Job, run: RunConfig) -> str:
@@ -353,7 +361,7 @@ def _divided(run: RunConfig, card: Card, samples: int, **choices: tuple[str, ...
     sizes = [1 << exponent for exponent in range(samples.bit_length())]
     if run.flags.update_in_backward:  # which takes no accumulation
         sizes = [samples]
-    vary = ((edit,) for edit in layouts(run.processes, **choices))
+    vary = ((edit, *more) for edit in layouts(run.processes, **choices) for more in _samplings(run, samples))
     return candidates(run.with_explicit(undivided(run.explicit)), card, vary, samples, sizes)
 
 
@@ -432,6 +440,7 @@ def describe(candidate: Candidate) -> str:
         "sequence parallel" if job.sequence_parallel else "",
         "optimizer in host memory between steps" if job.offload.returns else "",
         "offload" if job.offload.gradients else "",
+        f"{job.sampled_at_once} answers at once" if job.sampled_at_once else "",
     ]
     how = ", ".join([_batch(job), *filter(None, others)])
     tight = " (tight)" if candidate.memory.tight else ""

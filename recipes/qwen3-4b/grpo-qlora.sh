@@ -4,7 +4,7 @@
 # Hardware   1 card of 24 GB (RTX 3090, RTX 4090, A10)
 # Base       nf4, with one scale of 8 bits for 64 weights: 4.13 bits a weight in the linear layers
 # Batch      1 data rank x 1 prompt of 8 answers x 16 accumulation = 16 prompts, 128 answers a step
-# Lengths    512 tokens for the prompt, 512 for an answer; 32 answers are sampled at once
+# Lengths    512 tokens for the prompt, 512 for an answer
 # Trains     33.0 M of 4.02 B parameters: r (inputs + outputs) for each of the 7 x 36 linear layers
 # Saves      only the adapter, 132 MB; use it with make merge, make predict or make serve
 # Template   Qwen3's, for answers without reasoning; for answers that begin with <think>, ARGS="--chat_template
@@ -25,7 +25,6 @@ run recipes/methods/reinforcement.sh \
     --weight_double_quant 1 \
     --src_length 512 \
     --max_length 1024 \
-    --sampled_at_once 32 \
     --per_device_train_batch_size 1 \
     --gradient_accumulation_steps 16 \
     --recompute 1 \

@@ -68,12 +68,14 @@ def test_several_nodes_are_planned_with_their_network_and_what_crosses_it(tmp_pa
     [
         ("--model facebook/llama-7b --gpus 2 --gpu_memory_gb 24 --method lora", "4090"),
         ("--model Qwen/Qwen3-8B --gpus 1 --gpu_memory_gb 24 --method lora", "4090"),
+        ("--model Qwen/Qwen2.5-0.5B --gpus 2 --gpu_memory_gb 16 --method grpo", "V100-16G"),
         *(
             pytest.param(arguments, card, marks=pytest.mark.long)
             for arguments, card in (
                 ("--model glm-515m --gpus 1 --gpu_memory_gb 24 --method lora", "4090"),  # which cannot pack
                 ("--model facebook/llama-13b --gpus 1 --gpu_memory_gb 24 --method dpo-qlora", "4090"),
                 ("--model qwen2.5-7b --gpus 4 --gpu_memory_gb 80 --method dpo", "A100-80G"),
+                ("--model Qwen/Qwen3-8B --gpus 2 --gpu_memory_gb 24 --method grpo-qlora", "4090"),
                 ("--model facebook/llama-7b --gpus 4 --gpu_memory_gb 80 --method full", "A100-80G"),
                 ("--model qwen2-7b --gpus 4 --card V100-32G --method lora", "V100-32G"),
             )
@@ -157,9 +159,9 @@ def test_mistakes(arguments, message, tmp_path):
 
 def test_every_method_has_a_recipe_and_preferences_their_rows_and_reference():
     modules = {"pretrain": "run_pretrain"} | dict.fromkeys(("dpo", "dpo-lora", "dpo-qlora", "kto-lora"), "run_dpo")
-    trained = dict.fromkeys(("lora", "qlora", "dpo-lora", "dpo-qlora", "kto-lora"), "lora") | {
-        "prefix": "prefix_tuning"
-    }
+    modules |= dict.fromkeys(("grpo", "grpo-lora", "grpo-qlora"), "reinforcement")
+    adapted = ("lora", "qlora", "dpo-lora", "dpo-qlora", "kto-lora", "grpo-lora", "grpo-qlora")
+    trained = dict.fromkeys(adapted, "lora") | {"prefix": "prefix_tuning"}
     assert {*modules, *trained, "full"} == set(fit.FITS)
     for method in fit.FITS:
         _, found, _ = fit.run_of_recipe(method, "opt-6.7b", {"GPUS": "3", "RANK": "1", "ARGS": "--seed 7"})

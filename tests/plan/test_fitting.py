@@ -15,6 +15,7 @@ from launch.plan.hardware import CARDS
 from launch.plan.job import Job, Offload
 from launch.plan.memory_model import host_bytes
 from launch.plan.time_plan import plan_time
+from launch.plan.variations import literature
 from launch.preflight import proposals
 from launch.preflight.proposals import SPARE, fastest_layouts, fit
 from launch.preflight.requested import card_of_plan, requested_run
@@ -64,6 +65,14 @@ def test_a_larger_card_is_used_with_nothing_in_host_memory():
     assert run.fitted["sharding"] == ["stage2"]
     given = recipe_run("chatglm2-6b/full-2gpu", '--sharding "stage2 offload"', GPU_MEMORY_GB="80")
     assert given.flags.sharding == "stage2 offload"
+
+
+def test_as_many_answers_are_sampled_at_once_as_there_is_memory_for():
+    runs = [recipe_run("qwen3-4b/grpo-qlora", GPU_MEMORY_GB=size) for size in ("16", "24", "80")]
+    assert [run.flags.sampled_at_once for run in runs] == [32, 64, 128], "of 128 answers a step"
+    assert recipe_run("qwen3-4b/grpo-qlora", "--sampled_at_once 8", GPU_MEMORY_GB="80").flags.sampled_at_once == 8
+    [*fewer] = [edit.flags for edit in literature(runs[1], Job.from_run(runs[1])) if edit.kind == "sampling"]
+    assert fewer == [{"sampled_at_once": size} for size in ("32", "16", "8")], "where it does not fit"
 
 
 @pytest.mark.parametrize(
