@@ -23,6 +23,7 @@ from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_
 from safetensors.numpy import load_file, save
 
 from launch.adapters.add import PrefixModel, prefix_config, trained_whole
+from launch.adapters.dora import DoraConfig, make_lora
 from launch.adapters.lora_files import read_lora, require_adapter, target_modules
 from launch.checkpoint.local_tensors import local_tensors, parts_of_ranks, whole_values
 from launch.checkpoint.model_loader import Fill, Plan, agree, run_fills
@@ -50,7 +51,7 @@ def load_adapter(model, directory: Path | str) -> LoRAModel | PrefixModel:
 
 def _load_lora(model, directory: Path) -> LoRAModel:
     stored = read_lora(directory)
-    config = LoRAConfig(
+    config = (DoraConfig if stored.is_dora else LoRAConfig)(
         r=stored.config["r"],
         lora_alpha=stored.config["lora_alpha"],
         rslora=stored.config.get("rslora") is True,
@@ -59,7 +60,7 @@ def _load_lora(model, directory: Path) -> LoRAModel:
         dtype=str(model.config.dtype),
         trainable_modules=trained_whole(model),
     )
-    lora = LoRAModel(model, config)
+    lora = make_lora(model, config)
     fill_lora(lora, directory)
     return lora
 

@@ -15,6 +15,7 @@ from paddle.distributed import fleet
 from paddle.distributed.fleet.layers.mpu import mp_ops
 from paddlenlp.peft import LoRAConfig, LoRAModel, PrefixConfig, PrefixModelForCausalLM
 
+from launch.adapters.dora import DoraConfig, make_lora
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import use_quantized
 from launch.families.lora_targets import lora_targets
@@ -34,7 +35,7 @@ def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
     rank, requested = adapter_args.lora_rank, adapter_args.lora_target_modules or []
     # By PiSSA's paper the product counts once.
     alpha = rank if adapter_args.pissa else RSLORA_ALPHA if adapter_args.rslora else 2 * rank
-    config = LoRAConfig(
+    config = (DoraConfig if adapter_args.dora else LoRAConfig)(
         target_modules=[rf".*\.{layer}" for layer in lora_targets(model.config.to_dict(), requested)],
         r=rank,
         lora_alpha=adapter_args.lora_alpha or alpha,
@@ -46,7 +47,7 @@ def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
         base_model_name_or_path=model_args.model_name_or_path,
         trainable_modules=trained_whole(model),
     )
-    lora = LoRAModel(model, config)
+    lora = make_lora(model, config)
     initialize_lora(lora, seed)
     return lora
 
@@ -83,7 +84,8 @@ def describe_lora(lora: LoRAModel) -> str:
     variant = ", scaled by alpha / sqrt(r)" if config.rslora else ""
     if config.lora_plus_scale != 1:
         variant += f", learning rate of lora_B x {config.lora_plus_scale:g}"
-    return f"LoRA: r {config.r}, alpha {config.lora_alpha:g}, dropout {config.lora_dropout:g}{variant} on {layers}"
+    kind = "DoRA" if isinstance(config, DoraConfig) else "LoRA"
+    return f"{kind}: r {config.r}, alpha {config.lora_alpha:g}, dropout {config.lora_dropout:g}{variant} on {layers}"
 
 
 class PrefixModel(PrefixModelForCausalLM):

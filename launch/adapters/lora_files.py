@@ -35,10 +35,23 @@ OTHER_KINDS = ("pissa", "loraga", "use_mora", "lora_use_mixer", "do_qat")
 
 @dataclass(frozen=True)
 class LoraLayer:
-    """The change of a linear layer's weight [inputs, outputs]: scaling * a @ b."""
+    """The change of a linear layer's weight [inputs, outputs]: scaling * a @ b.
 
-    a: StoredTensor  # [inputs, r]
-    b: StoredTensor  # [r, outputs]
+    Attributes:
+        a: [inputs, r].
+        b: [r, outputs].
+        magnitude: [outputs], of a DoRA: what the weight's columns are longer by than the base's, after the change.
+    """
+
+    a: StoredTensor
+    b: StoredTensor
+    magnitude: StoredTensor | None = None
+
+    @property
+    def tensors(self) -> dict[str, StoredTensor]:
+        """The tensors by the ends of their names."""
+        parts = {"lora_A": self.a, "lora_B": self.b}
+        return parts | ({"lora_magnitude": self.magnitude} if self.magnitude else {})
 
 
 @dataclass(frozen=True)
@@ -61,10 +74,13 @@ class LoraFiles:
         """All tensors by name."""
         score = {SCORE: self.score} if self.score else {}
         return score | {
-            f"{name}.{part}": tensor
-            for name, layer in self.layers.items()
-            for part, tensor in (("lora_A", layer.a), ("lora_B", layer.b))
+            f"{name}.{part}": tensor for name, layer in self.layers.items() for part, tensor in layer.tensors.items()
         }
+
+    @property
+    def is_dora(self) -> bool:
+        """Whether each layer has a magnitude."""
+        return self.config.get("use_dora") is True
 
     @property
     def scaling(self) -> float:
@@ -100,7 +116,7 @@ def read_lora(directory: str | Path) -> LoraFiles:
         raise UserError(f"{directory / CONFIG}: {other[0]}: found {config[other[0]]!r}, allowed: false: plain LoRA.")
     tensors = _tensors(directory)
     score = tensors.pop(SCORE, None)
-    layers = _layers(directory, tensors, config["r"])
+    layers = _layers(directory, tensors, config["r"], config.get("use_dora") is True)
     if "target_modules" in config:
         _require_targets(target_modules(config, directory / CONFIG), layers, directory / CONFIG)
     return LoraFiles(directory, config, layers, score)
@@ -194,26 +210,29 @@ def _tensors(directory: Path) -> dict[str, StoredTensor]:
     raise UserError(f"{directory}: no adapter's weights: looked for {INDEX} and {PDPARAMS}.")
 
 
-def _layers(directory: Path, tensors: dict[str, StoredTensor], rank: int) -> dict[str, LoraLayer]:
-    """Return the tensors in pairs.
+def _layers(directory: Path, tensors: dict[str, StoredTensor], rank: int, is_dora: bool) -> dict[str, LoraLayer]:
+    """Return the tensors in pairs, those of a DoRA with their magnitudes.
 
     Raises UserError with the names of tensors without a partner or with another rank.
     """
-    misfits = Misfits(extra={name for name in tensors if not name.endswith((".lora_A", ".lora_B"))})
+    parts = (".lora_A", ".lora_B", *([".lora_magnitude"] if is_dora else []))
+    misfits = Misfits(extra={name for name in tensors if not name.endswith(parts)})
     layers = {}
-    for layer in dict.fromkeys(name[: -len(".lora_A")] for name in tensors if name not in misfits.extra):
-        names = (f"{layer}.lora_A", f"{layer}.lora_B")
+    for layer in dict.fromkeys(name.rpartition(".")[0] for name in tensors if name not in misfits.extra):
+        names = [f"{layer}{part}" for part in parts]
         absent = {name for name in names if name not in tensors}
         if absent:
             misfits.missing |= absent
             continue
-        a, b = (tensors[name] for name in names)
+        a, b, *magnitude = found = [tensors[name] for name in names]
         if not (len(a.shape) == len(b.shape) == 2 and a.shape[1] == b.shape[0] == rank):
             misfits.different.add(difference(layer, f"{list(a.shape)} and {list(b.shape)}", f"rank {rank}"))
-        for name, matrix in zip(names, (a, b), strict=True):
+        elif magnitude and magnitude[0].shape != b.shape[1:]:
+            misfits.different.add(difference(names[2], str(list(magnitude[0].shape)), str(list(b.shape[1:]))))
+        for name, matrix in zip(names, found, strict=True):
             if matrix.dtype not in FLOATS:
                 misfits.different.add(difference(name, matrix.dtype, "floating-point numbers"))
-        layers[layer] = LoraLayer(a, b)
+        layers[layer] = LoraLayer(*found)
     if misfits or not layers:
         raise UserError(f"{directory}: not a whole LoRA adapter: {misfits or 'no tensors'}")
     return layers

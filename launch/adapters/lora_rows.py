@@ -28,6 +28,8 @@ class SideBySide:
     Attributes:
         a: [inputs, ranks].
         b: [ranks, outputs], scaled.
+        stretches: [ranks, outputs], for the first rank of a DoRA what its outputs are multiplied by, less 1; else 0.
+            None where no adapter is one.
         owners: Names, one a rank.
         group: Of tensor parallelism, where each process has some of the inputs alone, so that x A is summed.
     """
@@ -36,14 +38,19 @@ class SideBySide:
     b: paddle.Tensor
     owners: tuple[str, ...]
     group: Any = None
+    stretches: paddle.Tensor | None = None
 
-    def __call__(self, x: paddle.Tensor, mask: paddle.Tensor) -> paddle.Tensor:
-        """Return the product of x [..., inputs] with the adapters' matrices. mask: [tokens, ranks]."""
+    def __call__(self, layer, x: paddle.Tensor, output: paddle.Tensor, mask: paddle.Tensor) -> paddle.Tensor:
+        """Return the layer's output for x [..., inputs] with the adapters. mask: [tokens, ranks]."""
         product = paddle.matmul(x, self.a)
-        product = product * mask.reshape(product.shape)
+        mask = mask.reshape(product.shape)
+        product = product * mask
         if self.group:
             product = mp_ops._mp_allreduce(product, group=self.group)
-        return paddle.matmul(product, self.b)
+        output = output + paddle.matmul(product, self.b)
+        if self.stretches is None:
+            return output
+        return output + (output if layer.bias is None else output - layer.bias) * paddle.matmul(mask, self.stretches)
 
 
 class LoraRows:
@@ -80,11 +87,11 @@ class LoraRows:
             self.masks.clear()
 
     def _adding(self, adapters: SideBySide):
-        def add(_, inputs, output):
+        def add(layer, inputs, output):
             if not self.tokens:  # the base alone, outside chosen()
                 return output
             mask = self._mask(adapters.owners)
-            return output if mask is None else output + adapters(inputs[0], mask)
+            return output if mask is None else adapters(layer, inputs[0], output, mask)
 
         return add
 
@@ -112,4 +119,18 @@ def _side_by_side(layers: Mapping[str, paddle.nn.Layer]) -> SideBySide:
         b = paddle.concat([layer.lora_B * layer.scaling for layer in layers.values()], axis=0)
     owners = tuple(name for name, layer in layers.items() for _ in range(layer.lora_A.shape[1]))
     sharded = (layer for layer in layers.values() if layer.lora_A.is_distributed)
-    return SideBySide(a, b, owners, next((layer.model_parallel_group for layer in sharded), None))
+    group = next((layer.model_parallel_group for layer in sharded), None)
+    return SideBySide(a, b, owners, group, _stretches(list(layers.values()), b))
+
+
+@paddle.no_grad()
+def _stretches(layers: Sequence[paddle.nn.Layer], b: paddle.Tensor) -> paddle.Tensor | None:
+    """Return SideBySide.stretches."""
+    if not any(hasattr(layer, "stretch") for layer in layers):
+        return None
+    stretches, first = paddle.zeros_like(b), 0
+    for layer in layers:
+        if hasattr(layer, "stretch"):
+            stretches[first] = layer.stretch.change(layer).astype(b.dtype)
+        first += layer.lora_A.shape[1]
+    return stretches

@@ -30,7 +30,7 @@ RENAMED = {
 
 LOSS_IN_CHUNKS = "--loss_chunk_tokens auto computes output layer and loss a few tokens at a time"
 FOR_GPT = "it is for GPT-3, which is no family here"
-NO_SUCH_ADAPTER = "adapters here are LoRA (with --rslora, --lora_plus_scale, --pissa) and prefixes"
+NO_SUCH_ADAPTER = "adapters here are LoRA (with --rslora, --lora_plus_scale, --pissa, --dora) and prefixes"
 
 # Accepted, and nothing is done: what the flag said is found elsewhere.
 DROPPED = {

@@ -78,6 +78,8 @@ class CommonFlags:
     """Whether to run predictions on the test set."""
     do_train: bool = known("bool", False)
     """Whether to run training."""
+    dora: bool = known("bool", False)
+    """DoRA: train the lengths of the weights' columns, too, apart from what the adapters' product turns."""
     enable_auto_parallel: bool = known("bool", False)
     """whether to run distributed training in auto parallel mode"""
     eval_accumulation_steps: int | None = known("int", None, range={"least": 1, "most": 2147483647})

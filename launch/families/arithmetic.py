@@ -89,14 +89,18 @@ class ModelShape:
         return math.log(self.vocab_size) + self.hidden_size * self.head_std**2 / 2
 
 
-def lora_parameters(config: dict, layers: Iterable[str], rank: int) -> int:
+def lora_parameters(config: dict, layers: Iterable[str], rank: int, dora: bool = False) -> int:
     """Return the parameters of adapters of this rank: rank (inputs + outputs) for each linear layer.
 
-    layers: last parts of the names of the linear layers that have one, such as q_proj.
+    Args:
+        config: Of the model.
+        layers: Last parts of the names of the linear layers that have one, such as q_proj.
+        rank: Of the adapters.
+        dora: Whether each output has a magnitude, too.
     """
     adapted = set(layers)
     matrices = [tensor for tensor in parameters(config) if tensor.kind == LINEAR and tensor.module in adapted]
-    return sum(rank * sum(tensor.shape) for tensor in matrices)
+    return sum(rank * sum(tensor.shape) + dora * tensor.shape[1] for tensor in matrices)
 
 
 def prefix_parameters(config: dict, tokens: int) -> int:

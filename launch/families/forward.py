@@ -282,7 +282,7 @@ class Model(ABC):
 
     def linear(self, name: str, x: Tensor) -> Tensor:
         """Return the output of a linear layer with its adapter."""
-        return self.with_lora(name, self.product(name, x, self.weight(f"{name}.bias")), x)
+        return self.stretched(name, self.with_lora(name, self.product(name, x, self.weight(f"{name}.bias")), x))
 
     def product(self, name: str, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return x W + b, W quantized or not. On a CPU the product is a tensor beside the sum with the bias."""
@@ -308,6 +308,19 @@ class Model(ABC):
         self.alive(x, low)
         return out
 
+    def stretched(self, name: str, out: Tensor) -> Tensor:
+        """Return out + (out - b) (lengths - 1), where the adapter is a DoRA (launch/adapters/dora.py)."""
+        magnitude, bias, ops = self.weight(f"{name}.lora_magnitude"), self.weight(f"{name}.bias"), self.ops
+        if magnitude is None:
+            return out
+        if self.job.base:  # the weight is computed once more for the lengths of its columns
+            weight = self.weights[f"{name}.weight"]
+            self.memory.take(self.job.base.scratch(weight.elements, weight.item) + weight.nbytes)
+        product = out if bias is None else ops.add(out, bias)
+        stretched = ops.add(out, ops.multiply(product, ops.scale(magnitude)))
+        self.alive(out, product)
+        return stretched
+
     def column(self, name: str, x: Tensor) -> Tensor:
         """Return the output of a linear layer that is sharded by columns.
 
@@ -319,7 +332,7 @@ class Model(ABC):
         out = self.product(name, whole, self.weight(f"{name}.bias"))
         if self.job.sequence_parallel and self.job.tensor_parallel_overlap:
             self.ops.keep(out, x)  # beside what was gathered
-        out = self.with_lora(name, out, whole if self.job.sequence_parallel else x, "column")
+        out = self.stretched(name, self.with_lora(name, out, whole if self.job.sequence_parallel else x, "column"))
         self.alive(x, whole)
         return out
 
@@ -336,7 +349,7 @@ class Model(ABC):
         out = self.reduce_scatter(out) if self.job.sequence_parallel else self.all_reduce(out)
         out = self.with_lora(name, out, x, "row")
         bias = self.weight(f"{name}.bias")
-        out = out if bias is None else self.ops.add(out, bias)
+        out = self.stretched(name, out if bias is None else self.ops.add(out, bias))
         self.alive(x)
         return out
 

@@ -29,11 +29,12 @@ ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of an element
 
 @dataclass(frozen=True)
 class Lora:
-    """Adapters of this rank beside the linear layers whose names end in one of `targets`."""
+    """Adapters of this rank beside the linear layers whose names end in one of `targets`. dora: with magnitudes."""
 
     rank: int
     targets: tuple[str, ...]
     dropout: float = 0.0
+    dora: bool = False
 
 
 @dataclass(frozen=True)
@@ -437,7 +438,7 @@ def _adapter(values: FlagValues, config: dict) -> Lora | Prefix | None:
         return Prefix(values.num_prefix_tokens or 128)
     if values.lora:
         targets = lora_targets(config, (values.lora_target_modules or "").split())
-        return Lora(values.lora_rank, targets, values.lora_dropout or 0.0)
+        return Lora(values.lora_rank, targets, values.lora_dropout or 0.0, bool(values.dora))
     return None
 
 

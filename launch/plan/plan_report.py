@@ -107,6 +107,8 @@ def method(job: Job) -> str:
     """Return the method: all parameters, LoRA, or a prefix."""
     if isinstance(job.adapter, Lora):
         rank = job.adapter.rank
+        if job.adapter.dora:
+            return f"DoRA, rank {rank}, on a {job.base.bits}-bit base" if job.base else f"DoRA, rank {rank}"
         return f"LoRA, rank {rank}, on a {job.base.bits}-bit base" if job.base else f"LoRA, rank {rank}"
     if isinstance(job.adapter, Prefix):
         return f"a prefix of {job.adapter.tokens} tokens"

@@ -150,15 +150,21 @@ def adapter_tensors(job: Job, stage: int = 0) -> list[PlannedTensor]:
         parameter for parameter in parameters(job.config) if parameter.kind == LINEAR and parameter.name in here
     ]
     adapted = [parameter for parameter in matrices if parameter.module in lora.targets]
-    return [half for parameter in adapted for half in _lora_halves(parameter, lora, job)]
+    return [part for parameter in adapted for part in _lora_parts(parameter, lora, job)]
 
 
-def _lora_halves(parameter: Parameter, lora: Lora, job: Job) -> list[PlannedTensor]:
-    """Return A of [inputs, rank] and B of [rank, outputs]: the one on the matrix's sharded axis is sharded, too."""
+def _lora_parts(parameter: Parameter, lora: Lora, job: Job) -> list[PlannedTensor]:
+    """Return A of [inputs, rank], B of [rank, outputs] and a DoRA's magnitude of [outputs].
+
+    Those on the matrix's sharded axis are sharded, too.
+    """
     axis = _axis(parameter, job)
     rank, (inputs, outputs) = lora.rank, parameter.shape
     name = parameter.name.removesuffix(".weight")
     first, second = (inputs, rank), (rank, outputs)
+    magnitude = PlannedTensor(
+        f"{name}.lora_magnitude", _part((outputs,), 0 if axis == 1 else None, job), ADAPTER, axis == 1, True, job.item
+    )
     return [
         PlannedTensor(
             f"{name}.lora_A", _part(first, 0 if axis == 0 else None, job), ADAPTER, axis == 0, True, job.item
@@ -166,6 +172,7 @@ def _lora_halves(parameter: Parameter, lora: Lora, job: Job) -> list[PlannedTens
         PlannedTensor(
             f"{name}.lora_B", _part(second, 1 if axis == 1 else None, job), ADAPTER, axis == 1, True, job.item
         ),
+        *([magnitude] if lora.dora else []),
     ]
 
 

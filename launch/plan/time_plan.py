@@ -74,7 +74,8 @@ class Traffic:
             return self.parameters
         parts = layout.tensor_parallel_degree * layout.pipeline_parallel_degree
         if isinstance(job.adapter, Lora):
-            return lora_parameters(job.config, job.adapter.targets, job.adapter.rank) / parts
+            lora = job.adapter
+            return lora_parameters(job.config, lora.targets, lora.rank, lora.dora) / parts
         return prefix_parameters(job.config, job.adapter.tokens) / parts
 
     @property

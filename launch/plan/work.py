@@ -105,13 +105,14 @@ ROW_PARALLEL = ("o_proj", "down_proj", "dense", "dense_4h_to_h", "out_proj", "li
 
 # How often operators read or write a tensor of tokens x width, counted in paddlenlp's code: a norm by one kernel, a
 # RMSNorm by separate ones (casts to float32 count double), rotary embedding of queries and keys, the two additions
-# of a layer, the copies before and after tensor parallel collectives, an adapter per input and per output.
+# of a layer, the copies before and after tensor parallel collectives, an adapter per input and per output, and what a
+# DoRA adds per output.
 FUSED_NORM, SEPARATE_NORM = 2, 20
 ROTATION, FUSED_ROTATION = 11, 2
 RESIDUALS = 6
 WIDENING = 10  # ALiBi under flash attention: queries scaled, columns put beside all three, and cut from the result
 PARALLEL_COPIES = 4
-ADAPTER_INPUT, ADAPTER_OUTPUT = 3, 5
+ADAPTER_INPUT, ADAPTER_OUTPUT, DORA_OUTPUT = 3, 5, 5
 # How often rows of [tokens x experts of a token, hidden] are on the way to experts and back: copied, sorted, divided,
 # put together, sorted back, summed (launch/models/expert_mixing.py).
 DISPATCH = 10
@@ -315,8 +316,9 @@ class Work:
         sharded += fsum(
             share[parameter.name] * parameter.shape[0 if parameter.module in ROW_PARALLEL else 1] for parameter in mlp
         )
+        by_output = ADAPTER_OUTPUT + (DORA_OUTPUT if isinstance(job.adapter, Lora) and job.adapter.dora else 0)
         sharded += fsum(
-            share[parameter.name] * (ADAPTER_INPUT * parameter.shape[0] + ADAPTER_OUTPUT * parameter.shape[1])
+            share[parameter.name] * (ADAPTER_INPUT * parameter.shape[0] + by_output * parameter.shape[1])
             for parameter in self._adapted
         )
         copies = PARALLEL_COPIES * hidden if self.tensor > 1 else 0

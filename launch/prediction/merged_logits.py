@@ -98,17 +98,31 @@ def _add_beside(model, lora: LoraFiles) -> None:
     layers = dict(model.named_sublayers())
     for name, change in lora.layers.items():
         layers[name].register_forward_post_hook(_adds(change, lora.scaling))
+        if change.magnitude:
+            layers[name].register_forward_post_hook(_stretches(change, change.magnitude, lora.scaling))
     if lora.score:
         model.score.weight.set_value(_tensor(lora.score))
 
 
 def _adds(change: LoraLayer, scaling: float):
-    """Return LoRA's addition to a layer's output: scaling * (x A) B."""
+    """Return the hook of LoRA's addition to a layer's output: scaling * (x A) B."""
 
     def add(_, inputs, output):
         return output + scaling * ((inputs[0] @ _tensor(change.a)) @ _tensor(change.b))
 
     return add
+
+
+def _stretches(change: LoraLayer, magnitude: StoredTensor, scaling: float):
+    """Return the hook of DoRA's change of the sum, from the whole matrix W + scaling A B."""
+
+    def stretch(layer, _, output):
+        turned = layer.weight + scaling * _tensor(change.a) @ _tensor(change.b)
+        factors = (paddle.norm(layer.weight, axis=0) + _tensor(magnitude)) / paddle.norm(turned, axis=0)
+        bias = 0 if layer.bias is None else layer.bias
+        return factors * (output - bias) + bias
+
+    return stretch
 
 
 def _tensor(stored: StoredTensor) -> paddle.Tensor:

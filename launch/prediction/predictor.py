@@ -26,6 +26,7 @@ from data_tools.formats.json_files import read_object
 from data_tools.formats.plural import plural
 from data_tools.progress import counted
 from launch.adapters.adapter_files import load_adapter
+from launch.adapters.dora import fix_lengths
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import quantize_filled
 from launch.checkpoint.model_loader import GENERATION_CONFIG, load_model
@@ -175,6 +176,7 @@ def load_predictor(name: str, adapter: Path | None, dtype: str | None, base: For
     config.eos_token_id = read_object(directory / GENERATION_CONFIG).get("eos_token_id") or config.eos_token_id
     if adapter:
         model = load_adapter(model, adapter)
+        fix_lengths(model)
     if compiled:
         answer_in_bfloat16(model, compiled)
     model.eval()

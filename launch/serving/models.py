@@ -25,6 +25,7 @@ from data_tools.dialogues.messages import Dialogue
 from data_tools.dialogues.questions import NO_LIMIT, text_question
 from data_tools.formats.errors import DataError
 from launch.adapters.adapter_files import load_adapter
+from launch.adapters.dora import fix_lengths
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import use_quantized
 from launch.checkpoint.model_loader import without_values
@@ -369,6 +370,7 @@ def load_models(
 
 def _adapted(base: Predictor, adapter: Path, directory: str) -> Predictor:
     model = load_adapter(_twin(base.model), adapter)
+    fix_lengths(model)
     model.eval()
     return Predictor(model, base.family, load_tokenizer(adapter, Path(directory), directory), base.config)
 

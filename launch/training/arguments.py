@@ -79,6 +79,9 @@ class AdapterArguments:
         help="PiSSA: start the adapters from the r largest singular values of the weights, which keep the rest. The "
         "adapter is written as a plain LoRA of rank 2 r.",
     )
+    dora: bool = flag(
+        False, help="DoRA: train the lengths of the weights' columns, too, apart from what the adapters' product turns."
+    )
     lora_target_modules: list[str] | None = flag(
         None,
         help="Linear layers with adapters, as PEFT names them: q_proj v_proj, regular expressions, or all-linear. "

@@ -207,6 +207,8 @@ def identify_model(model, model_args, adapter_args, seed: int, reference_weights
         adapter = {"r": config.r, "scaling": config.scaling, "target_modules": sorted(config.target_modules)}
         if adapter_args.pissa:
             adapter["pissa"] = True
+        if adapter_args.dora:
+            adapter["dora"] = True
         if config.lora_plus_scale != 1:
             adapter["lora_plus_scale"] = config.lora_plus_scale
     else:

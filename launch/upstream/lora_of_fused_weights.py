@@ -2,7 +2,8 @@
 
 paddlenlp/peft/lora/lora_model.py, LoRAModel._get_tensor_parallel_convert_actions: the columns of lora_B are cut evenly,
 though those of the weight beside it (queries, keys and values in one, or gate and up) are cut in several places. What
-one rank adds belongs to other columns. Corrected: lora_B is cut, and put together, as the weight is.
+one rank adds belongs to other columns. Corrected: lora_B is cut, and put together, as the weight is, and so are the
+magnitudes of launch/adapters/dora.py.
 """
 
 import functools
@@ -24,9 +25,10 @@ def _as_weights(stock):
         of_weights = self.model._get_tensor_parallel_mappings(config or self.model.config, is_split=is_split)
         names = ConversionMixin._resolve_prefix_keys(of_weights.keys(), self.model.state_dict().keys(), ignore_error)
         for short, name in names.items():
-            beside = name.removesuffix("weight") + "lora_B"
-            if beside in actions:
-                actions[beside] = of_weights[short]
+            for half in ("lora_B", "lora_magnitude"):
+                beside = name.removesuffix("weight") + half
+                if beside in actions:
+                    actions[beside] = of_weights[short]
         return actions
 
     return actions_of

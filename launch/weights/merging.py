@@ -1,5 +1,7 @@
 """A LoRA adapter merged into its base: W + scaling * A @ B, computed in float32, without Paddle and without a GPU.
 
+Of a DoRA the columns of the sum get their trained lengths (launch/adapters/dora.py).
+
 The weights pass through memory in pieces of a few rows, so that a machine with less memory than the model can do it.
 check_weights compares a directory with what merging gives, tensor by tensor, piece by piece.
 """
@@ -146,7 +148,7 @@ def _pieces(
             rows = converted(name, np.ascontiguousarray(stored.open()[start:stop]), stored.dtype, dtype)
             yield beyond.replaced(name, start, rows, dtype)
     else:
-        factors = beyond.factors(name, _sums(stored, change, scaling))
+        factors = _factors(stored, change, scaling)
         for summed in _sums(stored, change, scaling):
             summed = summed if factors is None else summed * factors
             try:
@@ -157,6 +159,23 @@ def _pieces(
                     "Merge into a base in bfloat16 or float32."
                 ) from None
             yield rows
+
+
+def _factors(stored: Weight, change: LoraLayer, scaling: float) -> np.ndarray | None:
+    """Return what the columns of the sum are multiplied by, for a DoRA."""
+    if not change.magnitude:
+        return None
+    trained = column_lengths(stored) + convert(change.magnitude.open(), change.magnitude.dtype, "float32")
+    return (trained / _lengths(_sums(stored, change, scaling))).astype(np.float32)
+
+
+def column_lengths(stored: Weight) -> np.ndarray:
+    """Return the lengths of a weight's columns, float64."""
+    return _lengths(convert(stored.open()[start:stop], stored.dtype, "float32") for start, stop in pieces_of(stored))
+
+
+def _lengths(pieces: Iterator[np.ndarray]) -> np.ndarray:
+    return np.sqrt(np.maximum(sum(np.square(piece, dtype=np.float64).sum(axis=0) for piece in pieces), 1e-24))
 
 
 def _sums(stored: Weight, change: LoraLayer, scaling: float) -> Iterator[np.ndarray]:

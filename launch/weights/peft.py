@@ -1,6 +1,7 @@
 """LoRA adapters from our format to that of Hugging Face's PEFT, which scales by alpha / r as we do, and back.
 
-rsLoRA's alpha / sqrt(r) is use_rslora there. A LoRA that began by PiSSA is a plain one in both formats.
+rsLoRA's alpha / sqrt(r) is use_rslora there. A LoRA that began by PiSSA is a plain one in both formats. A DoRA has
+.lora_magnitude_vector there, the trained lengths of the weight's columns; ours is what they add to the base's.
 
 Names there: base_model.model.<the layer's name in the Hugging Face model>.lora_A.weight [r, inputs] and .lora_B.weight
 [outputs, r], each ours transposed (peft/utils/save_and_load.py).
@@ -9,7 +10,7 @@ Names there: base_model.model.<the layer's name in the Hugging Face model>.lora_
 import json
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,16 +20,16 @@ from launch.adapters import lora_files
 from launch.adapters.lora_files import LoraFiles, read_lora, require_lora, scaling_of
 from launch.checkpoint.safetensors_file import SINGLE, TORCH, NewTensor, read_header, write_safetensors
 from launch.checkpoint.stored_tensor import StoredTensor, convert
-from launch.checkpoint.weight_files import Misfits, difference
+from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights
 from launch.errors import UserError
 from launch.families.lora_targets import named_by
 from launch.families.named_configs import load_config, read_config
 from launch.families.parameters import LINEAR, SCORE, WORD
 from launch.families.registry import family_of_config, parameters, their_name
 from launch.families.tokenizer_files import SENTENCEPIECE_FILES, read_tokenizer
-from launch.weights.merging import check_weights, merge
+from launch.weights.merging import check_weights, column_lengths, merge
 from launch.weights.peft_keys import check_keys
-from launch.weights.peft_merge import MAGNITUDE, PREFIX, take_beyond
+from launch.weights.peft_merge import PREFIX, take_beyond
 from launch.weights.tokenizer import import_tokenizer
 from launch.weights.torch_reader import read_torch
 from launch.weights.whole import written_whole
@@ -40,6 +41,7 @@ TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json"),
     *("special_tokens_map.json", "chat_template.jinja", "chat_template.json"),
 )
+MAGNITUDE = "lora_magnitude_vector"
 CHOICES = ("target_modules", "exclude_modules", "layers_to_transform")
 ONE_FILE = 1 << 62  # bytes
 
@@ -47,8 +49,9 @@ ONE_FILE = 1 << 62  # bytes
 def export_adapter(source: Path, base: Path | None, target: Path, base_model_name: str | None = None) -> int:
     """Write `target` from an adapter's directory; the number of tensors.
 
-    base: our directory or name of its model, default as the adapter names it. base_model_name: where PEFT finds the
-    model in Hugging Face's format, a directory or a name on its hub; default: base.
+    base: our directory or name of its model, default as the adapter names it; of a DoRA with weights.
+    base_model_name: where PEFT finds the model in Hugging Face's format, a directory or a name on its hub; default:
+    base.
 
     Raises:
         UserError: If source is no adapter, or one that PEFT cannot express. Nothing is left behind.
@@ -61,10 +64,12 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
             "the base is a Baichuan-13B, whose Hugging Face model has query, key and value in one matrix: an adapter "
             "of ours has one pair for each. Join them first: make merge, then export the merged model."
         )
-    tensors = []
+    tensors, weights = [], find_weights(Path(name)) if lora.is_dora else {}
     for layer, pair in lora.layers.items():
         theirs = _their_layer(layer, config)
         tensors += [_transposed(f"{theirs}.lora_A.weight", pair.a), _transposed(f"{theirs}.lora_B.weight", pair.b)]
+        if pair.magnitude:
+            tensors.append(_magnitude(f"{theirs}.{MAGNITUDE}", pair.magnitude, weights, layer, 1))
     if lora.score:
         tensors.append(_transposed(f"{PREFIX}{SCORE}", lora.score))
     with written_whole(target) as directory:
@@ -75,13 +80,13 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
 
 
 def import_adapter(source: Path, base: Path, target: Path, shard_bytes: int = ONE_FILE) -> tuple[int, bool]:
-    """Write `target` from an adapter of PEFT's: ours, or base and adapter merged where it has more than A and B.
+    """Write `target` from an adapter of PEFT's: ours, or both merged where it changes more than linear layers.
 
     Layers of another rank or scaling than the others get zeros up to the largest rank, and the scaling into B.
 
     Args:
         source: The adapter.
-        base: Our directory of its model; with weights for a merge.
+        base: Our directory of its model; with weights for a merge and for a DoRA.
         target: A new directory.
         shard_bytes: Of the largest file of a merged model.
 
@@ -98,9 +103,6 @@ def import_adapter(source: Path, base: Path, target: Path, shard_bytes: int = ON
     count, score = len(stored), stored.pop(f"{PREFIX}{SCORE}", None)
     beyond = take_beyond(stored, theirs, config, parameters(config))
     pairs = _pairs(source, stored, theirs, base)
-    unscaled = [layer for layer in pairs if theirs.get("use_dora") and f"{layer}.weight" not in beyond.magnitudes]
-    if unscaled:
-        raise UserError(f"{source}: use_dora: found true, but no {MAGNITUDE[1:]} of {unscaled[0]}. Copy it again.")
     if not beyond:
         with written_whole(target) as directory:
             _write_lora(directory, theirs, pairs, score, base)
@@ -138,6 +140,7 @@ def _write_lora(
     directory: Path, theirs: dict, pairs: dict[str, "_PeftPair"], score: StoredTensor | None, base: Path
 ) -> None:
     """Write pairs of A and B as an adapter of ours."""
+    weights = find_weights(base) if theirs.get("use_dora") else {}
     ours = _our_config(theirs, sorted({layer.rpartition(".")[2] for layer in pairs}), base)
     scalings = {layer: _rank_and_scaling(theirs, pair.peft_name) for layer, pair in pairs.items()}
     if theirs.get("rank_pattern") or theirs.get("alpha_pattern"):
@@ -150,6 +153,8 @@ def _write_lora(
     for layer, pair, factor in scaled:
         tensors += [_widened(f"{layer}.lora_A", pair.a, ours["r"], 1, 1.0)]
         tensors += [_widened(f"{layer}.lora_B", pair.b, ours["r"], 0, factor)]
+        if pair.magnitude:
+            tensors.append(_magnitude(f"{layer}.lora_magnitude", pair.magnitude, weights, layer, -1))
     write_safetensors(directory, tensors, ONE_FILE, lambda _: None)
     (directory / SINGLE).rename(directory / OUR_WEIGHTS)
     index = {"metadata": {}, "weight_map": {tensor.name: OUR_WEIGHTS for tensor in tensors}}
@@ -160,11 +165,12 @@ def _write_lora(
 
 @dataclass(frozen=True)
 class _PeftPair:
-    """A [rank, inputs] and B [outputs, rank] of a layer. peft_name: in the Hugging Face model."""
+    """A [rank, inputs], B [outputs, rank], and a DoRA's lengths of a layer. peft_name: in the Hugging Face model."""
 
     peft_name: str
     a: StoredTensor
     b: StoredTensor
+    magnitude: StoredTensor | None
 
 
 def _pairs(source: Path, stored: dict[str, StoredTensor], theirs: dict, base: Path) -> dict[str, _PeftPair]:
@@ -178,11 +184,15 @@ def _pairs(source: Path, stored: dict[str, StoredTensor], theirs: dict, base: Pa
         if not a and not b:
             continue
         rank, _ = _rank_and_scaling(theirs, name)
-        if a and b and len(a.shape) == len(b.shape) == 2 and (a.shape[0], b.shape[1]) == (rank, rank):
-            pairs[layer] = _PeftPair(name, a, b)
-        else:
+        magnitude = stored.pop(f"{PREFIX}{name}.{MAGNITUDE}", None) if theirs.get("use_dora") else None
+        if not (a and b and len(a.shape) == len(b.shape) == 2 and (a.shape[0], b.shape[1]) == (rank, rank)):
             found = " and ".join(str(list(half.shape)) if half else "nothing" for half in (a, b))
             misfits.different.add(difference(name, found, f"A and B of rank {rank}"))
+        elif theirs.get("use_dora") and (not magnitude or magnitude.shape != b.shape[:1]):
+            found = f"a {MAGNITUDE} of {list(magnitude.shape)}" if magnitude else f"no {MAGNITUDE}"
+            raise UserError(f"{source}: use_dora: found true, but {found} of {layer}. Copy it again.")
+        else:
+            pairs[layer] = _PeftPair(name, a, b, magnitude)
         if not _is_adapted(theirs, name):
             choices = {key: theirs[key] for key in CHOICES if theirs.get(key)}
             raise UserError(
@@ -239,6 +249,7 @@ def _our_config(theirs: dict, modules: list[str], base: Path) -> dict:
         "lora_dropout": theirs.get("lora_dropout", 0.0),
         "r": theirs["r"],
         "rslora": theirs.get("use_rslora") is True,
+        **({"use_dora": True} if theirs.get("use_dora") else {}),
         "target_modules": [rf".*\.{module}" for module in modules],
         "tensor_parallel_degree": -1,
     }
@@ -262,6 +273,19 @@ def _widened(name: str, stored: StoredTensor, rank: int, axis: int, factor: floa
     return NewTensor(name, "float32", shape, pieces)
 
 
+def _magnitude(name: str, stored: StoredTensor, weights: Mapping[str, Weight], layer: str, sign: int) -> NewTensor:
+    """Return what is stored, plus (to PEFT's format) or minus (from it) the lengths of the base's columns."""
+    weight = weights.get(f"{layer}.weight")
+    if weight is None or weight.shape[1:] != stored.shape:
+        found = "nothing" if weight is None else list(weight.shape)
+        raise UserError(f"{layer}.weight of the base: found {found}, expected outputs: {stored.shape[0]}. See --base.")
+
+    def pieces() -> Iterator[np.ndarray]:
+        yield (convert(stored.open(), stored.dtype, "float32") + sign * column_lengths(weight)).astype(np.float32)
+
+    return NewTensor(name, "float32", stored.shape, pieces)
+
+
 def _transposed(name: str, stored: StoredTensor) -> NewTensor:
     shape = stored.shape[::-1]
     return NewTensor(name, stored.dtype, shape, lambda: iter([np.ascontiguousarray(stored.open().T)]))
@@ -278,6 +302,7 @@ def _peft_config(lora: LoraFiles, config: dict, base: str) -> dict:
         "r": lora.config["r"],
         "lora_alpha": lora.config["lora_alpha"] if rslora else lora.scaling * lora.config["r"],
         "use_rslora": rslora,
+        "use_dora": lora.is_dora,
         "lora_dropout": lora.config.get("lora_dropout", 0.0),
         "target_modules": layers,
         "bias": "none",

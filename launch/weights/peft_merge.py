@@ -1,10 +1,9 @@
-"""What an adapter of PEFT has beside A and B, and the model that base and adapter make together.
+"""What an adapter of PEFT changes beside its layers, and the model that base and adapter make together.
 
-Layers here have A and B alone while a model runs, so an adapter with more is merged when it is imported, by PEFT's own
-arithmetic: DoRA's magnitudes (arXiv 2402.09353), modules_to_save and trainable_token_indices.
+An adapter here changes linear layers alone while a model runs, so one with more is merged when it is imported, by
+PEFT's own arithmetic: modules_to_save and trainable_token_indices.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,7 +15,7 @@ from launch.families.registry import their_name
 from launch.weights.conversion import TIED_HEAD, origin, same_bytes
 
 PREFIX = "base_model.model."
-MAGNITUDE, ROWS = ".lora_magnitude_vector", ".token_adapter.trainable_tokens_delta"
+ROWS = ".token_adapter.trainable_tokens_delta"
 
 
 @dataclass(frozen=True)
@@ -30,32 +29,22 @@ class TurnedTensor(StoredTensor):
 
 @dataclass(frozen=True)
 class BeyondLora:
-    """What is changed beside A B, by the names of our tensors.
+    """What is changed beside linear layers with adapters, by the names of our tensors.
 
     Attributes:
-        magnitudes: Lengths of a weight's columns after the merge, DoRA's.
         whole: Tensors that replace the base's.
         rows: Ids of tokens, and the rows of the embeddings or columns of the head that replace theirs.
         transposed: Names of tensors that lie the other way here.
         vocabulary: Tokens of the merged model where they are others than the base's.
     """
 
-    magnitudes: dict[str, StoredTensor] = field(default_factory=dict)
     whole: dict[str, StoredTensor] = field(default_factory=dict)
     rows: dict[str, tuple[list[int], StoredTensor]] = field(default_factory=dict)
     transposed: set[str] = field(default_factory=set)
     vocabulary: int | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.magnitudes or self.whole or self.rows)
-
-    def factors(self, name: str, pieces: Iterator[np.ndarray]) -> np.ndarray | None:
-        """Return what a weight's columns are multiplied by. pieces: rows of it with A B, in float32."""
-        if name not in self.magnitudes:
-            return None
-        lengths = np.sqrt(sum(np.square(piece, dtype=np.float64).sum(axis=0) for piece in pieces))
-        magnitude = self.magnitudes[name]
-        return (convert(magnitude.open(), magnitude.dtype, "float32") / lengths).astype(np.float32)
+        return bool(self.whole or self.rows)
 
     def replaced(self, name: str, start: int, rows: np.ndarray, dtype: str) -> np.ndarray:
         """Return rows of a tensor from `start` on, with what was trained in their place."""
@@ -71,10 +60,10 @@ class BeyondLora:
 
 
 def take_beyond(stored: dict[str, StoredTensor], theirs: dict, config: dict, expected: list[Parameter]) -> BeyondLora:
-    """Take the tensors that are no A and B out of an adapter's.
+    """Take the tensors that are no A, B and magnitude out of an adapter's.
 
     Args:
-        stored: The adapter's tensors; what is left are pairs, and what nothing here knows.
+        stored: The adapter's tensors; what is left are those of layers, and what nothing here knows.
         theirs: adapter_config.json.
         config: Of the base.
         expected: The base's parameters.
@@ -86,7 +75,6 @@ def take_beyond(stored: dict[str, StoredTensor], theirs: dict, config: dict, exp
     for parameter in expected:
         name = their_name(parameter.name, model_type)
         module = name.removesuffix(".weight")
-        magnitude = stored.pop(f"{PREFIX}{module}{MAGNITUDE}", None) if theirs.get("use_dora") else None
         is_vocabulary = parameter.kind in (WORD, HEAD)
         # PEFT writes embeddings and head of a model with other tokens without modules_to_save, too.
         whole = stored.pop(f"{PREFIX}{name}", None) if is_vocabulary or _is_saved(theirs, name) else None
@@ -94,9 +82,6 @@ def take_beyond(stored: dict[str, StoredTensor], theirs: dict, config: dict, exp
         place = origin(parameter, model_type, [name])
         if place.transposed:
             beyond.transposed.add(parameter.name)
-        if magnitude:
-            _require(name, magnitude, place.shape[:1])
-            beyond.magnitudes[parameter.name] = magnitude
         if whole:
             copy = stored.get(f"{PREFIX}{module}.modules_to_save.weight")
             if copy and same_bytes(copy, whole):  # beside a model with other tokens PEFT writes both layers again

@@ -1,5 +1,9 @@
 """Variants of LoRA, each against its paper's formula: rsLoRA, LoRA+, PiSSA; and NEFTune's noise."""
 
+import json
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -10,6 +14,7 @@ from tests.distributed import cells
 from tests.distributed.cells import FULL, STAGE1, Cell
 from tests.distributed.layouts import PP2, SINGLE, STAGE2, STAGE3, TP2
 from tests.distributed.parity import beyond_tolerance
+from tests.store import ROOT
 from tests.training.finetune_material import argv
 
 FINETUNE = "tests.training.finetune_ranks:finetune"
@@ -67,6 +72,47 @@ def test_lora_plus_has_a_learning_rate_of_its_own_for_lora_b(runs):
 )
 def test_lora_plus_in_layouts(runs, layout):
     assert beyond_tolerance(runs, Cell(FULL, layout, cells.LORA | PLUS)) == {}
+
+
+# ---- DoRA
+
+
+def by_numpy(found) -> dict[str, np.ndarray]:
+    """DoRA's output and gradients in float64, by the paper: the length of the sum is a constant (section 4.3)."""
+    x, weight, bias, a, b, added, gradient = (
+        found[name].astype("f8") for name in ("x", "weight", "bias", "lora_A", "lora_B", "lora_magnitude", "gradient")
+    )
+    scaling = 6 / 4
+    summed = weight + scaling * a @ b
+    factors = (np.linalg.norm(weight, axis=0) + added) / np.linalg.norm(summed, axis=0)
+    product, inner = x @ summed, gradient * factors
+    rows, inner_rows = x.reshape(-1, x.shape[-1]), inner.reshape(-1, inner.shape[-1])
+    return {
+        "output": product * factors + bias,
+        "d_x": inner @ summed.T,
+        "d_lora_A": scaling * rows.T @ inner_rows @ b.T,
+        "d_lora_B": scaling * a.T @ rows.T @ inner_rows,
+        "d_lora_magnitude": (gradient * product).sum(axis=(0, 1)) / np.linalg.norm(summed, axis=0),
+    }
+
+
+@pytest.mark.parametrize("algo", [None, "nf4", pytest.param("llm.int8", marks=LONG)])
+def test_dora_trains_lengths_apart_from_directions(ranks, tmp_path, algo):
+    ranks(1, "tests.adapters.variants_ranks:dora", str(tmp_path / "layer.npz"), algo)
+    found = np.load(tmp_path / "layer.npz")
+    atol = 0.05 if algo == "llm.int8" else 2e-6  # what it reads is rounded to 8 bits
+    assert algo == "llm.int8" or not found["first"].any(), "the base's output, to the bit"
+    for name, expected in by_numpy(found).items():
+        np.testing.assert_allclose(found[name], expected, rtol=0, atol=atol * np.abs(expected).max(), err_msg=name)
+
+
+@pytest.mark.nightly
+def test_a_layer_with_dora_computes_as_pefts(ranks, tmp_path):
+    path = str(tmp_path / "layer.npz")
+    ranks(1, "tests.adapters.variants_ranks:dora", path, None)
+    command = [sys.executable, "-W", "ignore", "-m", "tests.adapters.dora_in_peft", path]
+    off = json.loads(subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout)
+    assert len(off) == 5 and max(off.values()) <= 1e-6, off
 
 
 # ---- PiSSA

@@ -22,6 +22,7 @@ from tests.distributed.layouts import (
 )
 
 LORA = {"lora": 1, "lora_rank": 4}
+DORA = {"dora": 1}
 PREFIX = {"prefix_tuning": 1, "num_prefix_tokens": 6}
 DROPOUT = LORA | {"lora_dropout": 0.2}
 NF4 = {"weight_quantize_algo": "nf4", "weight_blocksize": 16}
@@ -106,13 +107,13 @@ CELLS = [
     Cell(FULL, STAGE3, PACKED, "tied"),
     Cell(FULL, DP2_TWICE, EPOCH | recompute("full"), "grouped"),
     Cell(FULL, TP2, LORA | NF4),
-    Cell(FULL, TP2_SP, LORA | CHUNKS, "qwen2"),
+    Cell(FULL, TP2_SP, LORA | DORA | CHUNKS, "qwen2"),
     Cell(FULL, PP2, DROPOUT, "grouped"),
     Cell(FULL, STAGE2, LORA | INT8, "qwen2"),
-    Cell(FULL, STAGE3, LORA | PACKED | layouts.everything_on(STAGE3), "qwen3"),
+    Cell(FULL, STAGE3, LORA | DORA | PACKED | layouts.everything_on(STAGE3), "qwen3"),
     Cell(FULL, TP2, PREFIX, "grouped"),
     Cell(FULL, STAGE2, PREFIX | CHUNKS),
-    Cell(PAIRS, PP2, LORA | ONCE | PACKED | {"beta": 0.05}, "grouped"),
+    Cell(PAIRS, PP2, LORA | DORA | ONCE | PACKED | {"beta": 0.05}, "grouped"),
     Cell(PAIRS, PP2, EPOCH | ONCE),
     Cell(PAIRS, TP2, CHUNKS, "qwen2"),
     Cell(PAIRS, STAGE3, ONCE, "qwen3"),

@@ -16,9 +16,9 @@ RATES = {"lora": 1e-2, "prefix": 0.6}
 
 
 def with_adapter(model, kind: str, size: int):
-    """size: rank of a LoRA on all linear layers, tokens of a prefix."""
-    flags = AdapterArguments(lora_rank=size, num_prefix_tokens=size)
-    if kind == "lora":
+    """size: rank of a LoRA or DoRA on all linear layers, tokens of a prefix."""
+    flags = AdapterArguments(lora_rank=size, num_prefix_tokens=size, dora=kind == "dora")
+    if kind != "prefix":
         return add_lora(model, SimpleNamespace(model_name_or_path="tiny"), flags, seed=1)
     return add_prefix(model, flags, seed=1)
 
@@ -73,7 +73,7 @@ def _numbers(name: str, kind: str, size: int, directory: str, saved: str, tensor
         paddle.seed(1)
         adapter = with_adapter(model, kind, size)
         for key, parameter in adapter.named_parameters():
-            if key.endswith("lora_B"):
+            if key.endswith(("lora_B", "lora_magnitude")):
                 parameter.set_value(0.05 * paddle.randn(parameter.shape))
             elif kind == "prefix" and not parameter.stop_gradient:
                 parameter.set_value(30 * parameter)

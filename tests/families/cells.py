@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tests.distributed.layouts import Layout
 
-PRETRAIN, FINETUNE, LORA, PREFIX = "pretrain", "finetune", "lora", "prefix"
+PRETRAIN, FINETUNE, LORA, DORA, PREFIX = "pretrain", "finetune", "lora", "dora", "prefix"
 DPO, DPO_LORA, DPO_ONCE, KTO, KTO_LORA = "dpo", "dpo-lora", "dpo-precomputed", "kto", "kto-lora"
 SIMPO_LORA = "simpo-lora"
 REWARD, REWARD_LORA = "reward", "reward-lora"
@@ -13,6 +13,7 @@ METHOD_FLAGS = {
     PRETRAIN: {},
     FINETUNE: {},
     LORA: {"lora": "1", "lora_rank": "8"},
+    DORA: {"lora": "1", "lora_rank": "8", "dora": "1"},
     PREFIX: {"prefix_tuning": "1", "num_prefix_tokens": "16"},
     DPO: {},
     DPO_LORA: {"lora": "1", "lora_rank": "8"},
@@ -148,6 +149,8 @@ CELLS = [
     *[Cell("opt", layout=layout) for layout in (Layout(), S2, S3, TP2)],
     *[Cell(method=FINETUNE, layout=layout) for layout in (Layout(), TP2, S2)],
     *[Cell(method=LORA, layout=layout) for layout in (Layout(), DP2, S1, S2, S3, TP2)],
+    *[Cell("qwen2", DORA, layout) for layout in (Layout(), TP2, PP2)],
+    *[Cell(method=DORA, recompute=recompute, base=NF4) for recompute in ("", FULL)],
     Cell(method=LORA, recompute=FULL),
     *[Cell(family, LORA) for family in ("qwen2", "baichuan", "chatglm2", "bloom", "opt")],
     *[Cell(family, PREFIX) for family in ("llama", "qwen2", "chatglm2", "bloom")],

@@ -41,11 +41,11 @@ def test_an_adapter_halves_the_loss_on_fixed_samples(ranks, kind, steps, name):
 
 
 @groups
-@pytest.mark.parametrize("kind", SIZES)
+@pytest.mark.parametrize("kind", [*SIZES, pytest.param("dora", marks=pytest.mark.long)])
 def test_two_processes_load_it_give_the_numbers_of_one_and_save_the_same(ranks, tmp_path, group, kind):
     """Fused weights are divided in several places, and what is added to them too."""
-    names = [name for name in group if has(name, "tensor_parallel") and (kind == "lora" or has(name, "prefix"))]
-    arguments = (f"{RANKS}:numbers_all", names, kind, SIZES[kind], saved_families(ranks))
+    names = [name for name in group if has(name, "tensor_parallel") and (kind != "prefix" or has(name, "prefix"))]
+    arguments = (f"{RANKS}:numbers_all", names, kind, SIZES.get(kind, 8), saved_families(ranks))
     [single], two = (ranks(n, *arguments, n, str(tmp_path)) for n in (1, 2))
     for found in two:
         for name, expected in single.items():

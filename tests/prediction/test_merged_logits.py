@@ -16,11 +16,14 @@ RANKS = "tests.prediction.merged_logits_ranks"
 MERGE = ("tests.runs_ranks:train_all", "commands.merge")
 
 
+DORA = ("qwen2", "bloom", "chatglm_v2", "mistral")
+
+
 def made(root, name: str):
     """root/name with base and lora: a tiny model and an adapter of a family."""
     config = load_config(FAMILIES[name].rehearsal_config) | {"vocab_size": 64}
     save_base(root / name / "base", config)
-    save_lora(root / name / "lora", config)
+    save_lora(root / name / "lora", config, dora=name in DORA)
     return root / name
 
 

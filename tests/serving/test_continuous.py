@@ -11,7 +11,7 @@ ADAPTERS = {  # of families whose attention, prefix or layers differ
     "llama": ["lora", "prefix"],
     "mistral": ["lora", "prefix"],
     "bloom": ["lora", "prefix"],
-    "opt": ["lora"],
+    "opt": ["lora", "dora"],
     "chatglm_v2": ["lora", "prefix"],
 }
 
@@ -36,7 +36,7 @@ def families(ranks, tmp_path_factory):
     """Models and adapters of ADAPTERS; what families_with_adapters() finds of them on one process."""
     directory = str(tmp_path_factory.mktemp("families"))
     ranks(1, "tests.families.family_ranks:save_all", list(ADAPTERS), directory)
-    for kind in ("lora", "prefix"):
+    for kind in ("lora", "dora", "prefix"):
         names = [name for name, kinds in ADAPTERS.items() if kind in kinds]
         ranks(1, "tests.families.adapter_ranks:numbers_all", names, kind, 4, directory, 1)
     return directory, ranks(1, f"{MODULE}:families_with_adapters", directory, ADAPTERS, 1)[0]

@@ -35,7 +35,9 @@ def llama(**changes) -> dict:
     return load_config("llama-rehearsal") | SIZES | changes
 
 
-def save_lora(directory: Path, config: dict, layers: tuple[str, ...] | None = None) -> dict[str, np.ndarray]:
+def save_lora(
+    directory: Path, config: dict, layers: tuple[str, ...] | None = None, dora: bool = False
+) -> dict[str, np.ndarray]:
     """An adapter of the model with this configuration in two files, as two pipeline stages write it; its tensors.
 
     layers: last words of the layers' names; None: all linear ones.
@@ -49,7 +51,9 @@ def save_lora(directory: Path, config: dict, layers: tuple[str, ...] | None = No
             inputs, outputs = one.shape
             tensors[f"{layer}.lora_A"] = (draw.standard_normal((inputs, RANK)) * inputs**-0.5).astype(np.float32)
             tensors[f"{layer}.lora_B"] = (draw.standard_normal((RANK, outputs)) * 0.2).astype(np.float32)
-    write_lora(directory, tensors)
+            if dora:
+                tensors[f"{layer}.lora_magnitude"] = (draw.standard_normal(outputs) * 0.2).astype(np.float32)
+    write_lora(directory, tensors, use_dora=dora)
     return tensors
 
 

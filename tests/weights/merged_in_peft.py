@@ -3,7 +3,8 @@
     python -m tests.weights.merged_in_peft adapters|compare MODEL FOLDER
 
 `adapters` writes FOLDER/NAME of each kind, with trained-looking A and B, and prints the defaults of LoraConfig's keys.
-`compare` prints how far logits of FOLDER/NAME-hf are from MODEL merged with FOLDER/NAME, as a part of the largest.
+`compare` prints how far logits of FOLDER/NAME-hf, and of MODEL beside FOLDER/NAME-back, where that is, are from MODEL
+merged with FOLDER/NAME, as a part of the largest.
 """
 
 import json
@@ -48,12 +49,13 @@ def main(what: str, model: Path, folder: Path) -> None:
         return
     ids, differences = torch.arange(24).reshape(2, 12), {}
     for name in KINDS:
-        adapted = PeftModel.from_pretrained(load(model, name), folder / name)
+        adapted, back = PeftModel.from_pretrained(load(model, name), folder / name), folder / f"{name}-back"
         with torch.no_grad():
             base, theirs = load(model, name)(ids).logits, adapted.merge_and_unload()(ids).logits
-            ours = load(folder / f"{name}-hf")(ids).logits
+            ours = [load(folder / f"{name}-hf")(ids).logits]
+            ours += [PeftModel.from_pretrained(load(model), back)(ids).logits] if back.is_dir() else []
         assert (theirs - base).abs().max() > 0.01, name
-        differences[name] = float((ours - theirs).abs().max() / theirs.abs().max())
+        differences[name] = max(float((one - theirs).abs().max() / theirs.abs().max()) for one in ours)
     print(json.dumps(differences))
 
 

@@ -20,4 +20,4 @@ KINDS = {
     "more-tokens": {"target_modules": QUERIES, "modules_to_save": ["embed_tokens", "lm_head"]},
     "orthogonal": {"target_modules": QUERIES, "init_lora_weights": "orthogonal"},
 }
-MERGED = {"dora", "dora-patterns", "embeddings", "tokens", "tokens-of-both", "more-tokens"}  # by the import
+MERGED = {"embeddings", "tokens", "tokens-of-both", "more-tokens"}  # by the import

@@ -92,14 +92,26 @@ def test_an_adapter_of_another_model_is_refused_before_weights_are_read(tmp_path
 
 @pytest.mark.parametrize(("rslora", "scaling"), [(False, 4), (True, 12 / 3**0.5)])
 def test_there_and_back(tmp_path, base, adapter, rslora, scaling):
-    file = adapter / "lora_config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"rslora": rslora}))
+    """The second one as a DoRA, whose lengths PEFT has whole."""
+    file, weights = adapter / "lora_config.json", adapter / "peft_model-00001-of-00001.safetensors"
+    added = np.linspace(-0.1, 0.1, 48, dtype=np.float32)
+    if rslora:
+        save_file(load_file(weights) | {f"{LAYER}.lora_magnitude": added}, weights)
+        names = {name: weights.name for name in load_file(weights)}
+        (adapter / "peft_model.safetensors.index.json").write_text(json.dumps({"weight_map": names}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"rslora": rslora, "use_dora": rslora}))
     export_adapter(adapter, None, tmp_path / "out")
-    assert import_adapter(tmp_path / "out", base, tmp_path / "back") == (2, False)
+    assert import_adapter(tmp_path / "out", base, tmp_path / "back") == (2 + rslora, False)
     before, after = read_lora(adapter), read_lora(tmp_path / "back")
     assert after.scaling == before.scaling == scaling
     config = json.loads((tmp_path / "out" / "adapter_config.json").read_text())
-    assert (config["lora_alpha"], config["use_rslora"]) == (12, rslora)
+    assert (config["lora_alpha"], config["use_rslora"], config["use_dora"]) == (12, rslora, rslora)
+    if rslora:
+        lengths = np.linalg.norm(load_file(base / "model.safetensors")[f"{LAYER}.weight"].astype("f8"), axis=0)
+        theirs = load_file(tmp_path / "out" / "adapter_model.safetensors")
+        vector = theirs["base_model.model.model.layers.1.self_attn.q_proj.lora_magnitude_vector"]
+        np.testing.assert_allclose(vector, lengths + added, rtol=1e-6)
+        np.testing.assert_allclose(after.layers[LAYER].magnitude.open(), added, rtol=0, atol=1e-6)
     assert after.layers.keys() == before.layers.keys()
     for part in ("a", "b"):
         stored = [getattr(lora.layers[LAYER], part).open() for lora in (before, after)]
@@ -308,6 +320,7 @@ def test_merged_logits_are_those_of_peft(tmp_path, base):
             (tmp_path / f"{name}-lora").rename(tmp_path / f"{name}-merged")
         else:
             merge(base, read_lora(tmp_path / f"{name}-lora"), tmp_path / f"{name}-merged", 10**9, lambda _: None)
+            export_adapter(tmp_path / f"{name}-lora", base, tmp_path / f"{name}-back")
         export_directory(tmp_path / f"{name}-merged", tmp_path / f"{name}-hf", None, 10**9)
     differences = json.loads(in_peft("compare", theirs, tmp_path))
     assert differences.keys() == KINDS.keys()

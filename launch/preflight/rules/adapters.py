@@ -4,6 +4,7 @@ from launch.preflight.rules.rule import ANNOUNCE, Rule
 
 QUANTIZATION = "launch/adapters/quantization.py"
 PISSA = "launch/adapters/pissa.py"
+DORA = "launch/adapters/dora.py"
 BLOCKWISE = ("nf4", "fp4")
 
 RULES = (
@@ -115,6 +116,30 @@ RULES = (
         reason="weights are sliced while they are read, before their singular values could be taken off",
         source="launch/offload/group_sharded.py, keep_filled",
         fix="--sharding without offload, or --pissa 0",
+    ),
+    Rule(
+        flag="dora",
+        when=lambda run: bool(run.flags.dora) and not run.flags.lora,
+        found="1 without --lora 1",
+        reason="it trains the lengths of weights beside LoRA adapters",
+        source=DORA,
+        fix="--lora 1, or --dora 0",
+    ),
+    Rule(
+        flag="dora",
+        when=lambda run: bool(run.flags.dora and run.flags.pissa),
+        found="1 with --pissa 1",
+        reason="PiSSA's adapter is written anew as a plain LoRA, which has no lengths",
+        source=PISSA,
+        fix="one of the two",
+    ),
+    Rule(
+        flag="dora",
+        when=lambda run: bool(run.flags.dora) and run.has_word("sharding", "offload"),
+        found="1 with --sharding {run.flags.sharding}",
+        reason="weights are sliced while they are read, before the lengths of their columns could be taken",
+        source="launch/offload/group_sharded.py, keep_filled",
+        fix="--sharding without offload, or --dora 0",
     ),
     Rule(
         flag="rslora",
