@@ -3,8 +3,9 @@
     python launch/training/reward_worker.py '{"kind": "number", "value": "", "bytes": 4294967296, "sandbox": false}'
 
 Each line of the standard input is {"dialogue", "completion", "row", "answer", "tokens"}, each line of the standard
-output {"reward": number} or {"error": reason}. A command of the user's takes this process's place, within the limits:
-it reads the same lines, and answers each with such an object or with a number alone.
+output {"reward": number} or {"error": reason}, behind an empty one that says that the reward is loaded. A command of
+the user's takes this process's place, within the limits: it reads the same lines, and answers each with such an object
+or with a number alone.
 """
 
 import ctypes
@@ -34,6 +35,7 @@ def main(settings: dict) -> int:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what a reward prints is no answer
     reward = _reward(settings)
+    print(file=answers, flush=True)  # ready
     for line in sys.stdin:
         try:
             found = {"reward": _number(reward(json.loads(line)))}

@@ -23,7 +23,8 @@ from launch.methods.reward_flags import COMMAND, Reward
 from launch.training.reward_worker import NO_SANDBOX
 
 WORKER = Path(__file__).with_name("reward_worker.py")
-START_SECONDS = 60.0  # for imports of a user's function, before the first reward
+START_SECONDS = 60.0  # for imports of a user's function, or of a command together with its first answer
+LONGEST_ANSWER = 1 << 16  # bytes
 
 
 @dataclass(frozen=True)
@@ -100,14 +101,22 @@ class _RewardProcess:
 
     def ask(self, line: bytes) -> dict:
         """Return the answer to a line."""
-        limit = self.seconds if self.process else self.seconds + START_SECONDS
-        process = self.process = self.process or self._start()
-        assert process.stdin
+        limit, process = self.seconds, self.process
         answer = b""
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(line)
-            process.stdin.flush()
-            answer = self._line(process, limit)
+            if process is None:
+                process = self.process = self._start()
+                if self.settings["kind"] == COMMAND:
+                    limit += START_SECONDS
+                elif not _exchange(process, b"", START_SECONDS):  # a line, once the function is there
+                    line = b""
+            elif _exchange(process, b"", 0):
+                self.close(at_once=True)
+                return {"error": "it wrote more than one line for an answer"}
+            answer = _exchange(process, line, limit)
+        if len(answer) >= LONGEST_ANSWER:
+            self.close(at_once=True)
+            return {"error": f"it wrote {LONGEST_ANSWER:,} bytes and more for an answer"}
         if answer.endswith(b"\n"):
             self.answered = True
             return _read(answer)
@@ -127,21 +136,6 @@ class _RewardProcess:
             )
         return {"error": f"its process ended with {code}"}
 
-    def _line(self, process: subprocess.Popen[bytes], seconds: float) -> bytes:
-        """Return the next line of the process, or what came of it in time."""
-        assert process.stdout
-        found, end = b"", time.monotonic() + seconds
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while not found.endswith(b"\n") and selector.select(max(end - time.monotonic(), 0)):
-                part = os.read(process.stdout.fileno(), 1 << 16)
-                if not part:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(1)
-                    break
-                found += part
-        return found
-
     def _start(self) -> subprocess.Popen[bytes]:
         places = [place for place in sys.path if place]
         run = f"import runpy, sys; sys.path[:] = {places!r}; runpy.run_path({str(WORKER)!r}, run_name='__main__')"
@@ -149,6 +143,8 @@ class _RewardProcess:
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
         )
+        assert process.stdin
+        os.set_blocking(process.stdin.fileno(), False)
         close_in_children(process.stdin, process.stdout)
         return process
 
@@ -165,6 +161,34 @@ class _RewardProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         return end_process(process, "a process that rewards")
+
+
+def _exchange(process: subprocess.Popen[bytes], line: bytes, seconds: float) -> bytes:
+    """Send a line, or none, and return the next one of the process, or what came of it in time and within the length.
+
+    A process that reads its input late, or never, does not hold this one up.
+    """
+    assert process.stdin and process.stdout
+    found, end = b"", time.monotonic() + seconds
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        if line:
+            selector.register(process.stdin, selectors.EVENT_WRITE)
+        while not found.endswith(b"\n") and len(found) < LONGEST_ANSWER:
+            if not (ready := selector.select(max(end - time.monotonic(), 0))):
+                break
+            if process.stdin in [key.fileobj for key, _ in ready]:
+                line = line[process.stdin.write(line) or 0 :]
+                if not line:
+                    selector.unregister(process.stdin)
+            if process.stdout in [key.fileobj for key, _ in ready]:
+                part = os.read(process.stdout.fileno(), 1 << 16)
+                if not part:
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(1)
+                    break
+                found += part
+    return found
 
 
 def _close(processes: list[_RewardProcess]) -> None:

@@ -1,6 +1,7 @@
 """launch/train.py reinforcement: rewards, losses by the formulas of their papers, exact rollouts, resuming."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from launch.errors import UserError
 from launch.generation.drawing import draw_scored
 from launch.methods.reinforcement import ALGORITHMS
 from launch.methods.reward_flags import read_rewards
+from launch.training import rewarding
 from launch.training.graders import grader
 from launch.training.rewarding import Completion, RewardProcesses
 from tests.distributed.cells import ANSWERED, LORA, REINFORCEMENT
@@ -79,6 +81,29 @@ def mine(dialogue, completion, row):
     assert [one.total for one in found] == [0.5 * 4 + 2 + 0.2, 0.2, 0.2, 0.2, 0.2, 4.2]
     assert found[0].parts == {"mine": 4, "exact": 1, "command": 2}
     assert processes.faults == {"mine": "KeyError: 'wrong'"}
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("sleep 600", "it took more than 0.2 s (--reward_seconds)"),  # it never reads its input, which is long
+        ("tr '\\0' 1 < /dev/zero", "it wrote 65,536 bytes and more for an answer"),
+        ("while read line; do echo 1; echo 2; echo > written; done", "it wrote more than one line for an answer"),
+    ],
+)
+def test_what_a_command_writes_and_reads_has_limits(tmp_path, monkeypatch, script, reason):
+    """The second one answers when the first has written all."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rewarding, "START_SECONDS", 0.0 if "sleep" in script else 60.0)
+    os.mkfifo("written")
+    waits = "read line; read one < written; echo 1;" if "written" in script else ""
+    (tmp_path / "bad.sh").write_text(script)
+    (tmp_path / "good.sh").write_text(f"{waits} while read line; do echo 1; done")
+    words = ["1", "command:sh bad.sh", "1", "command:sh good.sh"]
+    processes = RewardProcesses(read_rewards(words), 0.2 if "sleep" in script else 60, 4, sandbox=False)
+    found = processes.of([Completion([{}], "a" * 200_000, {}, "", 1)] * 2)
+    assert found[1].total <= 1 and found[1].failed
+    assert reason in processes.faults.values()
 
 
 def test_a_command_has_no_network(tmp_path):
