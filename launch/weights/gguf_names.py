@@ -65,7 +65,7 @@ def turned_heads(name: str, config: dict) -> int:
 def read_config(file: GGUFFile) -> dict:
     """Return the values of a Hugging Face config.json. Raises UserError for what none of the families computes."""
     path, architecture = file.path, file.metadata.get("general.architecture")
-    if architecture not in ARCHITECTURES:
+    if not isinstance(architecture, str) or architecture not in ARCHITECTURES:
         raise UserError(
             f"{path}: general.architecture: found {architecture!r}, allowed: {', '.join(ARCHITECTURES)}. Import the "
             "model's original repository in Hugging Face's format."
@@ -124,8 +124,9 @@ def _shortest(value: float) -> float:
 
 
 def _scaling(file: GGUFFile, values: _Values, config: dict) -> dict:
-    """Return rope_scaling, where positions are scaled."""
-    kind = values.metadata.get(f"{values.architecture}.rope.scaling.type", "none")
+    """Return rope_scaling, where positions are scaled. llama.cpp takes a factor without a type as linear."""
+    factor = float(values.get("rope.scaling.factor", values.get("rope.scale_linear", 0.0)))
+    kind = values.metadata.get(f"{values.architecture}.rope.scaling.type", "linear" if factor else "none")
     if frequencies := file.tensors.get(FREQUENCIES):
         found = frequencies.open()
         for factor in LLAMA3_FACTORS:
@@ -137,7 +138,7 @@ def _scaling(file: GGUFFile, values: _Values, config: dict) -> dict:
         return {}
     if kind not in ("linear", "yarn"):
         raise UserError(f"{file.path}: rope.scaling.type: found {kind!r}, allowed: none, linear, yarn.")
-    block = {"rope_type": kind, "factor": float(values.get("rope.scaling.factor", 0.0))}
+    block = {"rope_type": kind, "factor": factor}
     original = values.whole("rope.scaling.original_context_length", config["max_position_embeddings"])
     positions = {"max_position_embeddings": original} if kind == "linear" else {}
     return {"rope_scaling": block | {ORIGINAL: original}, **positions}
@@ -154,8 +155,8 @@ def _tokens(file: GGUFFile) -> dict:
     roles = {role: file.metadata.get(f"tokenizer.ggml.{key}_token_id") for role, key in ROLES.items()}
     ids: dict = {f"{role}_token_id": number for role, number in roles.items() if type(number) is int}
     turn = file.metadata.get("tokenizer.ggml.eot_token_id")
-    if type(turn) is int and turn != ids.get("eos_token_id", turn):
-        ids["eos_token_id"] = [ids["eos_token_id"], turn]
+    if type(turn) is int and turn != ids.get("eos_token_id"):
+        ids["eos_token_id"] = [ids["eos_token_id"], turn] if "eos_token_id" in ids else turn
     return ids
 
 

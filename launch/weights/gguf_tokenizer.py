@@ -109,7 +109,7 @@ def _begins(file: GGUFFile) -> bool:
 
 def _bpe(file: GGUFFile, tokens: list[str], kinds: list[int], begin: str | None):
     merges = file.metadata.get("tokenizer.ggml.merges")
-    pairs = [tuple(merge.split(" ")) for merge in merges] if isinstance(merges, list) else None
+    pairs = [tuple(str(merge).split(" ")) for merge in merges] if isinstance(merges, list) else None
     if pairs is None or any(len(pair) != 2 for pair in pairs):
         raise UserError(
             f"{file.path}: tokenizer.ggml.merges: not two tokens, with a space between them, in each entry."

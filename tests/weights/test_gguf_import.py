@@ -4,6 +4,7 @@ import json
 import shutil
 import struct
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +20,8 @@ from launch.environment import model_wheels
 from launch.errors import UserError
 from launch.weights.gguf_file import PACKED, GGUFTensor, read_gguf
 from launch.weights.gguf_import import import_gguf
-from launch.weights.gguf_tokenizer import PROBES, SAME_SPLIT, SPLITS, make_bpe
+from launch.weights.gguf_names import read_config
+from launch.weights.gguf_tokenizer import PROBES, SAME_SPLIT, SPLITS, make_bpe, write_tokenizer
 from launch.weights.model_directories import import_directory
 from tests.families import published
 from tests.fuzzing import FEW_AND_MANY, cases, damaged
@@ -163,6 +165,24 @@ def test_what_is_refused_says_why_and_nothing_is_written(tmp_path, whole, case):
         import_gguf(path, tmp_path / "ours", None, SHARD)
     assert said in str(error.value) and (str(path) in str(error.value) or case == "name")
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_metadata_mean_what_llama_cpp_takes_them_for(whole, tmp_path):
+    """A factor without a type is linear scaling; an end of the turn alone ends, too. Lists are no names."""
+    (tmp_path / "x.gguf").write_bytes(whole)
+    file = read_gguf(tmp_path / "x.gguf")
+    linear = {"rope_type": "linear", "factor": 4.0, "original_max_position_embeddings": 64}
+    for key in ("rope.scaling.factor", "rope.scale_linear"):
+        found = read_config(replace(file, metadata=file.metadata | {f"llama.{key}": 4.0}))
+        assert found["rope_scaling"] == linear, key
+    none = {"llama.rope.scaling.factor": 4.0, "llama.rope.scaling.type": "none"}
+    assert "rope_scaling" not in read_config(replace(file, metadata=file.metadata | none))
+    ends = {key: value for key, value in file.metadata.items() if key != "tokenizer.ggml.eos_token_id"}
+    assert read_config(replace(file, metadata=ends | {"tokenizer.ggml.eot_token_id": 5}))["eos_token_id"] == 5
+    with pytest.raises(UserError, match="general.architecture: found \\[1\\], allowed: llama"):
+        read_config(replace(file, metadata=file.metadata | {"general.architecture": [1]}))
+    with pytest.raises(UserError, match="tokenizer.ggml.merges: not two tokens"):
+        write_tokenizer(replace(file, metadata=file.metadata | {"tokenizer.ggml.merges": [1]}), tmp_path)
 
 
 def test_places_of_tensors_are_checked(tmp_path, whole):
