@@ -161,6 +161,8 @@ test-long: setup ## more; installs torch and transformers to compare with
 test-nightly: setup ## [SLICE=3]: the rest, hours, or one slice in 8 minutes
 	@$(COMPARE_TOO)
 	@$(RUN) -m pip download --quiet --disable-pip-version-check --no-deps --dest .venv/templates trl==1.16.0
+	@$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target .venv/paddleformers \
+	    -r requirements/paddleformers.txt
 	@files=$$($(if $(SLICE),.venv/bin/python -m tests.tiers "$$SLICE",echo tests)) && \
 	    $(RUN) -m pytest -m nightly $(TWO_FILES_AT_A_TIME) $$files :ARGS...
 

@@ -82,6 +82,7 @@ def _write_config(ours: dict) -> dict:
         "moe_num_shared_experts": ours["shared_expert_intermediate_size"] // ours["moe_intermediate_size"],
         "moe_layer_end_index": ours["num_hidden_layers"] - 1,
         "moe_layer_interval": 1,
+        "num_nextn_predict_layers": 0,  # PaddleFormers takes 1 where there is none
     }
 
 
