@@ -88,15 +88,19 @@ def mine(dialogue, completion, row):
     [
         ("sleep 600", "it took more than 0.2 s (--reward_seconds)"),  # it never reads its input, which is long
         ("tr '\\0' 1 < /dev/zero", "it wrote 65,536 bytes and more for an answer"),
-        ("while read line; do echo 1; echo 2; echo > written; done", "it wrote more than one line for an answer"),
+        (
+            "while read line; do echo 1; read x < asked; echo 2; echo > written; done",
+            "it wrote more than one line for an answer",
+        ),
     ],
 )
 def test_what_a_command_writes_and_reads_has_limits(tmp_path, monkeypatch, script, reason):
-    """The second one answers when the first has written all."""
+    """The second one is asked when the first has answered, which then writes more; it answers behind that."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(rewarding, "START_SECONDS", 0.0 if "sleep" in script else 60.0)
-    os.mkfifo("written")
-    waits = "read line; read one < written; echo 1;" if "written" in script else ""
+    for pipe in ("asked", "written"):
+        os.mkfifo(pipe)
+    waits = "read line; echo > asked; read one < written; echo 1;" if "written" in script else ""
     (tmp_path / "bad.sh").write_text(script)
     (tmp_path / "good.sh").write_text(f"{waits} while read line; do echo 1; done")
     words = ["1", "command:sh bad.sh", "1", "command:sh good.sh"]
