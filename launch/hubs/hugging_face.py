@@ -128,7 +128,7 @@ class HuggingFaceHub(Hub):
             status = response.status_code if response is not None else 0
             if response is not None and status == 429:
                 raise Busy(response.headers.get("Retry-After")) from None
-            if status in (401, 403):
+            if status in (401, 403) or (writes and status == 404):  # an OWNER that the hub does not know
                 raise (self.read_only(repository) if writes else self.forbidden(repository)) from None
             if status == 416:
                 raise _OtherSize("shorter than the hub lists") from None

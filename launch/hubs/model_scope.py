@@ -80,6 +80,8 @@ class ModelScope(Hub):
         except (errors.AuthenticationError, errors.PermissionDeniedError):
             raise (self.read_only(repository) if writes else self.forbidden(repository)) from None
         except errors.NotExistError:
+            if writes:  # to an OWNER that the hub does not know
+                raise self.read_only(repository) from None
             raise (self.no_revision(repository, revision) if revision else self.not_found(repository)) from None
         except errors.ServerError:
             raise self.no_answer("an error of the server") from None

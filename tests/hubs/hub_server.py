@@ -165,7 +165,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def made(self, name: str, private: bool, status: int, answer: dict) -> None:
         """status: of the answer where the repository is there already."""
-        if name in self.server.repositories:
+        if name.startswith("nobody/"):
+            self.answer(404, {"message": "no such owner"})
+        elif name in self.server.repositories:
             self.answer(status, answer | {"errorCode": 1, "errorMsg": "repo already created", "logId": "", "Code": 400})
         else:
             self.server.repositories[name] = Repository({}, private=private)
