@@ -9,6 +9,8 @@ The length follows from products of r rows, without a matrix of W's size:
 |W + s A B|^2 = |W|^2 + 2 s (A^T W) B + s^2 B^T (A^T A) B, for each column.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import paddle
@@ -110,3 +112,15 @@ def fix_lengths(model) -> None:
     for layer in model.sublayers():
         if hasattr(layer, "stretch"):
             layer.stretch.fixed = layer.stretch.change(layer)
+
+
+@contextmanager
+def lengths_fixed(model) -> Iterator[None]:
+    """Fix the lengths for answers within the block; training goes on behind it."""
+    fix_lengths(model)
+    try:
+        yield
+    finally:
+        for layer in model.sublayers():
+            if hasattr(layer, "stretch"):
+                layer.stretch.fixed = None

@@ -17,6 +17,7 @@ import paddle
 from data_tools.dialogues.encoding import IGNORED
 from data_tools.dialogues.prompts import Prompt
 from data_tools.formats.atomic import written_aside
+from launch.adapters.dora import lengths_fixed
 from launch.checkpoint.ranks import gather, rank
 from launch.generation.sampler import SampledAnswer, Sampler, Sampling
 from launch.generation.text import decode
@@ -201,7 +202,7 @@ class Rollouts:
 
     def _answers(self, prompts: list[list[int]], sampling: Sampling, randoms) -> list[SampledAnswer]:
         moved = self.trainer.watches.hang_timer.moved
-        with self.trainer.autocast_smart_context_manager():
+        with self.trainer.autocast_smart_context_manager(), lengths_fixed(self.trainer.model):
             return self.sampler.answer(prompts, sampling, randoms, moved)
 
     def greedy(self, prompts: list[Prompt]) -> list[tuple[SampledAnswer, Worth]]:

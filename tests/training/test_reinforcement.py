@@ -13,7 +13,7 @@ from launch.methods.reward_flags import read_rewards
 from launch.training import rewarding
 from launch.training.graders import grader
 from launch.training.rewarding import Completion, RewardProcesses
-from tests.distributed.cells import ANSWERED, LORA, REINFORCEMENT
+from tests.distributed.cells import ANSWERED, DORA, LORA, REINFORCEMENT
 from tests.distributed.layouts import DP2, STAGE2
 
 RANKS = "tests.training.rollout_ranks"
@@ -222,7 +222,7 @@ def test_warnings_with_a_cure(ranks, record, message):
 USUAL = ANSWERED | {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 1e-2}
 BEGIN = "bu gumismi rumerzer butozo gumismi nerpisfu lodi nider berodi rer langisvis "  # over 32 tokens
 VARIANTS = {
-    "lora": LORA | {"top_p": 0.9, "rollout_steps": 2, "kl_weight": 0.1},
+    "lora": LORA | DORA | {"top_p": 0.9, "rollout_steps": 2, "kl_weight": 0.1},
     "full": {"algorithm": "dapo", "mask_truncated": 0, "kl_weight": 0.05, "model": "qwen2"},
     "rloo": {"algorithm": "rloo", "top_k": 20, "rollout_steps": 5, "loss_chunk_tokens": 40, "model": "wide"},
 }

@@ -49,6 +49,11 @@ def parts(adapter: Path) -> dict[str, np.ndarray]:
     return {name: tensor for file in adapter.glob("*.safetensors") for name, tensor in load_file(file).items()}
 
 
+def magnitudes(adapter: Path, outputs: int) -> dict[str, np.ndarray]:
+    halves = [name.removesuffix("A") for name in parts(adapter) if name.endswith("lora_A")]
+    return {f"{half}magnitude": np.zeros(outputs, np.float32) for half in halves}
+
+
 def test_the_product_is_added_to_its_layers_and_all_else_stays_to_the_bit(base, adapter, target):
     before, after, lora = load_file(base / "model.safetensors"), merged(base, adapter, target), parts(adapter)
     assert before.keys() == after.keys()
@@ -161,6 +166,12 @@ def test_an_adapter_that_is_not_whole_is_refused_by_name(adapter):
             lambda one: write_lora(one, parts(one), lora_alpha=80),
             "scaling: found 4.0, allowed: 26.6667, which is lora_",
         ),
+        (lambda one: write_lora(one, parts(one), use_dora=True), "missing: llama.*.lora_magnitude"),
+        (
+            lambda one: write_lora(one, parts(one) | magnitudes(one, 3), use_dora=True),
+            r"lora_magnitude \(found \[3\], exp",
+        ),
+        (lambda one: write_lora(one, parts(one) | magnitudes(one, 64)), "not a whole LoRA adapter: .*lora_magnitude"),
         (lambda one: write_lora(one, parts(one), rslora=True), r"allowed: 6.9282, which is lora_alpha / sqrt\(r\)"),
         (
             lambda one: write_lora(one, parts(one), target_modules=[".*q_proj"]),
@@ -175,6 +186,9 @@ def test_an_adapter_that_is_not_whole_is_refused_by_name(adapter):
         "another's",
         "pissa",
         "strength",
+        "half a DoRA",
+        "short lengths",
+        "no DoRA",
         "rslora",
         "targets",
         "one file of two",

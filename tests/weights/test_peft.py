@@ -111,6 +111,8 @@ def test_there_and_back(tmp_path, base, adapter, rslora, scaling):
         theirs = load_file(tmp_path / "out" / "adapter_model.safetensors")
         vector = theirs["base_model.model.model.layers.1.self_attn.q_proj.lora_magnitude_vector"]
         np.testing.assert_allclose(vector, lengths + added, rtol=1e-6)
+        with pytest.raises(UserError, match="found a DoRA, and llama.cpp has A and B alone"):
+            main([str(adapter), str(tmp_path / "gguf"), "--format", "gguf"])
         np.testing.assert_allclose(after.layers[LAYER].magnitude.open(), added, rtol=0, atol=1e-6)
     assert after.layers.keys() == before.layers.keys()
     for part in ("a", "b"):
