@@ -13,6 +13,8 @@ from launch.reporting.records import TRAIN_LOG, arguments_of, read_summary
 LAST_BYTES = 1 << 14  # of a train_log.jsonl, for its last records
 LARGEST_PART = 4 << 20  # bytes of a log that are read at once
 SHOWN = ("global_step", "loss", "eval_loss", "grad_norm", "learning_rate", "tokens_per_second", "peak_memory_bytes")
+SHOWN += ("reward", "eval_reward", "answer_tokens", "silent_groups", "entropy", "largest_log_ratio", "kl")
+REWARDS = ("reward_",)  # beginnings of names: a reward of several kinds, each by itself
 
 
 def records_of(folder: Path, offset: int, identity: str) -> dict:
@@ -31,7 +33,12 @@ def records_of(folder: Path, offset: int, identity: str) -> dict:
         begin = file.seek(0 if anew else offset)
         text = file.read(LARGEST_PART)
     whole = text[: text.rfind(b"\n") + 1]
-    return {"records": list(_records(whole, SHOWN)), "offset": begin + len(whole), "identity": found, "anew": anew}
+    return {
+        "records": list(_records(whole, SHOWN, REWARDS)),
+        "offset": begin + len(whole),
+        "identity": found,
+        "anew": anew,
+    }
 
 
 def progress_of(folder: Path, since: float) -> dict:
@@ -72,13 +79,14 @@ def _identity(log: BinaryIO) -> str:
     return f"{os.fstat(log.fileno()).st_ino}-{zlib.crc32(log.readline(LARGEST_PART)):08x}"
 
 
-def _records(text: bytes, names: Iterable[str]) -> Iterator[dict]:
+def _records(text: bytes, names: Iterable[str], beginnings: tuple[str, ...] = ()) -> Iterator[dict]:
     """Yield the drawn part of each record; damaged lines are left out, as launch/reporting/records.py does."""
     for line in text.splitlines():
         try:
             record = json.loads(line)
-            yield {name: _finite(record[name]) for name in names if name in record}
-        except (ValueError, TypeError, OverflowError, RecursionError):
+            wanted = (*names, *(name for name in record if name.startswith(beginnings)))
+            yield {name: _finite(record[name]) for name in wanted if name in record}
+        except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
 
 

@@ -23,6 +23,8 @@ from launch.training.rollouts import AnswerGroup, Rollouts
 FAR = 1e-5  # in ln(ratio): what float32 leaves of equal probabilities
 LARGEST = 20.0  # ln(ratio) beyond which nothing can be read from a ratio
 SILENT, TRUNCATED = 0.8, 0.5  # shares of groups and answers that a warning is for
+COLLAPSED = 0.02  # nats a token, of which a model that tries answers has tenths
+LONGER = 2.0  # times the tokens of the first answers
 
 
 class SampledLosses:
@@ -106,10 +108,12 @@ class RolloutLoss(Loss):
         reference: Of launch/training/reference.py; None without --kl_weight.
         clip: As in objectives().
         largest_gap: Of ln(ratio) before the first update of a rollout.
+        first_tokens: Of an answer, on average, in the first record since the start.
     """
 
     of_text = False
     may_rest = True
+    first_tokens = 0.0
 
     def __init__(self, rollouts: Rollouts, token_losses: SampledTokenLosses, reference, clip, kl_weight, largest_gap):
         self.rollouts, self.token_losses, self.reference = rollouts, token_losses, reference
@@ -195,6 +199,7 @@ class RolloutLoss(Loss):
             found["kl"] = apart / max(tokens, 1)
         if rollouts.seconds:
             found["sampled_tokens_per_second"] = rollouts.sampled_tokens / rollouts.seconds
+        self.first_tokens = self.first_tokens or found.get("answer_tokens", 0.0)
         rollouts.seen, rollouts.sampled_tokens, rollouts.seconds = [], 0, 0.0
         self._forget()
         return found
@@ -205,8 +210,14 @@ class RolloutLoss(Loss):
         if record.get("failed_rewards") and faults:
             name, reason = next(iter(faults.items()))
             return f"{record['failed_rewards']} rewards failed and count as 0, the first of {name}: {reason}"
+        high = record.get("reward", 1.0) > 0.5
+        if record.get("entropy", 1.0) < COLLAPSED and not high:
+            return (
+                f"entropy {record['entropy']:.3f}: the model no longer tries other answers, at a reward of "
+                f"{record['reward']:.3f}. From an earlier checkpoint: a smaller --learning_rate, --kl_weight 0.05, "
+                "--clip_high 0.28, or a larger --temperature"
+            )
         if record.get("silent_groups", 0) > SILENT:
-            high = record["reward"] > 0.5
             cure = "harder prompts" if high else "easier prompts, a partial reward, or fine-tuning first"
             return (
                 f"{record['silent_groups']:.0%} of the groups have answers that are all worth the same, from which "
@@ -216,6 +227,11 @@ class RolloutLoss(Loss):
             return (
                 f"{record['truncated']:.0%} of the answers reach the largest length: a larger --max_length, "
                 "a length reward, or --mask_truncated 1"
+            )
+        if self.first_tokens and record.get("answer_tokens", 0) > LONGER * self.first_tokens:
+            return (
+                f"answers have {record['answer_tokens']:.0f} tokens, {self.first_tokens:.0f} at first: if they need "
+                "not be longer, a length reward (0.9 number 0.1 length:TOKENS), or --algorithm dr_grpo"
             )
         return None
 

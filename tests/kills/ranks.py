@@ -1,6 +1,7 @@
 """What the ranks of the kill harness do: train, and perhaps die on the way."""
 
 import os
+import pkgutil
 import random
 import resource
 import signal
@@ -13,14 +14,17 @@ def train(script: str, argv: list[str], moment: list | None = None) -> None:
     """Train by a method.
 
     moment: [step, rank, seconds, micro batch]: that rank kills itself so long after the beginning of that micro batch
-    of that step, 1 the first, and the first where there are three numbers.
+    of that step, 1 the first, and the first where there are three numbers; or [class, method, call]: every rank at the
+    beginning of so many calls of a method.
     """
     import paddle
 
     from launch.train import train_method
     from launch.training.trainer import Trainer
 
-    if moment is not None:
+    if moment is not None and isinstance(moment[0], str):
+        _die_in(*moment)
+    elif moment is not None:
         step, rank, seconds, micro_batch = (*moment, 1)[:4]
         upstream, begun = Trainer.training_step, Counter()
 
@@ -32,6 +36,19 @@ def train(script: str, argv: list[str], moment: list | None = None) -> None:
 
         Trainer.training_step = training_step
     train_method(script, argv)
+
+
+def _die_in(owner: str, method: str, call: int) -> None:
+    kind, calls = pkgutil.resolve_name(owner), Counter()
+    upstream = getattr(kind, method)
+
+    def counted(*given, **named):
+        calls[method] += 1
+        if calls[method] == call:
+            _die(0)
+        return upstream(*given, **named)
+
+    setattr(kind, method, counted)
 
 
 def _die(seconds: float) -> None:

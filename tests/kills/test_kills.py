@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from launch.checkpoint.manifest import checkpoints, first_fault
-from tests.distributed.cells import DROPOUT, KTO, PAIRS, PRETRAINING, Cell
+from tests.distributed.cells import DROPOUT, KTO, PAIRS, PRETRAINING, REINFORCEMENT, Cell
 from tests.distributed.layouts import Layout
 from tests.kills.harness import EACH_STEP, STEPS, VICTIMS, Kill, hashes, kills, records, train, was_killed
 from tests.runs import as_words
@@ -50,6 +50,18 @@ def test_a_kill_between_micro_batches_resumes_after_the_last_optimizer_step(runs
     """KTO has measured the z0 of that step before its first micro batch."""
     victim = Cell(method, Layout(accumulation=4), EACH_STEP | flags)
     is_the_uninterrupted_one(runs, victim, tmp_path / "killed", [Kill(moment=(6, 0, 0.0, 3))])
+
+
+@pytest.mark.nightly
+def test_reinforcement_killed_in_each_phase_is_the_uninterrupted_one(runs, tmp_path):
+    """In a rollout's sampling, between its rewards, and before an update: in a save it is killed above, as all are."""
+    phases = [
+        ("launch.generation.sampler:Sampler", "_draw", 20),  # 12 and more for 64 answers
+        ("launch.training.rewarding:RewardProcesses", "of", 21),  # 16 prompts a rollout
+        ("paddle.optimizer:AdamW", "step", 4),  # the second one of a rollout
+    ]
+    [victim] = [one for one in VICTIMS if one.method == REINFORCEMENT]
+    is_the_uninterrupted_one(runs, victim, tmp_path / "killed", [Kill(moment=phase) for phase in phases])
 
 
 # ---- files

@@ -135,12 +135,12 @@ def log_of(folder: Path, *records: dict) -> Path:
 
 def test_records_are_read_as_they_come_and_another_log_of_as_many_bytes_is_known(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    folder = log_of(
-        tmp_path / "build/run", {"global_step": 1, "loss": 2.5, "mfu": 0.1}, {"global_step": 2, "loss": float("nan")}
-    )
+    rewards = {"reward": 0.5, "reward_number": 0.25, "entropy": 1.5}
+    first = {"global_step": 1, "loss": 2.5, "mfu": 0.1, **rewards}
+    folder = log_of(tmp_path / "build/run", first, {"global_step": 2, "loss": float("nan")})
     runs = Runs()
     first = runs.records("build/run")
-    assert first["records"] == [{"global_step": 1, "loss": 2.5}, {"global_step": 2, "loss": None}]
+    assert first["records"] == [{"global_step": 1, "loss": 2.5, **rewards}, {"global_step": 2, "loss": None}]
     with open(folder / "train_log.jsonl", "a") as file:
         file.write('{"global_step": 3, "loss": 1.5}\n{"global_step": 4, "lo')
     second = runs.records("build/run", first["offset"], first["identity"])

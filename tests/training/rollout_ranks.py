@@ -50,4 +50,6 @@ def stops(gap: float, is_first: bool) -> str:
 def warning(record: dict) -> str | None:
     """Return the warning about a record, where a reward has failed once."""
     rollouts = SimpleNamespace(rewards=SimpleNamespace(faults={"mine": "KeyError: 'a'"}))
-    return RolloutLoss(rollouts, None, None, None, 0.0, 0.01).warning(record)
+    loss = RolloutLoss(rollouts, None, None, None, 0.0, 0.01)
+    loss.first_tokens = 20.0
+    return loss.warning(record)

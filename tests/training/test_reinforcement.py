@@ -209,7 +209,10 @@ def test_a_run_stops_where_sampler_and_trainer_disagree(ranks):
         ({"silent_groups": 0.81, "reward": 0.6}, "81% of the groups have answers that are all worth the same"),
         ({"silent_groups": 0.81, "reward": 0.4}, "easier prompts, a partial reward"),
         ({"truncated": 0.51, "silent_groups": 0.8}, "51% of the answers reach the largest length"),
-        ({"truncated": 0.5, "failed_rewards": 0}, ""),
+        ({"truncated": 0.5, "failed_rewards": 0, "answer_tokens": 40}, ""),
+        ({"answer_tokens": 41}, "answers have 41 tokens, 20 at first"),
+        ({"entropy": 0.019, "reward": 0.3, "silent_groups": 0.9}, "entropy 0.019: the model no longer tries"),
+        ({"entropy": 0.019, "reward": 0.9}, ""),
     ],
 )
 def test_warnings_with_a_cure(ranks, record, message):

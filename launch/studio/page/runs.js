@@ -18,6 +18,12 @@ const number = digits => value => value.toLocaleString("en", {maximumFractionDig
 const small = value => value && Math.abs(value) < 0.01 ? value.toExponential(1) : number(3)(value);
 const CHARTS = [
   ["Loss; dashed: evaluation", "loss", "eval_loss", small, "nats a token"],
+  ["Reward; dashed: evaluation", "reward", "eval_reward", small, "reward"],
+  ["Tokens of an answer", "answer_tokens", null, number(1), "tokens"],
+  ["Groups without signal", "silent_groups", null, small, "share"],
+  ["Entropy of sampling", "entropy", null, small, "nats a token"],
+  ["Largest |ln ratio| to the sampler", "largest_log_ratio", null, small, "nats"],
+  ["Divergence from the reference", "kl", null, small, "nats a token"],
   ["|g|, norm of the gradient", "grad_norm", null, small, "norm"],
   ["Learning rate", "learning_rate", null, small, "learning rate"],
   ["Tokens a second", "tokens_per_second", null, number(0), "tokens/s"],
@@ -213,7 +219,9 @@ function showCurves() {
       remember({zoom: range ? range.join("-") : ""});
       showCurves();
     }};
-  const made = CHARTS.map(([title, key, second, write, unit]) => {
+  const kinds = outputs.flatMap(output => Object.keys(kept.get(output)?.records.find(record => record.reward != null) || {}));
+  const rewards = [...new Set(kinds)].filter(key => key.startsWith("reward_"));
+  const made = [...CHARTS, ...rewards.map(key => [`${t("Reward")}: ${key.slice(7)}`, key, null, small, "reward"])].map(([title, key, second, write, unit]) => {
     const lines = outputs.flatMap((output, place) => {
       const line = series(output, place, key, false);
       const beside = second ? series(output, place, second, true) : plannedMemory(output, place, line);
@@ -240,6 +248,7 @@ function readAll(step) {
 function scores(output) {
   const losses = (kept.get(output)?.records || []).filter(record => record.loss != null);
   if (losses.length < 2) return "";
+  if (losses[0].reward != null) return `${t("reward went from")} ${small(losses[0].reward)} ${t("to")} ${small(losses.at(-1).reward)}`;
   const [first, last] = [losses[0].loss, losses.at(-1).loss];
   return `${t(last < first ? "learning: loss fell from" : "not learning: loss went from")} ${first.toFixed(3)} ${t("to")} ${last.toFixed(3)}`;
 }
