@@ -76,7 +76,8 @@ class SamplingTime:
     def chunk(self) -> float:
         """Return the seconds of a part of a prompt."""
         work = self._work(1, PROMPT_CHUNK)
-        return max(layers(self.job.config) * work.forward.total, self._starting(work, 1))
+        computed = layers(self.job.config) * work.forward.total
+        return computed + self._waiting(work, 1, computed)
 
     def decoding(self, texts: int) -> dict[str, float]:
         """Return the seconds by part of one more token for each of so many texts, half of whose answers are there."""
@@ -92,7 +93,7 @@ class SamplingTime:
             ELEMENTWISE: count * work.forward.elementwise,
             LOGITS: self._product(texts, job.config["hidden_size"] * vocabulary, None) + pace.stream(widened),
         }
-        parts[HOST] = max(0.0, self._starting(work, ceil(texts / TEXTS_TOGETHER)) - fsum(parts.values()))
+        parts[HOST] = self._waiting(work, ceil(texts / TEXTS_TOGETHER), fsum(parts.values()))
         copied = pace.copy(texts * vocabulary * ITEM[FLOAT32]) if job.on_gpu else 0.0
         return parts | {DRAWING: copied + texts * vocabulary * (SORTED if job.sorts_ids else DRAWN)}
 
@@ -109,7 +110,7 @@ class SamplingTime:
     def _work(self, texts: int, tokens: int) -> Work:
         return Work(self.job.changed(micro_batch=texts, rows=1, sequence_length=tokens), self.pace)
 
-    def _starting(self, work: Work, groups: int) -> float:
-        """Return the seconds that the host needs to start a step's operators."""
-        each = HOST_LAYER * work.host_layers + HOST_GROUP * groups
-        return layers(self.job.config) * each if self.job.on_gpu else 0.0
+    def _waiting(self, work: Work, groups: int, computed: float) -> float:
+        """Return the seconds in which a step's operators are started and nothing is computed: all of them on a CPU."""
+        starting = layers(self.job.config) * (HOST_LAYER * work.host_layers + HOST_GROUP * groups)
+        return max(0.0, starting - computed) if self.job.on_gpu else starting
