@@ -341,6 +341,9 @@ class CommonFlags:
     it.following config is support: enable_allreduce_avg_in_gradinent_scale, it replace `allreduce_sum + scale`
     pattern with `allreduce_avg` when scale gradient in sequence_parallel, which improve the performance. ONLY
     supported for auto mode now."""
+    sequence_slices: str = known("str", "off")
+    """Compute MLPs and norms over so many slices of a micro batch's tokens, each computed again in the backward pass;
+    auto: slices of 8192 tokens; off: whole. For long texts."""
     sharding: str = known("str", "", words=("stage1", "stage2", "stage3", "offload"))
     """Whether or not to use Paddle Sharding Data Parallel training (in distributed training only). The base option
     should be `stage1`, `stage2` or `stage3` and you can add CPU-offload to `stage2` or `stage3` like this: stage2

@@ -45,7 +45,8 @@ _NAMES = {
         recompute_granularity refined_recompute remove_unused_columns report_to resume_changed
         resume_from_checkpoint reward_sandbox run_name sample_steps sampled_at_once save_on_each_node save_sharded_model
         save_sharding_stage1_model_include_freeze_params save_steps save_strategy save_total_limit
-        sep_parallel_degree sequence_parallel sequence_parallel_config sharding sharding_comm_buffer_size_MB
+        sep_parallel_degree sequence_parallel sequence_parallel_config sequence_slices sharding
+        sharding_comm_buffer_size_MB
         sharding_degree sharding_parallel_config sharding_parallel_degree sharding_parallel_mesh_dimension
         skip_memory_metrics skip_profile_timer split_inputs_sequence_dim tensor_parallel_config
         tensor_parallel_degree tensor_parallel_overlap to_static unified_checkpoint unified_checkpoint_config

@@ -168,6 +168,24 @@ def loss_chunk(flag: str, tokens: int, vocabulary: int, inputs: int, trained: bo
     return chunk if 2 * (chunk + gradient) < tokens else 0
 
 
+SLICE_TOKENS = 8192  # products with more rows are no faster, and a quantized weight is computed for each slice
+
+
+def tokens_of_slice(flag: str, tokens: int) -> int:
+    """Return how many of a batch's tokens MLPs and norms compute at once, by --sequence_slices.
+
+    Raises:
+        UserError: If the flag is no number.
+    """
+    if flag == "auto":
+        return min(tokens, SLICE_TOKENS)
+    if flag == "off":
+        return tokens
+    if slices := whole_number(flag, 1, 10**DIGITS):
+        return -(-tokens // slices)
+    raise UserError(f"--sequence_slices: found {flag!r}, allowed: auto, off or a whole number above 0.")
+
+
 # Bytes of a half-precision product with its float32 copy, of which a weight's gradient is made.
 PRODUCT_BYTES = 64 * 2**20
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from launch.families.parameters import ALIBI_COLUMNS, SCORE
-from launch.tape.autograd import FLOAT32, Memory, Storage, Tensor, recompute
+from launch.tape.autograd import FLOAT32, Memory, Storage, Tensor, in_slices, recompute
 from launch.tape.operators import Operators
 from launch.tape.quantized import Format
 
@@ -124,6 +124,11 @@ class ForwardJob(Protocol):
         """Return the tokens whose logits exist at once; 0: all."""
         ...
 
+    @property
+    def slice_tokens(self) -> int:
+        """The tokens that MLPs and norms compute at once; 0: all."""
+        ...
+
 
 class Model(ABC):
     """One rank's part of a model.
@@ -132,7 +137,10 @@ class Model(ABC):
         weights: By name, this rank's part of each; see launch/plan/shards.py. prefix: of the names of the layers,
             such as llama.layers.
         batch, length: Of the samples of a micro batch.
+        slices_sequence: Whether MLPs and norms can be computed in slices.
     """
+
+    slices_sequence = False
 
     def __init__(self, job: ForwardJob, memory: Memory, weights: dict[str, Tensor]):
         self.job, self.memory, self.weights = job, memory, weights
@@ -260,6 +268,13 @@ class Model(ABC):
             out = function(x, *others)
         self.alive(x, *others)
         return out
+
+    def sliced(self, function: Callable[[Tensor], Tensor], x: Tensor, *layers: str) -> Tensor:
+        """Return function(x), a slice at a time where --sequence_slices has it so. layers: those that it reads."""
+        if not 0 < self.job.slice_tokens < x.shape[0] * x.shape[1]:
+            return function(x)
+        trained = [name for name, one in self.weights.items() if one.node and name.startswith(layers)]
+        return in_slices(self.memory, function, x, self.job.slice_tokens, self.weights, trained)
 
     # ---- layers
 
@@ -458,8 +473,9 @@ class Model(ABC):
 
     def _norm(self, function, x: Tensor, *names: str) -> Tensor:
         """Return a norm with its weights, in float32 where the run computes it so (launch/training/model.py)."""
-        weights = [self.weights[name] for name in names]
-        with self.memory.of("norms"):
+
+        def norm(x: Tensor) -> Tensor:
+            weights = [self.weights[name] for name in names]
             if not self.job.float32_norms_and_head:
                 out = function(x, *weights)
                 self.alive(x)
@@ -468,3 +484,6 @@ class Model(ABC):
             out = self.ops.cast(function(*wide), self.item)
             self.alive(x, *wide)
             return out
+
+        with self.memory.of("norms"):
+            return self.sliced(norm, x, *names)

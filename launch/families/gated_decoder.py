@@ -127,6 +127,7 @@ class GatedDecoder(Model):
     prefix: str | None = None  # of the parameters' names, where that is not the model_type
     tiles_for_flash_attention = False  # whether flash attention gets as many keys and values as queries
     mlp_name = "mlp"
+    slices_sequence = True
 
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
@@ -163,11 +164,17 @@ class GatedDecoder(Model):
         with self.memory.of("attention"):
             x = self.attention_block(f"{name}.self_attn", x, mask)
         x = self.residual(residual, x)
-        residual = x
-        x = self.rms_norm(f"{name}.post_attention_layernorm", x)
-        with self.memory.of("MLP"):
-            x = self.mlp(f"{name}.{self.mlp_name}", x)
-        return self.residual(residual, x)
+        return self.residual(x, self._mlp_of_layer(name, x))
+
+    def _mlp_of_layer(self, name: str, x: Tensor) -> Tensor:
+        norm, mlp = f"{name}.post_attention_layernorm", f"{name}.{self.mlp_name}"
+
+        def compute(x: Tensor) -> Tensor:
+            x = self.rms_norm(norm, x)
+            with self.memory.of("MLP"):
+                return self.mlp(mlp, x)
+
+        return self.sliced(compute, x, f"{norm}.", f"{mlp}.") if self.slices_sequence else compute(x)
 
     def attention(self, name: str, x: Tensor, mask: Tensor | None) -> Tensor:
         """Return the output of the attention block."""

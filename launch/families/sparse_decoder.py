@@ -24,6 +24,7 @@ class SparseDecoder(GatedDecoder):
     """
 
     normalizes = False
+    slices_sequence = False
 
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)

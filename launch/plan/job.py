@@ -9,7 +9,14 @@ from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
-from launch.families.arithmetic import MOMENT_BLOCK, MOMENT_ELEMENTS, loss_chunk, rows_at_once, rows_of_part
+from launch.families.arithmetic import (
+    MOMENT_BLOCK,
+    MOMENT_ELEMENTS,
+    loss_chunk,
+    rows_at_once,
+    rows_of_part,
+    tokens_of_slice,
+)
 from launch.families.lora_targets import lora_targets
 from launch.families.parameters import gives_scores
 from launch.families.registry import Family, as_reward_model, family_of_config
@@ -126,7 +133,7 @@ class Job:
         tensor_parallel_overlap: Sums of gradients over tensor parallel ranks beside the products of weights'
             gradients.
         float32_norms_and_head: These compute in float32, their weights stay in `compute`.
-        loss_chunk_tokens: Of the flag.
+        loss_chunk_tokens, sequence_slices: Of the flags.
         moment_item: Bytes of an element of AdamW's two moments.
         in_backward: Parameters are updated within the backward pass (--update_in_backward).
         nodes, network: The machines, all with as many cards, and what joins them; None: there is one.
@@ -168,6 +175,7 @@ class Job:
     reference: str = NONE
     float32_norms_and_head: bool = False
     loss_chunk_tokens: str = "auto"
+    sequence_slices: str = "off"
     saves_in_background: bool = False
     save_steps: int = 0
     moment_item: int = ITEM[FLOAT32]
@@ -299,6 +307,13 @@ class Job:
         return loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
 
     @property
+    def slice_tokens(self) -> int:
+        """Tokens of a micro batch that MLPs and norms compute at once; 0: all."""
+        tokens = self.batch * self.sequence_length
+        size = tokens_of_slice(self.sequence_slices, tokens) if self.family.forward.slices_sequence else tokens
+        return size if size < tokens else 0
+
+    @property
     def cards(self) -> int:
         """Number of cards of a node."""
         return self.layout.processes // self.nodes
@@ -404,6 +419,7 @@ class Job:
             reference=reference_of_flags(values),
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,
+            sequence_slices=values.sequence_slices,
             saves_in_background=bool(values.use_async_save),
             save_steps=values.save_steps if values.save_strategy == "steps" else 0,
             moment_item=moment_item(values),

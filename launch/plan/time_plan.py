@@ -418,7 +418,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ELEMENTWISE: layers * (forward.elementwise + backward.elementwise),
         LOGITS: work.head if head else 0.0,
         COMPARING: job.passes_beside * (layers * forward.total + work.head_forward),
-        RECOMPUTE: layers * again.total,
+        RECOMPUTE: layers * (again.total + work.recomputed_in_slices),
     }
     beside = fsum(parts.values())
     parts |= {
@@ -430,7 +430,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ACCUMULATE: traffic.accumulate(),
         OFFLOAD: traffic.activations(layers),
     }
-    passes = 1.0 + 0.5 * (job.recompute == "full") + 0.5 * job.passes_beside
+    passes = 1.0 + 0.5 * (job.recompute == "full") + 0.5 * job.passes_beside + (work.slices - 1)  # each some operators
     starting = layers * work.host_layers * HOST_LAYER * passes if job.on_gpu else 0.0
     parts[HOST] = max(0.0, starting - fsum(parts.values()))
     return parts

@@ -41,6 +41,20 @@ ACTIVATIONS_ON_HOST = Edit(
     {"recompute": "1", "recompute_granularity": "full", "offload": "activations"},
 )
 
+SLICES = "sequence_slices"
+
+
+def long_text_edits(job: Job) -> Iterator[Edit]:
+    """Yield what makes room for long texts beside recompute: its inputs in host memory, MLPs and norms in slices."""
+    if not job.offload.activations:
+        yield ACTIVATIONS_ON_HOST
+    layout = job.layout
+    alone = layout.tensor_parallel_degree == layout.pipeline_parallel_degree == 1 and layout.sharding != "stage3"
+    whole = job.slice_tokens == 0 < job.changed(sequence_slices="auto").slice_tokens
+    if whole and alone and not (job.base and job.base.algo == "llm.int8"):
+        title = f"{ACTIVATIONS_ON_HOST.title}, MLPs and norms in slices"
+        yield Edit(title, ACTIVATIONS_ON_HOST.kind, ACTIVATIONS_ON_HOST.flags | {SLICES: "auto"})
+
 
 def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
     """Yield the single changes that make a run smaller, in the order in which the literature tries them.
@@ -82,8 +96,8 @@ def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
         flags = {"weight_quantize_algo": QUANTIZED} | ({} if run.flags.lora else {"lora": "1"})
         yield Edit("QLoRA: a base of 4 bits", "adapter", flags, "adapters are trained, the frozen model is rounded")
     yield from map(_recompute, GRADES[GRADES.index(job.recompute) + 1 :])
-    if job.on_gpu and not job.offload.activations:
-        yield ACTIVATIONS_ON_HOST
+    if job.on_gpu:
+        yield from long_text_edits(job)
     yield from _more_parallel(run, job)
     yield from _smaller_model(run, job)
 
@@ -176,8 +190,7 @@ def recomputes(job: Job) -> Iterator[Edit]:
     if "recompute" in job.family.lacking:
         return
     yield from (_recompute(grade) for grade in GRADES if grade != job.recompute)
-    if not job.offload.activations:
-        yield ACTIVATIONS_ON_HOST
+    yield from long_text_edits(job)
 
 
 def samplings(values: FlagValues, samples: int) -> Iterator[Edit]:

@@ -228,6 +228,16 @@ class Work:
         }[self.job.recompute]
 
     @property
+    def slices(self) -> float:
+        """Slices of a micro batch in which MLPs and norms are computed."""
+        return self.tokens / (self.job.slice_tokens or self.tokens)
+
+    @property
+    def recomputed_in_slices(self) -> float:
+        """Seconds of a layer's MLP and norms, which slices compute again."""
+        return self.forward.mlp_products + self.forward.elementwise / 2 if self.slices > 1 else 0.0
+
+    @property
     def head(self) -> float:
         """Seconds of the output head and the loss, forward and backward.
 
@@ -257,9 +267,10 @@ class Work:
     def product(self, linear: Parameter) -> float:
         """Return the seconds of the product with this matrix, forward; its gradient's takes as long."""
         inputs, outputs = self._local_shape(linear)
-        seconds = self.pace.multiply(self.rows(linear), inputs, outputs)
+        slices = 1.0 if _in_attention(linear) else self.slices
+        seconds = slices * self.pace.multiply(self.rows(linear) / slices, inputs, outputs)
         if self.job.base:  # a quantized weight is first written out in the dtype of the product
-            seconds += self.pace.stream(self.job.base.moved(inputs * outputs, self.job.item))
+            seconds += slices * self.pace.stream(self.job.base.moved(inputs * outputs, self.job.item))
         return seconds
 
     def rows(self, linear: Parameter) -> float:

@@ -28,8 +28,10 @@ from launch.plan.variations import (
     MODEL,
     ONE_EVALUATED,
     SAMPLED_AT_ONCE,
+    SLICES,
     layouts,
     literature,
+    long_text_edits,
     offloads,
     recomputes,
     samplings,
@@ -48,7 +50,7 @@ CLOSE = 0.02
 
 # Flags that are chosen together: where the user gives one of them, the others stay, too.
 BATCH = (MICRO_BATCH, ACCUMULATION)
-RECOMPUTE = ("recompute", "recompute_granularity", "offload")
+RECOMPUTE = ("recompute", "recompute_granularity", "offload", SLICES)
 OFFLOAD = ("sharding", "offload_optim")
 EVALUATION = (EVALUATION_BATCH,)
 ANSWERS = (SAMPLED_AT_ONCE,)
@@ -381,7 +383,14 @@ def fastest_layouts(run: RunConfig, card: Card, samples: int) -> list[Candidate]
     limits = SearchLimits(
         card.memory_bytes, allows=_is_legal, count=LAYOUTS, kind=lambda candidate: candidate.job.layout
     )
-    return _fastest(_divided(run, card, samples), limits)
+    return _fastest(_divided(run, card, samples), limits) or _for_long_texts(run, card, samples, limits)
+
+
+def _for_long_texts(run: RunConfig, card: Card, samples: int, limits: SearchLimits) -> list[Candidate]:
+    """Return the fastest one by one where samples fit no card as they are: by what makes room for long ones."""
+    undivided_run = run.with_explicit(undivided(run.explicit))
+    edits = [(edit,) for edit in long_text_edits(Job.from_run(undivided_run, card))]
+    return _fastest(candidates(undivided_run, card, edits, samples, [1]), limits)
 
 
 def smallest_layout(run: RunConfig, card: Card, samples: int) -> Candidate | None:
@@ -441,6 +450,8 @@ def describe(candidate: Candidate) -> str:
         "optimizer in host memory between steps" if job.offload.returns else "",
         "offload" if job.offload.gradients else "",
         f"{job.sampled_at_once} answers at once" if job.sampled_at_once else "",
+        "activations in host memory" if job.offload.activations else "",
+        "MLPs and norms in slices" if job.slice_tokens else "",
     ]
     how = ", ".join([_batch(job), *filter(None, others)])
     tight = " (tight)" if candidate.memory.tight else ""

@@ -295,6 +295,22 @@ class Deferred(Node):
             return self.function()
 
 
+class Sliced(Node):
+    """A block over slices of its input, each computed again by `function`, which takes the output's gradient.
+
+    It returns the gradients of the inputs (launch/training/sequence_slices.py).
+    """
+
+    __slots__ = ("function",)
+
+    function: Callable[[Storage], list[Storage]]
+
+    def gradients(self, incoming: dict[int, Storage]) -> list[Storage]:
+        """Return the gradients that the function makes."""
+        with self.memory.of(self.part):
+            return self.function(incoming[0])
+
+
 class Recomputed(Node):
     """A block whose forward pass runs again within the backward pass; only its input is saved.
 
@@ -352,6 +368,61 @@ def recompute(
             node.arguments = (Tensor(x.shape, x.item, None, x.node, x.slot, x.strided), *arguments[1:])
         output.node = node
     return output
+
+
+def in_slices(
+    memory: Memory,
+    function: Callable[[Tensor], Tensor],
+    x: Tensor,
+    size: int,
+    weights: dict[str, Tensor],
+    names: list[str],
+) -> Tensor:
+    """Return function(x), x [batch, length, ...], by slices of `size` tokens; one slice stands for all.
+
+    Args:
+        memory: Of the rank.
+        function: Reads weights by name, and keeps the shape of x.
+        x: The input.
+        size: Tokens of a slice, fewer than x has.
+        weights: All weights of the model.
+        names: Of the trained ones that the function reads.
+    """
+    shape = (1, size, *x.shape[2:])
+    out = Tensor(x.shape, x.item, memory.take(x.nbytes))
+
+    def piece(leaf: Leaf | None) -> Tensor:
+        return Tensor(shape, x.item, x.storage, leaf)
+
+    with memory.without_gradients():
+        memory.alive(function(piece(None)).storage, out.storage, x.storage)
+    trained = {name: weights[name] for name in names}
+    nodes = [(one.node, one.slot, one.nbytes) for one in (x, *trained.values()) if one.node]
+    if not nodes or not memory.recording:
+        return out
+
+    def gradients(incoming: Storage) -> list[Storage]:
+        whole = [memory.take(x.nbytes)] if x.node else []
+        sums: list[Storage] = []
+        for _ in range(2):
+            leaves = {name: Leaf(memory, name, one.shape, one.elements) for name, one in trained.items()}
+            weights.update({name: Tensor(one.shape, one.item, None, leaves[name]) for name, one in trained.items()})
+            own = Leaf(memory, "slice", shape, size) if x.node else None
+            backward(function(piece(own)), incoming)
+            weights.update(trained)
+            found = [one.gradient for one in leaves.values() if isinstance(one.gradient, Storage)]
+            wide = [memory.take(FLOAT32 * leaf.size) for leaf in leaves.values()] if x.item != FLOAT32 else found
+            memory.alive(*whole, *found, *wide, own and own.gradient)
+            sums = sums or wide
+        if x.item != FLOAT32:
+            cast = [memory.take(one.nbytes) for one in trained.values()]
+            memory.alive(*sums)
+            sums = cast
+        return [*whole, *sums]
+
+    node = Sliced(memory, nodes, [x.storage] if x.storage else [])
+    node.function, out.node = gradients, node
+    return out
 
 
 def backward(output: Tensor, gradient: Storage | None = None) -> None:

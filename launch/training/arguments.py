@@ -137,6 +137,11 @@ class RunArguments(TrainingArguments):
         help="Compute output layer and loss for so many tokens at a time, never the logits of a whole batch; auto: "
         "where this takes less than half of the memory, a sixteenth of a batch; off: all at once.",
     )
+    sequence_slices: str = flag(
+        "off",
+        help="Compute MLPs and norms over so many slices of a micro batch's tokens, each computed again in the "
+        "backward pass; auto: slices of 8192 tokens; off: whole. For long texts.",
+    )
     hang_factor: float = flag(
         20, help="End the run, with every rank's stack in its log, after this many median steps without one."
     )

@@ -42,6 +42,7 @@ from launch.training.model import (
 )
 from launch.training.reporter import PlannedMemory, finish
 from launch.training.resuming import identify_evaluation, identify_model, open_output, require_same_model
+from launch.training.sequence_slices import slice_sequence
 from launch.training.trainer import Trainer
 from launch.watch import BUILDING, HangTimer, RunPhase, out_of_memory_explained
 
@@ -179,7 +180,8 @@ def build_base(training: Training, config, products: BFloat16Products | None) ->
     if not training.method.reward_model:
         chunks = chunks_of(config, args, training.rows * training.sequence_length, trained)
         lines = chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
-    return model, [*lines, *speed_up(model, args), *widen(model, model_args, args)]
+    lines += [*speed_up(model, args), *widen(model, model_args, args)]
+    return model, [*lines, *slice_sequence(model, args.sequence_slices)]
 
 
 def build_trainer(training: Training, model, tokenizer, data: TrainingData, model_identity: dict) -> Trainer:

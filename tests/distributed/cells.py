@@ -29,6 +29,7 @@ NF4 = {"weight_quantize_algo": "nf4", "weight_blocksize": 16}
 INT8 = {"weight_quantize_algo": "weight_only_int8"}
 PACKED = {"zero_padding": 1}
 CHUNKS = {"loss_chunk_tokens": 24}  # of 256 tokens a micro batch or fewer, and none a multiple of 24
+SLICES = {"sequence_slices": 3}
 NARROW = {"optim": "adamw_16bit_moment"}
 SCALED = {"fp16": 1, "fp16_opt_level": "O1", "scale_loss": 4096, "loss_scale_window": 2}
 ONCE = {"reference": "precomputed"}
@@ -41,6 +42,7 @@ ANSWERED = {"reward": "regex:[aeiou][a-z][aeiou]", "group_size": 4, "max_length"
 COMPUTED_ALIKE = {
     "sharding",  # with offload
     *("loss_chunk_tokens", "recompute", "recompute_granularity", "offload", "tensor_parallel_config", "reference"),
+    "sequence_slices",
     *SCALED,
 }
 STAGE1 = Layout(stage=1, sharding=2)
@@ -105,11 +107,11 @@ CELLS = [
     Cell(PRETRAINING, STAGE3, recompute("full"), "ernie4_5"),
     Cell(FULL, STAGE1, NARROW, "qwen3"),
     Cell(FULL, STAGE3, PACKED, "tied"),
-    Cell(FULL, DP2_TWICE, EPOCH | recompute("full"), "grouped"),
+    Cell(FULL, DP2_TWICE, EPOCH | SLICES | recompute("full"), "grouped"),
     Cell(FULL, TP2, LORA | NF4),
     Cell(FULL, TP2_SP, LORA | DORA | CHUNKS, "qwen2"),
     Cell(FULL, PP2, DROPOUT, "grouped"),
-    Cell(FULL, STAGE2, LORA | INT8, "qwen2"),
+    Cell(FULL, STAGE2, LORA | INT8 | SLICES, "qwen2"),
     Cell(FULL, STAGE3, LORA | DORA | PACKED | layouts.everything_on(STAGE3), "qwen3"),
     Cell(FULL, TP2, PREFIX, "grouped"),
     Cell(FULL, STAGE2, PREFIX | CHUNKS),

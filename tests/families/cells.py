@@ -31,7 +31,7 @@ class Cell:
     """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
     offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all. activations: those that
     recompute keeps are in host memory. moments: of AdamW, in so many bits. overlap: of --tensor_parallel_config.
-    packed: by a mask. in_backward: parameters are updated there; of 8 bits offload pages the moments."""
+    packed: by a mask. slices: in which MLPs and norms are computed, 0 for whole. in_backward: parameters are updated there; of 8 bits offload pages the moments."""
 
     family: str = "llama"
     method: str = PRETRAIN
@@ -45,6 +45,7 @@ class Cell:
     overlap: str = ""
     packed: bool = False
     in_backward: bool = False
+    slices: int = 0
 
     @property
     def name(self) -> str:
@@ -57,6 +58,7 @@ class Cell:
         parts += [f"moments-{self.moments}"] if self.moments < 32 else []
         parts += ["overlap"] if self.overlap else []
         parts += ["packed"] if self.packed else []
+        parts += [f"slices-{self.slices}"] if self.slices else []
         parts += ["updated-in-backward"] if self.in_backward else []
         return " ".join(parts + (["offload"] if self.offload else []))
 
@@ -84,6 +86,8 @@ class Cell:
         base["loss_chunk_tokens"] = str(self.chunk) if self.chunk else "off"
         if self.moments < 32:
             base["optim"] = f"adamw_{self.moments}bit_moment".replace("_8bit_moment", "_8bit")
+        if self.slices:
+            base["sequence_slices"] = str(self.slices)
         if self.in_backward:
             base["update_in_backward"] = "1"
         if self.activations:
@@ -206,6 +210,10 @@ CELLS = [
         for family in ("qwen3", "chatglm2")
     ],
     Cell(method=LORA, chunk=32),
+    *[Cell(recompute=recompute, slices=4) for recompute in ("", FULL)],
+    *[Cell(family, LORA, recompute=FULL, slices=8) for family in ("baichuan", "mistral", "ernie4_5")],
+    Cell("qwen3", LORA, recompute=FULL, base=NF4, activations=True, chunk=32, slices=8),
+    Cell("qwen2", recompute=FULL, chunk=32, moments=8, in_backward=True, slices=4),
     Cell(layout=TP2, overlap="enable_mp_async_allreduce,enable_mp_skip_c_identity"),
     Cell(layout=SP2, overlap="enable_sp_async_reduce_scatter"),
     *[Cell(family, FINETUNE, packed=True) for family in ("llama", "bloom")],

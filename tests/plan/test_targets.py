@@ -26,9 +26,8 @@ def peak(model: str, card: Card, micro_batch: int, length: int, base: Format | N
         flash_attention=True,
         fused_rms_norm=True,
         base=base,
-        eval_batch=1,
         own_loss=True,
-        **{"master_weights": True, "adapter": Lora(8, LINEAR_LAYERS)} | others,
+        **{"eval_batch": 1, "master_weights": True, "adapter": Lora(8, LINEAR_LAYERS)} | others,
     )
     return plan_memory(job, card).worst.peak
 
@@ -52,6 +51,26 @@ CASES = {
     "| Qwen2-7B | QLoRA | 1 x 8,192 | 24 GB |": ("qwen2-7b", CARDS["4090"], 1, 8192, QLORA),
     "| Llama-3-8B | LoRA | 1 x 32,768 | 80 GB |": ("llama-3-8b", CARDS["A100-80G"], 1, 32768, None),
 }
+
+
+LONG = {
+    "| Qwen3-8B | QLoRA, MLPs and norms in slices | 1 x 32,768 | 24 GB |": (CARDS["4090"], 32768),
+    "| Qwen3-8B | QLoRA, MLPs and norms in slices | 1 x 131,072 | 48 GB |": (CARDS["A6000"], 131072),
+}
+
+
+@pytest.mark.parametrize("row", LONG)
+def test_long_texts_fit_with_slices(row):
+    card, length = LONG[row]
+    on_host = {"offload": Offload(activations=True), "eval_batch": 0}
+    found = peak("qwen3-8b", card, 1, length, QLORA, sequence_slices="auto", **on_host)
+    whole = peak("qwen3-8b", card, 1, length, QLORA, **on_host)
+    assert found.total_bytes <= 0.9 * card.memory_bytes
+    assert found.parts.get("MLP", 0) <= 1.1 * GIB * length / 32768 < whole.parts["MLP"] / 5
+    row += f" {found.allocated_bytes / GIB:.1f} | {found.total_bytes / GIB:.1f} |\n"
+    assert all(
+        row in (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("low-memory.md", "zh/low-memory.md")
+    )
 
 
 @pytest.mark.parametrize("row", CASES)

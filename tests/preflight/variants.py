@@ -135,6 +135,10 @@ GPUS=1 ✗ memory: DOES NOT FIT: 137 ✓ --sharding: stage2 does nothing on 1 pr
     ✓ --sharding: stage2 does nothing on 8 processes: tensor parallel 8
 --model_name_or_path some/chatglm-6b ✗ --model_name_or_path: has no pretraining
 --loss_chunk_tokens 0 ✗ --loss_chunk_tokens: '0': the tokens of a chunk are a whole number
+--sequence_slices 0 ✗ --sequence_slices: '0': the slices of a micro batch are a whole number
+--sequence_slices 4 --model_name_or_path some/bloom-7b1 ✗ --sequence_slices: 4 for BLOOM
+--sequence_slices auto --sharding stage3 ✗ --sequence_slices: auto on 8 processes: sharding stage3 8
+--sequence_slices auto
 --rslora 1 --lora_plus_scale 16 ✓ --rslora: does nothing without --lora 1 ✓ --lora_plus_scale: 16 does nothing without
 --model_name_or_path nowhere/x ✗ model: 'nowhere/x' is no directory
 --max_seq_length 4096 ✗ --max_seq_length: 4096, and the model knows 2048 positions

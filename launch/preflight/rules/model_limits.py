@@ -14,6 +14,7 @@ from launch.preflight.rules.rule import ANNOUNCE, INNER, Rule
 
 # Modules that a pipeline counts beside the decoder layers: embedding, last norm, head.
 OTHER_PIPELINE_MODULES = 3
+SLICES = "launch/training/sequence_slices.py"
 LLAMA = "paddlenlp/transformers/llama/modeling.py"
 
 RULES = (
@@ -150,6 +151,38 @@ RULES = (
         reason="the tokens of a chunk are a whole number above 0",
         source="launch/training/chunked_loss.py",
         fix="auto, off or a whole number above 0",
+    ),
+    Rule(
+        flag="sequence_slices",
+        when=lambda run: not run.has_slices,
+        found="{run.flags.sequence_slices!r}",
+        reason="the slices of a micro batch are a whole number above 0",
+        source=SLICES,
+        fix="auto, off or a whole number above 0",
+    ),
+    Rule(
+        flag="sequence_slices",
+        when=lambda run: run.slices and run.family is not None and not run.family.forward.slices_sequence,
+        found="{run.flags.sequence_slices} for {run.family.title}",
+        reason="its layers have no gated MLP of one kind for all tokens, with a norm of its own before it",
+        source=SLICES,
+        fix="--sequence_slices off, or a model like LLaMA, Qwen2, Qwen3 or Mistral",
+    ),
+    Rule(
+        flag="sequence_slices",
+        when=lambda run: run.slices and (run.tensor > 1 or run.pipeline > 1 or run.stage == "stage3"),
+        found="{run.flags.sequence_slices} on {run.layout}",
+        reason="a slice is computed again within the backward pass, where other ranks do not take part",
+        source=SLICES,
+        fix="--sequence_slices off, or data parallel with sharding stage1 or stage2",
+    ),
+    Rule(
+        flag="sequence_slices",
+        when=lambda run: run.slices and run.flags.weight_quantize_algo == "llm.int8",
+        found="{run.flags.sequence_slices} with --weight_quantize_algo llm.int8",
+        reason="its columns apart are those of all tokens together",
+        source=SLICES,
+        fix="--weight_quantize_algo weight_only_int8, or --sequence_slices off",
     ),
 )
 

@@ -116,8 +116,17 @@ class Request:
     @property
     def has_loss_chunk(self) -> bool:
         """Whether --loss_chunk_tokens has one of its values."""
-        value = self.flags.loss_chunk_tokens
-        return value in ("auto", "off") or whole_number(value, 1, 10**DIGITS) is not None
+        return _is_count(self.flags.loss_chunk_tokens)
+
+    @property
+    def has_slices(self) -> bool:
+        """Whether --sequence_slices has one of its values."""
+        return _is_count(self.flags.sequence_slices)
+
+    @property
+    def slices(self) -> bool:
+        """Whether MLPs and norms are to be computed in slices."""
+        return self.flags.sequence_slices != "off"
 
     @property
     def starts_below_its_floor(self) -> bool:
@@ -191,6 +200,10 @@ class Request:
     def size(self, *names: str) -> int | None:
         """Return the first of these keys of the model's configuration that it has."""
         return stated(self.model, names)
+
+
+def _is_count(value: str) -> bool:
+    return value in ("auto", "off") or whole_number(value, 1, 10**DIGITS) is not None
 
 
 @dataclass(frozen=True)
