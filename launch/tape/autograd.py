@@ -295,7 +295,7 @@ class Deferred(Node):
             return self.function()
 
 
-class Sliced(Node):
+class SlicedBlock(Node):
     """A block over slices of its input, each computed again by `function`, which takes the output's gradient.
 
     It returns the gradients of the inputs (launch/training/sequence_slices.py).
@@ -410,9 +410,14 @@ def in_slices(
             own = Leaf(memory, "slice", shape, size) if x.node else None
             backward(function(piece(own)), incoming)
             weights.update(trained)
-            found = [one.gradient for one in leaves.values() if isinstance(one.gradient, Storage)]
-            wide = [memory.take(FLOAT32 * leaf.size) for leaf in leaves.values()] if x.item != FLOAT32 else found
-            memory.alive(*whole, *found, *wide, own and own.gradient)
+            arrived = [one.gradient for one in (*([own] if own else []), *leaves.values())]
+            found = [one for one in arrived if isinstance(one, Storage)]
+            wide = (
+                [memory.take(FLOAT32 * leaf.size) for leaf in leaves.values()]
+                if x.item != FLOAT32
+                else found[len(whole) :]
+            )
+            memory.alive(*whole, *found, *wide)
             sums = sums or wide
         if x.item != FLOAT32:
             cast = [memory.take(one.nbytes) for one in trained.values()]
@@ -420,7 +425,7 @@ def in_slices(
             sums = cast
         return [*whole, *sums]
 
-    node = Sliced(memory, nodes, [x.storage] if x.storage else [])
+    node = SlicedBlock(memory, nodes, [x.storage] if x.storage else [])
     node.function, out.node = gradients, node
     return out
 

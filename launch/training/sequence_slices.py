@@ -107,6 +107,7 @@ def _as_computed_now() -> Callable:
     numbers = paddle.get_rng_state(), get_rng_state_tracker().get_states_tracker()
     numbers += np.random.get_state(), random.getstate()
     tracer = framework._dygraph_tracer()
+    assert tracer is not None
     white, black = tracer._get_amp_op_list()
     precision = {
         "enable": tracer._amp_level != core.AmpLevel.O0,

@@ -31,7 +31,8 @@ class Cell:
     """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
     offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all. activations: those that
     recompute keeps are in host memory. moments: of AdamW, in so many bits. overlap: of --tensor_parallel_config.
-    packed: by a mask. slices: in which MLPs and norms are computed, 0 for whole. in_backward: parameters are updated there; of 8 bits offload pages the moments."""
+    packed: by a mask. slices: of MLPs and norms, 0 for whole.
+    in_backward: parameters are updated there; of 8 bits offload pages the moments."""
 
     family: str = "llama"
     method: str = PRETRAIN

@@ -136,7 +136,7 @@ GPUS=1 ✗ memory: DOES NOT FIT: 137 ✓ --sharding: stage2 does nothing on 1 pr
 --model_name_or_path some/chatglm-6b ✗ --model_name_or_path: has no pretraining
 --loss_chunk_tokens 0 ✗ --loss_chunk_tokens: '0': the tokens of a chunk are a whole number
 --sequence_slices 0 ✗ --sequence_slices: '0': the slices of a micro batch are a whole number
---sequence_slices 4 --model_name_or_path some/bloom-7b1 ✗ --sequence_slices: 4 for BLOOM
+--sequence_slices 4 --model_name_or_path some/bloom-7b1 ✗ --sequence_slices: 4 for Bloom
 --sequence_slices auto --sharding stage3 ✗ --sequence_slices: auto on 8 processes: sharding stage3 8
 --sequence_slices auto
 --rslora 1 --lora_plus_scale 16 ✓ --rslora: does nothing without --lora 1 ✓ --lora_plus_scale: 16 does nothing without
@@ -187,6 +187,7 @@ GPUS=2 --sharding stage2 --sharding_parallel_config enable_stage2_overlap --logg
 --pad_to_multiple_of 7 ✗ --pad_to_multiple_of: 7, which does not divide --max_length
 --lora 0 --weight_quantize_algo nf4 ✗ --weight_quantize_algo: nf4 without an adapter
 --weight_quantize_algo llm.int8 --pad_to_multiple_of 8
+--weight_quantize_algo llm.int8 --sequence_slices auto ✗ --sequence_slices: auto with --weight_quantize_algo llm.int8
 GPUS=2 --sharding stage1 --sharding_parallel_config enable_stage1_overlap --save_strategy no
     ✗ --sharding_parallel_config: enable_stage1_overlap with --lora 1
 GPUS=2 --eval_with_do_generation 1 --tensor_parallel_degree 2 --sequence_parallel 1
