@@ -323,7 +323,7 @@ class Restorer(TrainerCallback):
         kind = self.manifest.arguments.get("lr_scheduler_type", "")  # "SchedulerType.LINEAR"
         was_ahead = kind.rpartition(".")[2].lower() in SCHEDULES_WITH_FLOOR
         schedule.step(before["last_epoch"] - was_ahead)
-        if was_ahead and rank() == 0:
+        if was_ahead and rank() == 0 and self.global_step < self.trainer.args.max_steps:
             print(
                 f"resume: {self.checkpoint.name} is of an earlier version, whose learning rates were a step ahead: "
                 f"step {self.global_step + 1:,} has {schedule():.2e}, that of {schedule.last_epoch:,} completed steps, "
