@@ -29,6 +29,7 @@ class Browser:
 
     def __init__(self, path: str, directory: Path, url: str):
         flags = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
+        flags += ["--hide-scrollbars"]  # in pictures
         flags += ["--remote-debugging-port=0", "--remote-allow-origins=*", "--window-size=900,800"]
         flags += ["--disable-background-networking", "--disable-component-update", f"--user-data-dir={directory}"]
         log = directory / "log"
@@ -58,8 +59,17 @@ class Browser:
 
         _wait(is_true, expression, seconds)
 
-    def picture(self, file: Path) -> None:
-        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", {"format": "png"})["data"]))
+    def picture(self, file: Path, selector: str = "") -> None:
+        """Take a picture of what is seen, or of the whole of one element."""
+        asked: dict = {"format": "png"}
+        if selector:
+            box = f"document.querySelector({selector!r}).getBoundingClientRect()"
+            left, top, width, height = self.run(
+                f"(({{x, y, width, height}}) => [x + scrollX, y + scrollY, width, height])({box})"
+            )
+            clip = {"x": left - 3, "y": top - 3, "width": width + 6, "height": height + 6, "scale": 1}
+            asked |= {"clip": clip, "captureBeyondViewport": True}
+        file.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", asked)["data"]))
 
     def call(self, method: str, parameters: dict) -> dict:
         self.number += 1

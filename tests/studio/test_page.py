@@ -58,10 +58,10 @@ def picture(browser: Browser, name: str) -> None:
         browser.run("document.getElementById('language').style.visibility = ''")
 
 
-def watched(browser: Browser, output: str, pattern: str) -> None:
+def watched(browser: Browser, output: str, pattern: str, seconds: float = 180) -> None:
     """Until the row of a run says something."""
     row = "[...document.querySelectorAll('#list li')].map(row => row.innerText)"
-    browser.wait(f"{row}.some(text => text.includes({output!r}) && /{pattern}/.test(text))", seconds=180)
+    browser.wait(f"{row}.some(text => text.includes({output!r}) && /{pattern}/.test(text))", seconds)
 
 
 def test_from_the_first_view_to_compared_curves(browser):

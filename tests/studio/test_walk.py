@@ -1,4 +1,9 @@
-"""Walks through the page of the studio from its three doors, in both languages, sizes and color schemes."""
+"""Walks through the page of the studio from its three doors, in both languages, sizes and color schemes.
+
+Pictures are taken into the folder of the variable STUDIO_PICTURES; those of docs/studio.md by
+
+    STUDIO_PICTURES=docs/images .venv/bin/python -m pytest -n 0 tests/studio/test_walk.py -k questions
+"""
 
 import json
 import os
@@ -6,12 +11,13 @@ from itertools import product
 from pathlib import Path
 from urllib.parse import urlencode
 
+import psutil
 import pytest
 
 from tests.repository_folder import link_repository
 from tests.serving.browser import Browser, find_browser
 from tests.serving.servers import start
-from tests.studio.test_page import TOKEN, click, text, watched
+from tests.studio.test_page import TOKEN, choose, click, text, watched
 
 pytestmark = pytest.mark.nightly
 STUDIO = "from launch.commands import studio; studio.main(['--port', '0'])"
@@ -39,9 +45,11 @@ FAINT = """
 """  # noqa: E501
 
 
-def log_of(folder: Path, slope: float) -> None:
+def log_of(folder: Path, slope: float, share: float = 1.0) -> None:
+    """share: of the run that is done."""
     folder.mkdir(parents=True)
     records = [{"global_step": n, "loss": 5 - slope * n, "grad_norm": 1, "learning_rate": 1e-4} for n in range(1, 11)]
+    records[-1] |= {"progress": share, "eta_seconds": 600 * (1 - share)}
     records += [{"global_step": 10, "eval_loss": 5 - 11 * slope}]
     (folder / "train_log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     flags = {"arguments": {"A": {"learning_rate": slope, "local_rank": slope, "lora": True}}}
@@ -60,14 +68,25 @@ def go(browser: Browser, url: str, state: dict[str, str]) -> None:
     browser.run(f"location.href = {address!r}")
 
 
+# make demo, with fewer steps than a good model needs.
+SHORTER = """
+import sys; from dataclasses import replace; from launch.studio import app
+made = app.demo()
+lines = "import sys; from launch.commands import demo; demo.HELD_OUT_MARGIN_NATS = 0.1; "
+lines += "sys.exit(demo.start(sys.argv[1:]))"
+words = [sys.executable, "-c", lines, "--directory", "build/demo", "--max_steps", "60"]
+app.demo = lambda: replace(made, arguments=words)
+"""
+
+
 @pytest.fixture
-def here(tmp_path, monkeypatch):
-    """(folder of a studio, a browser at its page)."""
+def here(tmp_path, monkeypatch, request):
+    """(folder of a studio, a browser at its page, its address). With a parameter: what the studio runs before."""
     path = find_browser()
     monkeypatch.setenv("STUDIO_TOKEN", TOKEN)
     (tmp_path / "repository").mkdir()
     folder = link_repository(tmp_path / "repository")
-    studio = start(["-c", STUDIO], r"http://127\.0\.0\.1:(\d+)/#token=.*ready", folder)
+    studio = start(["-c", getattr(request, "param", "") + STUDIO], r"http://127\.0\.0\.1:(\d+)/#token=.*ready", folder)
     (tmp_path / "profile").mkdir()
     browser = Browser(path, tmp_path / "profile", f"{studio.url}/")
     browser.run(f"localStorage.setItem('studio-token', {TOKEN!r})")
@@ -160,3 +179,73 @@ def test_from_my_chats_to_a_chat(here, ranks):
     browser.wait("document.querySelectorAll('#chat .text').length == 2")
     browser.wait("!document.querySelector('#chat button.main').disabled")
     assert browser.run("document.querySelectorAll('#chat .wrong').length") == 0
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("here", [SHORTER], indirect=True, ids=["shorter"])
+def test_see_it_learn_to_a_chat_and_an_export(here):
+    _, browser, url = here
+    go(browser, url, {"view": "home"})
+    browser.wait("document.querySelector('#door_learn[href]')")
+    click(browser, "#door_learn")
+    browser.wait("document.getElementById('next').textContent.includes('made here')")
+    click(browser, "#next button")
+    watched(browser, "build/demo/model", r"finished[^]*step 60 of 60", 1200)
+    assert "learning: loss fell from 8." in text(browser, "curves")
+    click(browser, "[id='tunebuild/demo/model']")
+    browser.wait("document.getElementById('next').textContent.includes('all is here')")
+    choose(browser, ARGS="--max_steps 8")
+    browser.wait("!document.getElementById('check').disabled")
+    click(browser, "#check")
+    browser.wait("!document.getElementById('start').hidden || document.querySelector('#checks .wrong')")
+    click(browser, "#start")
+    watched(browser, "build/demo/lora", r"finished[^]*step 8 of 8", 600)
+    click(browser, "[id='trybuild/demo/lora']")
+    browser.wait("!document.getElementById('load').disabled")
+    click(browser, "#load")
+    browser.wait("document.getElementById('trial').textContent == 'build/demo/lora: Ready.'", seconds=300)
+    browser.run("document.querySelector('#chat [name=prompt]').value = 'import os'")
+    click(browser, "#chat button.main")
+    browser.wait("document.querySelectorAll('#chat .answer').length == 2", seconds=120)
+    browser.wait("!document.querySelector('#chat button.main').disabled", seconds=120)
+    assert browser.run("document.querySelectorAll('#chat .wrong').length") == 0
+    click(browser, "#convert_export")
+    browser.wait("document.getElementById('conversions').textContent.includes('finished: exported/lora')", seconds=300)
+
+
+def started(folder: Path, name: str, created: float, pid: int, **files: str) -> None:
+    """Write what a studio knows of a run that it has started."""
+    known = {"name": name, "command": f"make lora-qwen3-8b OUTPUT=build/{name}", "action": "run", "pid": pid}
+    known |= {"created": created, "output": f"build/{name}", "log_dir": f"build/{name}/log"}
+    (folder / "build/studio").mkdir(parents=True, exist_ok=True)
+    for suffix, content in ({"json": json.dumps(known)} | files).items():
+        (folder / f"build/studio/{name}.{suffix}").write_text(content)
+
+
+QUESTIONS = {  # the name of its picture -> the screen, the element with the answer, and words of it
+    "now": ("learn", "#next", "Next: a small model, its tokenizer and its data are made here, in 5 to 10 minutes"),
+    "cost": ("cards", "#numbers", "price of a million samples"),
+    "learning": ("runs", "#curves .legend", "build/second/output learning: loss fell from 4.800 to 3.000"),
+    "failed": ("runs", "#list li:has([id='showbuild/no-card'])", "error: found no card (exit code 2)"),
+    "stop": ("runs", "#list li:has([id='showbuild/goes-on'])", "step 10 of 20 · loss 4.9000 · minutes left: 5"),
+    "better": ("runs", "#differences", "The lowest loss on held-out rows: build/second/output, 2.8000"),
+    "keep": ("try", "#after", "Export to GGUF, for llama.cpp and Ollama"),
+    "command": ("cards", "#plan .command", "make finetune-llama7b CARD=4090"),
+}
+
+
+def test_questions_have_their_answers_on_the_screens_where_they_arise(here):
+    folder, browser, url = here
+    has_runs(folder)
+    alive = psutil.Process()  # this one stands for a run that goes on
+    started(folder, "goes-on", alive.create_time(), alive.pid)
+    started(folder, "no-card", alive.create_time() - 60, 2**22, log="error: found no card\n", exit="2")
+    log_of(folder / "build/goes-on", 0.01, 0.5)
+    browser.show_as(900, 800, "light")
+    for name, (screen, element, words) in QUESTIONS.items():
+        go(browser, url, SCREENS[screen])
+        browser.wait(shown(screen))
+        found = f"document.querySelector({element!r})?.textContent"
+        browser.wait(f"{found}?.replace(/\\s+/g, ' ').includes({words!r})")
+        if pictures := os.environ.get("STUDIO_PICTURES"):
+            browser.picture(Path(pictures) / f"studio-answer-{name}.png", element)
