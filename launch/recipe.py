@@ -253,7 +253,7 @@ def _steps_of_data(run: RunConfig) -> tuple[int, list[str]]:
     rows = rows_to_train_on(run)
     if not rows:
         return 0, []
-    steps = math.ceil(flags.num_train_epochs * rows / run.global_batch)
+    steps = math.ceil(flags.num_train_epochs * rows / run.global_batch) * (flags.rollout_passes or 1)
     data = " ".join(run.explicit["dataset_name_or_path"])
     lines = [f"steps: --num_train_epochs {flags.num_train_epochs:g} of the {rows:,} rows in {data}"]
     packed = ["steps: fewer, as a packed row holds several of the data"] if flags.zero_padding else []

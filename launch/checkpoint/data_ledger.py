@@ -23,6 +23,7 @@ class Range:
     Attributes:
         global_batch: Positions a step, on `data_ranks` ranks.
         tokens: In the samples of these positions.
+        uneven: Steps read other numbers of positions than global_batch: those of a rollout are read before its first.
     """
 
     data: int
@@ -33,6 +34,7 @@ class Range:
     tokens: int
     global_batch: int
     data_ranks: int
+    uneven: bool = False
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,9 @@ class Ledger:
     ranges: tuple[Range, ...]
 
     @classmethod
-    def begin(cls, data: dict, global_batch: int, data_ranks: int) -> "Ledger":
-        """Return the ledger of a run that begins."""
-        return cls((data,), (Range(0, 0, 0, 0, 0, 0, global_batch, data_ranks),))
+    def begin(cls, data: dict, global_batch: int, data_ranks: int, uneven: bool = False) -> "Ledger":
+        """Return the ledger of a run that begins. uneven: see Range."""
+        return cls((data,), (Range(0, 0, 0, 0, 0, 0, global_batch, data_ranks, uneven),))
 
     @property
     def last(self) -> Range:
@@ -100,7 +102,8 @@ class Ledger:
             number, start, datasets = len(self.data), 0, (*self.data, data)
         if (number, global_batch, data_ranks) == (last.data, last.global_batch, last.data_ranks):
             return self
-        following = Range(number, last.last_step, last.last_step, start, start, 0, global_batch, data_ranks)
+        step = last.last_step
+        following = Range(number, step, step, start, start, 0, global_batch, data_ranks, last.uneven)
         return Ledger(datasets, (*self.ranges, following))
 
     def to_json(self) -> dict:

@@ -123,7 +123,7 @@ def describe_steps(trainer) -> str:
     epochs = stream.end / stream.samples
     line = (
         f"steps: {args.max_steps:,} of {trainer.data.step_text(args.global_batch)},"
-        f" {stream.samples / args.global_batch:,.1f} steps an epoch, {epochs:.2f} epochs"
+        f" {stream.samples / args.global_batch * trainer.data.passes:,.1f} steps an epoch, {epochs:.2f} epochs"
     )
     if hasattr(trainer.train_dataset, "samples_used"):
         line += f"\n{describe_blend(trainer.train_dataset)}"

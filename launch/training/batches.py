@@ -30,6 +30,7 @@ class SampleStream:
             looked at.
         end: Positions that are used; those of the last step beyond it are padding, None.
         epoch_order: The samples of an epoch in order, from (seed, epoch); default: shuffled.
+        positions: Before steps that do not follow from global_batch, set by what reads the samples.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class SampleStream:
         self.start = start
         self.end = start + (steps - first_step) * self.global_batch if end is None else end
         self.epoch_order = epoch_order or partial(shuffled, samples)
+        self.positions: dict[int, int] = {}
         self._orders: dict[int, np.ndarray] = {}  # of the last two epochs; replaced, never changed
 
     def __len__(self) -> int:
@@ -80,7 +82,8 @@ class SampleStream:
 
     def position(self, step: int) -> int:
         """Return the position of the stream before a step, 0 the first; first_step or later."""
-        return min(self.start + (step - self.first_step) * self.global_batch, self.end)
+        even = min(self.start + (step - self.first_step) * self.global_batch, self.end)
+        return self.positions.get(step, even)
 
     def samples_of_step(self, step: int) -> list[int]:
         """Return the samples of all data ranks together in a step, 0 the first, without padding."""

@@ -34,11 +34,13 @@ class TrainingData:
         end: See SampleStream.
         mean_length: Tokens of a sample.
         lines: Printed about the data.
+        passes: Steps that learn from a sample when it has been read.
         join: Set where each sample comes with values of its own (launch/training/precomputed.py); from (dataset,
             padding, collate) to such ones.
     """
 
     join: Callable[[Any, Any, Callable], tuple[Any, Any, Any]] | None = None
+    passes = 1
 
     def __init__(
         self,

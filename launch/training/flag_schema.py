@@ -121,6 +121,7 @@ RANGES = {
     "pref_loss_ratio": NOT_NEGATIVE,
     "reward_gigabytes": POSITIVE,
     "reward_seconds": POSITIVE,
+    "rollout_passes": AT_LEAST_ONE,
     "rollout_steps": AT_LEAST_ONE,
     "sample_steps": STEPS,
     "sampled_at_once": {"least": 1, "most": 65_536},

@@ -1,5 +1,6 @@
 """Reinforcement: prompts, answers sampled by the model that is trained, rewards, and the losses of --algorithm."""
 
+import math
 from functools import cache, partial
 from typing import Any
 
@@ -9,6 +10,7 @@ from paddlenlp.peft import LoRAModel
 from data_tools.dialogues.datasets import survey
 from data_tools.dialogues.prompts import PromptColumns, PromptSets, encode_prompt_survey, prompt_lines
 from launch.checkpoint.continuation import Continuation
+from launch.checkpoint.data_ledger import Ledger
 from launch.checkpoint.ranks import first_on_rank_zero
 from launch.devices.cpu_operators import compiled_operators
 from launch.errors import UserError
@@ -24,7 +26,7 @@ from launch.methods.preference_flags import ADAPTER_OFF, NONE, SECOND_COPY, refe
 from launch.methods.reinforcement import ALGORITHMS, REINFORCEMENT, SPARE_TEXTS
 from launch.methods.reward_flags import read_rewards
 from launch.training.batches import pad_id
-from launch.training.data import TrainingData, run_length
+from launch.training.data import TrainingData
 from launch.training.model import compute_dtype
 from launch.training.preference_tuning import end_dropout
 from launch.training.reference import AdapterOff, SecondCopy
@@ -57,8 +59,8 @@ class ReinforcementTuning(Training):
         """Open the prompts."""
         args = self.training_args
         sets = first_on_rank_zero(lambda: self._load(tokenizer, config))
-        ledger = open_ledger(continuation, sets.train, args) if args.do_train else None
-        steps, end, epochs = run_length(ledger, sets.train, args)
+        ledger = open_ledger(continuation, sets.train, args, uneven=True) if args.do_train else None
+        steps, end, epochs = self._length(ledger, sets.train)
         samples: Any = sets.train if sets.train is not None else sets.dev
         data = PromptData(
             sets.train,
@@ -74,8 +76,19 @@ class ReinforcementTuning(Training):
             lines=sets.lines,
             unit="prompts",
         )
-        data.pad, self.tokenizer = pad_id(tokenizer), tokenizer
+        data.pad, self.tokenizer, data.passes = pad_id(tokenizer), tokenizer, self.values.rollout_passes
         return data
+
+    def _length(self, ledger: Ledger | None, prompts: Any) -> tuple[int, int | None, float]:
+        """Return (the last step, SampleStream's end, epochs requested): each prompt is learned from in some steps."""
+        args, passes = self.training_args, self.values.rollout_passes
+        if ledger is None:
+            return args.max_steps, None, 1.0
+        last = ledger.last
+        if args.max_steps > 0:
+            return args.max_steps, last.stop + -(-(args.max_steps - last.last_step) // passes) * args.global_batch, 1.0
+        end = math.ceil(args.num_train_epochs * len(prompts))
+        return last.first_step + -(-(end - last.start) // args.global_batch) * passes, end, args.num_train_epochs
 
     @property
     def _longest(self) -> int:
@@ -149,6 +162,7 @@ class ReinforcementTuning(Training):
             args,
             group_size=values.group_size,
             steps=values.rollout_steps,
+            passes=values.rollout_passes,
             masked=algorithm.masks_truncated if values.mask_truncated is None else values.mask_truncated,
             sample_steps=values.sample_steps,
             multiple=self.data_args.pad_to_multiple_of,

@@ -174,13 +174,14 @@ def _put_pissa_in_place(output: Path) -> None:
 MODEL_CHANGED = "model"  # of --resume_changed
 
 
-def open_ledger(continuation: Continuation, dataset, training_args) -> Ledger:
+def open_ledger(continuation: Continuation, dataset, training_args, uneven: bool = False) -> Ledger:
     """Return the ledger of the run that is continued, a new one without.
 
     Args:
         continuation: Of the run.
         dataset: To train on.
         training_args: The flags.
+        uneven: Whether steps read different numbers of samples.
 
     Raises:
         UserError: If data, seed or global batch differ from the run's so far and --resume_changed does not name
@@ -189,7 +190,7 @@ def open_ledger(continuation: Continuation, dataset, training_args) -> Ledger:
     data = dataset.identity() | {"order_seed": training_args.seed}
     batch = (training_args.global_batch, training_args.dataset_world_size)
     if continuation.checkpoint is None or training_args.ignore_load_lr_and_optim:
-        return Ledger.begin(data, *batch)
+        return Ledger.begin(data, *batch, uneven)
     run = json.loads((continuation.checkpoint / RUN).read_text(encoding="utf-8"))
     return Ledger.from_json(run["ledger"]).resumed(data, *batch, tuple(training_args.resume_changed))
 

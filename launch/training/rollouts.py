@@ -37,7 +37,7 @@ class AnswerGroup:
     """The answers to a prompt.
 
     Attributes:
-        step, place: The step that learns from it, and its place among the step's samples.
+        step, place: The first step that learns from it, and its place among the step's samples.
         sample: Of the data.
         prompt: As ids.
         answers, worth: Of each answer.
@@ -77,7 +77,7 @@ class Rollout:
     """The groups of several steps, in the order of training.
 
     Attributes:
-        first, stop: The steps, first to stop - 1.
+        first, stop: The steps, first to stop - 1. Those behind the last group's learn from the groups again.
     """
 
     first: int
@@ -85,8 +85,9 @@ class Rollout:
     groups: list[AnswerGroup]
 
     def of_step(self, step: int) -> list[AnswerGroup]:
-        """Return the groups of a step."""
-        return [group for group in self.groups if group.step == step]
+        """Return the groups that a step learns from."""
+        learned = self.first + (step - self.first) % (self.groups[-1].step + 1 - self.first)
+        return [group for group in self.groups if group.step == learned]
 
 
 def advantages(totals: np.ndarray, algorithm: Algorithm) -> np.ndarray:
@@ -123,15 +124,17 @@ class Rollouts:
     Attributes:
         sampler, sampling, rewards: That make them.
         algorithm: Of the loss.
-        group_size, steps: Answers to a prompt; steps that a rollout is for.
+        group_size, steps, passes: Answers to a prompt; steps that a rollout is for, and how often they are made.
         masked: Whether truncated answers count for nothing.
         sample_steps: The answers of each so many rollouts are written; 0: none.
         kept_marks: Special tokens of an answer that its text has (launch/generation/text.py).
         trainer: Set before the first batch.
         seen: The groups of steps since the last record.
+        position: Of the stream, behind the prompts of all rollouts.
     """
 
     trainer: Any = None
+    position = 0
 
     def __init__(
         self,
@@ -145,6 +148,7 @@ class Rollouts:
         *,
         group_size: int,
         steps: int,
+        passes: int,
         masked: bool,
         sample_steps: int,
         multiple: int,
@@ -152,7 +156,8 @@ class Rollouts:
     ):
         self.sampler, self.sampling, self.rewards, self.algorithm = sampler, sampling, rewards, algorithm
         self.data, self.tokenizer, self.args = data, tokenizer, args
-        self.group_size, self.steps, self.masked, self.sample_steps = group_size, steps, masked, sample_steps
+        self.group_size, self.steps, self.passes = group_size, steps, passes
+        self.masked, self.sample_steps = masked, sample_steps
         self.multiple, self.kept_marks = multiple, kept_marks
         self.rollout: Rollout | None = None
         self.seen: list[AnswerGroup] = []
@@ -163,25 +168,29 @@ class Rollouts:
 
     def __iter__(self) -> Iterator[dict]:
         stream = self.data.stream
+        self.position = stream.start
         for step in range(stream.first_step, stream.steps):
             if self.rollout is None or not self.rollout.first <= step < self.rollout.stop:
                 self.rollout = self._make(step)
+            stream.positions[step + 1] = self.position
             yield from self._batches(self.rollout, step)
 
     # ---- sampling
 
     def _make(self, first: int) -> Rollout:
         """Sample and reward the groups of the steps from `first` on. All ranks call it together."""
-        started, stream, args = time.monotonic(), self.data.stream, self.args
-        stop = min((first // self.steps + 1) * self.steps, stream.steps)
-        mine = []
-        for step in range(first, stop):
-            for number, batch in enumerate(stream.batches_of_step(step)):
-                place = (number * args.dataset_world_size + args.dataset_rank) * len(batch)
-                places = enumerate(batch, start=place)
-                mine += [
-                    AnswerGroup(step, place, i, self.data.train[i].ids, []) for place, i in places if i is not None
-                ]
+        started, stream, args, train = time.monotonic(), self.data.stream, self.args, self.data.train
+        length, origin = self.steps * self.passes, self.data.ledger.last.first_step
+        number = (first - origin) // length
+        stop = min(origin + (number + 1) * length, stream.steps)
+        steps = range(first, first + -(-(stop - first) // self.passes))
+        stream.end = max(stream.end, self.position + 1)  # other --rollout_passes before may have left none
+        places = [(step, place) for step in steps for place in range(stream.global_batch)]
+        samples = [stream.sample_at(self.position + i) for i in range(len(places))]
+        drawn = [(*place, i) for place, i in zip(places, samples, strict=True) if i is not None]
+        self.position += len(drawn)
+        share = drawn[args.dataset_rank :: args.dataset_world_size]
+        mine = [AnswerGroup(step, place, i, train[i].ids, []) for step, place, i in share]
         prompts = [group.prompt for group in mine for _ in range(self.group_size)]
         randoms = [
             np.random.default_rng([args.seed, group.step, group.place, number])
@@ -196,7 +205,7 @@ class Rollouts:
         self.sampled_tokens += sum(len(answer.ids) for group in groups for answer in group.answers)
         self.seconds += time.monotonic() - started
         rollout = Rollout(first, stop, groups)
-        if self.sample_steps and (first // self.steps) % self.sample_steps == 0 and rank() == 0:
+        if self.sample_steps and number % self.sample_steps == 0 and rank() == 0:
             self._write(rollout)
         return rollout
 

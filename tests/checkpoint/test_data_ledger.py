@@ -1,5 +1,6 @@
 """The ledger: what was consumed, what may follow, and the proof that each sample was read once an epoch."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from data_tools.formats.blended import BlendedDataset
 from launch.checkpoint.data_ledger import Ledger, epoch_order, epochs, faults
+from launch.commands.ledger import log_faults
 from launch.errors import UserError
 
 DATA = {"corpus": "abc", "samples": 99, "order_seed": 42}
@@ -67,6 +69,17 @@ def test_what_is_read_twice_and_what_is_left_out_shows():
     assert [(one.most, one.ok) for one in epochs(wrong)] == [(2, False)]
     wrong = replace(ledger, ranges=(ledger.ranges[0], replace(ledger.ranges[1], start=48, first_step=6)))
     assert faults(wrong) == ["data 1, positions 40 to 48: left out after step 6", "steps 5 to 6 are in no range"]
+
+
+@pytest.mark.parametrize(
+    ("consumed", "wrong"),
+    [([8, 8, 12], []), ([8, 4, 12], ["4 samples, not 8"]), ([8, 13, 8], ["13 samples, not 12", "8 samples, not 12"])],
+)
+def test_the_log_of_rollouts_counts_no_fewer_samples_than_before_and_all_in_the_end(tmp_path, consumed, wrong):
+    records = [{"global_step": step, "consumed_samples": samples} for step, samples in enumerate(consumed, start=1)]
+    (tmp_path / "train_log.jsonl").write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    found = log_faults(Ledger.begin(DATA, 4, 1, uneven=True).at(3, 12, 0), tmp_path)
+    assert [fault.split(": ")[1] for fault in found] == wrong
 
 
 def test_the_order_of_a_blend_follows_from_its_identity():

@@ -26,7 +26,7 @@ VICTIMS = [
     Cell(PAIRS, SINGLE, EACH_STEP),
     Cell(PAIRS, SINGLE, EACH_STEP | DROPOUT),
     Cell(PAIRS, SINGLE, EACH_STEP | DROPOUT | KTO),
-    Cell(REINFORCEMENT, SINGLE, EACH_STEP | ANSWERED | {"rollout_steps": 2}),
+    Cell(REINFORCEMENT, SINGLE, EACH_STEP | ANSWERED | {"rollout_steps": 2, "rollout_passes": 2}),
 ]
 
 

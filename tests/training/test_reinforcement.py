@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from launch.commands.ledger import main as ledger
 from launch.errors import UserError
 from launch.generation.drawing import draw_scored
 from launch.methods.reinforcement import ALGORITHMS
@@ -224,8 +225,9 @@ def test_warnings_with_a_cure(ranks, record, message):
 
 USUAL = ANSWERED | {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 1e-2}
 BEGIN = "bu gumismi rumerzer butozo gumismi nerpisfu lodi nider berodi rer langisvis "  # over 32 tokens
+TEN_PROMPTS = {"max_steps": -1, "num_train_epochs": 0.5}
 VARIANTS = {
-    "lora": LORA | DORA | {"top_p": 0.9, "rollout_steps": 2, "kl_weight": 0.1},
+    "lora": LORA | DORA | TEN_PROMPTS | {"top_p": 0.9, "rollout_steps": 2, "rollout_passes": 2, "kl_weight": 0.1},
     "full": {"algorithm": "dapo", "mask_truncated": 0, "kl_weight": 0.05, "model": "qwen2"},
     "rloo": {"algorithm": "rloo", "top_k": 20, "rollout_steps": 5, "loss_chunk_tokens": 40, "model": "wide"},
 }
@@ -243,7 +245,16 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
     flags = usual | {"max_steps": 6, "save_steps": 3} | VARIANTS[name]
     whole, continued = runs(REINFORCEMENT, **flags), runs.continued(REINFORCEMENT, **flags)
     gaps = [record["largest_gap"] for record in whole.steps if "largest_gap" in record]
-    assert len(gaps) == -(-6 // VARIANTS[name].get("rollout_steps", 1))
+    sampled, passes = (VARIANTS[name].get(f"rollout_{unit}", 1) for unit in ("steps", "passes"))
+    assert len(gaps) == -(-6 // (sampled * passes))
+    if passes == 2:  # prompts of two steps are read at once, then not until their steps have been made twice
+        assert whole.column("consumed_samples").tolist() == [8, 8, 8, 8, 10, 10]
+        assert ledger([str(continued.output)]) == 0
+        rewards, learned = whole.column("reward"), whole.column("consumed_tokens")
+        assert (rewards[2:4] == rewards[:2]).all() and rewards[5] == rewards[4] != rewards[0]
+        assert (np.diff(learned)[1:3] == [learned[0], np.diff(learned)[0]]).all()
+        later_ratios = whole.column("largest_log_ratio")[[1, 2, 3, 5]]
+        assert later_ratios.min() > 100 * max(gaps) and whole.column("clipped")[2:4].max() > 0
     assert max(gaps) <= 5e-5 and max(record.get("far_gaps", 0) for record in whole.steps) <= 1e-3
     assert len(set(whole.column("reward"))) > 2 and whole.column("grad_norm").max() > 0
     later = {record["global_step"]: record for record in continued.steps}
@@ -254,7 +265,7 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
     for tensor, values in whole.weights.items():
         assert values.tobytes() == continued.weights[tensor].tobytes()
     rows = [json.loads(line) for line in (whole.output / "rollouts" / "step-1.jsonl").read_text().splitlines()]
-    assert len(rows) == 4 * 4 * VARIANTS[name].get("rollout_steps", 1)
+    assert len(rows) == 4 * 4 * sampled
     first = [row["reward"] for row in rows[:16]]
     assert np.mean(first) == whole.steps[0]["reward"]
 
