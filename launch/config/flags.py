@@ -524,6 +524,8 @@ class MethodFlags(CommonFlags):
     """The weight of the preference loss. Default: 1, of ORPO 0.1, its lambda."""
     prompt_column: str | None = known("str")
     """Key of the question in each row. Default: found in the first rows."""
+    redraw_rounds: int | None = known("int", range={"least": 0, "most": 2147483647})
+    """Rounds that replace prompts whose answers are all worth the same by the next ones, at most."""
     reference: str | None = known("str")
     """That model, with --kl_weight. adapter_off: the model without its LoRA; copy: a second copy of it; auto:
     adapter_off with --lora 1, else copy."""

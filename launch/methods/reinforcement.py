@@ -81,6 +81,9 @@ class ReinforcementArguments:
     group_size: int = flag(8, help="Answers to each prompt, which are compared with each other.")
     rollout_steps: int = flag(1, help="Steps that learn from answers sampled together, before the first of them.")
     rollout_passes: int = flag(1, help="Times that these steps are made with the same answers: 2 updates by each.")
+    redraw_rounds: int = flag(
+        0, help="Rounds that replace prompts whose answers are all worth the same by the next ones, at most."
+    )
     temperature: float = flag(1.0, help="By which logits are divided, in sampling and in the loss alike.")
     top_k: int = flag(0, help="Sample among so many of the most likely tokens; 0: among all.")
     top_p: float = flag(1.0, help="Sample among the fewest tokens whose probabilities add up to it.")

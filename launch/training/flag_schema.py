@@ -119,6 +119,7 @@ RANGES = {
     "pipeline_parallel_degree": DEGREE,
     "power": POSITIVE,
     "pref_loss_ratio": NOT_NEGATIVE,
+    "redraw_rounds": STEPS,
     "reward_gigabytes": POSITIVE,
     "reward_seconds": POSITIVE,
     "rollout_passes": AT_LEAST_ONE,

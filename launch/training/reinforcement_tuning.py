@@ -163,6 +163,7 @@ class ReinforcementTuning(Training):
             group_size=values.group_size,
             steps=values.rollout_steps,
             passes=values.rollout_passes,
+            redraws=values.redraw_rounds,
             masked=algorithm.masks_truncated if values.mask_truncated is None else values.mask_truncated,
             sample_steps=values.sample_steps,
             multiple=self.data_args.pad_to_multiple_of,

@@ -106,11 +106,12 @@ def format_pairs(measures: dict) -> str:
 def format_rollout(measures: dict) -> str:
     """Return the measures of reinforcement (launch/training/rollout_loss.py)."""
     kl = f"  KL {measures['kl']:.4f}" if "kl" in measures else ""
+    redrawn = f"  replaced {measures['redrawn_groups']}" if "redrawn_groups" in measures else ""
     ratio = f"  |ln ratio| {measures['largest_log_ratio']:.1e} at most"
     if "largest_gap" in measures:
         ratio = f"  |ln ratio| at first {measures['largest_gap']:.1e} at most, {measures['far_gaps']:.2%} above 1e-5"
     return (
-        f"reward {measures['reward']:.3f}  without signal {measures['silent_groups']:.0%}"
+        f"reward {measures['reward']:.3f}  without signal {measures['silent_groups']:.0%}{redrawn}"
         f"  {measures['answer_tokens']:.0f} tokens  cut off {measures['truncated']:.0%}"
         f"  entropy {measures['entropy']:.2f}{kl}{ratio}"
     )

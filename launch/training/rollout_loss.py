@@ -199,8 +199,10 @@ class RolloutLoss(Loss):
             found["kl"] = apart / max(tokens, 1)
         if rollouts.seconds:
             found["sampled_tokens_per_second"] = rollouts.sampled_tokens / rollouts.seconds
+        if rollouts.redraws:
+            found["redrawn_groups"] = rollouts.redrawn
         self.first_tokens = self.first_tokens or found.get("answer_tokens", 0.0)
-        rollouts.seen, rollouts.sampled_tokens, rollouts.seconds = [], 0, 0.0
+        rollouts.seen, rollouts.sampled_tokens, rollouts.seconds, rollouts.redrawn = [], 0, 0.0, 0
         self._forget()
         return found
 

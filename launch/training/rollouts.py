@@ -125,6 +125,7 @@ class Rollouts:
         sampler, sampling, rewards: That make them.
         algorithm: Of the loss.
         group_size, steps, passes: Answers to a prompt; steps that a rollout is for, and how often they are made.
+        redraws: Rounds of other prompts for those whose answers are all worth the same, at most.
         masked: Whether truncated answers count for nothing.
         sample_steps: The answers of each so many rollouts are written; 0: none.
         kept_marks: Special tokens of an answer that its text has (launch/generation/text.py).
@@ -149,6 +150,7 @@ class Rollouts:
         group_size: int,
         steps: int,
         passes: int,
+        redraws: int,
         masked: bool,
         sample_steps: int,
         multiple: int,
@@ -156,12 +158,12 @@ class Rollouts:
     ):
         self.sampler, self.sampling, self.rewards, self.algorithm = sampler, sampling, rewards, algorithm
         self.data, self.tokenizer, self.args = data, tokenizer, args
-        self.group_size, self.steps, self.passes = group_size, steps, passes
+        self.group_size, self.steps, self.passes, self.redraws = group_size, steps, passes, redraws
         self.masked, self.sample_steps = masked, sample_steps
         self.multiple, self.kept_marks = multiple, kept_marks
         self.rollout: Rollout | None = None
         self.seen: list[AnswerGroup] = []
-        self.sampled_tokens, self.seconds = 0, 0.0  # since the last record
+        self.sampled_tokens, self.seconds, self.redrawn = 0, 0.0, 0  # since the last record
 
     def __len__(self) -> int:
         return len(self.data.stream)
@@ -179,13 +181,30 @@ class Rollouts:
 
     def _make(self, first: int) -> Rollout:
         """Sample and reward the groups of the steps from `first` on. All ranks call it together."""
-        started, stream, args, train = time.monotonic(), self.data.stream, self.args, self.data.train
+        started, stream = time.monotonic(), self.data.stream
         length, origin = self.steps * self.passes, self.data.ledger.last.first_step
         number = (first - origin) // length
         stop = min(origin + (number + 1) * length, stream.steps)
         steps = range(first, first + -(-(stop - first) // self.passes))
-        stream.end = max(stream.end, self.position + 1)  # other --rollout_passes before may have left none
-        places = [(step, place) for step in steps for place in range(stream.global_batch)]
+        places, groups = [(step, place) for step in steps for place in range(stream.global_batch)], []
+        for attempt in range(self.redraws + 1):
+            found = self._draw(places, attempt)
+            places = sorted((one.step, one.place) for one in found if one.silent and attempt < self.redraws)
+            groups += [one for one in found if (one.step, one.place) not in places]
+            self.redrawn += len(places)
+            if not places:
+                break
+        self.seconds += time.monotonic() - started
+        rollout = Rollout(first, stop, sorted(groups, key=lambda one: (one.step, one.place)))
+        if self.sample_steps and number % self.sample_steps == 0 and rank() == 0:
+            self._write(rollout)
+        return rollout
+
+    def _draw(self, places: list[tuple[int, int]], attempt: int) -> list[AnswerGroup]:
+        """Return groups for these steps and places, of the next prompts of the stream. All ranks call it together."""
+        stream, args, train = self.data.stream, self.args, self.data.train
+        if self.redraws or self.position >= stream.end:  # prompts were replaced, or --rollout_passes was another
+            stream.end = max(stream.end, self.position + len(places))
         samples = [stream.sample_at(self.position + i) for i in range(len(places))]
         drawn = [(*place, i) for place, i in zip(places, samples, strict=True) if i is not None]
         self.position += len(drawn)
@@ -193,21 +212,17 @@ class Rollouts:
         mine = [AnswerGroup(step, place, i, train[i].ids, []) for step, place, i in share]
         prompts = [group.prompt for group in mine for _ in range(self.group_size)]
         randoms = [
-            np.random.default_rng([args.seed, group.step, group.place, number])
+            np.random.default_rng([args.seed, group.step, group.place, number, *([attempt] if attempt else [])])
             for group in mine
             for number in range(self.group_size)
         ]
         answers = iter(self._answers(prompts, self.sampling, randoms))
         for group in mine:
             group.answers = [next(answers) for _ in range(self.group_size)]
-            group.worth = self.worth(self.data.train[group.sample], group.answers)
-        groups = sorted((one for some in gather(mine) for one in some), key=lambda one: (one.step, one.place))
-        self.sampled_tokens += sum(len(answer.ids) for group in groups for answer in group.answers)
-        self.seconds += time.monotonic() - started
-        rollout = Rollout(first, stop, groups)
-        if self.sample_steps and number % self.sample_steps == 0 and rank() == 0:
-            self._write(rollout)
-        return rollout
+            group.worth = self.worth(train[group.sample], group.answers)
+        found = [one for some in gather(mine) for one in some]
+        self.sampled_tokens += sum(len(answer.ids) for group in found for answer in group.answers)
+        return found
 
     def _answers(self, prompts: list[list[int]], sampling: Sampling, randoms) -> list[SampledAnswer]:
         moved = self.trainer.watches.hang_timer.moved

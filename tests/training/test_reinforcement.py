@@ -228,7 +228,7 @@ BEGIN = "bu gumismi rumerzer butozo gumismi nerpisfu lodi nider berodi rer langi
 TEN_PROMPTS = {"max_steps": -1, "num_train_epochs": 0.5}
 VARIANTS = {
     "lora": LORA | DORA | TEN_PROMPTS | {"top_p": 0.9, "rollout_steps": 2, "rollout_passes": 2, "kl_weight": 0.1},
-    "full": {"algorithm": "dapo", "mask_truncated": 0, "kl_weight": 0.05, "model": "qwen2"},
+    "full": {"algorithm": "dapo", "mask_truncated": 0, "redraw_rounds": 2, "kl_weight": 0.05, "model": "qwen2"},
     "rloo": {"algorithm": "rloo", "top_k": 20, "rollout_steps": 5, "loss_chunk_tokens": 40, "model": "wide"},
 }
 
@@ -264,6 +264,11 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
             assert record[key] == later[record["global_step"]][key]
     for tensor, values in whole.weights.items():
         assert values.tobytes() == continued.weights[tensor].tobytes()
+    if "redraw_rounds" in VARIANTS[name]:
+        redrawn = whole.column("redrawn_groups")
+        assert redrawn.max() > 0 and (redrawn[3:] == [later[step]["redrawn_groups"] for step in (4, 5, 6)]).all()
+        assert (whole.column("consumed_samples") == 4 * np.arange(1, 7) + np.cumsum(redrawn)).all()
+        assert ledger([str(continued.output)]) == 0
     rows = [json.loads(line) for line in (whole.output / "rollouts" / "step-1.jsonl").read_text().splitlines()]
     assert len(rows) == 4 * 4 * sampled
     first = [row["reward"] for row in rows[:16]]
@@ -274,14 +279,15 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
 @pytest.mark.parametrize("layout", [DP2, STAGE2], ids=["dp2", "stage2"])
 def test_ranks_share_the_prompts_of_a_step(runs, layout):
     """The same prompts, random numbers and weights of tokens as on one process, so the same first answers."""
-    flags = USUAL | LORA | {"max_steps": 3, "save_steps": 3, "kl_weight": 0.1}
+    flags = USUAL | LORA | {"max_steps": 3, "save_steps": 3, "kl_weight": 0.1, "group_size": 2, "redraw_rounds": 2}
     alone, shared = (
         runs(REINFORCEMENT, **flags),
         runs(REINFORCEMENT, layout=layout, **flags | {"gradient_accumulation_steps": 1}),
     )
     rows = [(run.output / "rollouts" / "step-1.jsonl").read_text() for run in (alone, shared)]
     assert rows[0] == rows[1]
-    for key in ("reward", "answer_tokens", "silent_groups", "consumed_tokens"):
+    assert alone.steps[0]["redrawn_groups"] > 0
+    for key in ("reward", "answer_tokens", "silent_groups", "redrawn_groups", "consumed_tokens"):
         assert shared.steps[0][key] == alone.steps[0][key]
     for key, bound in (("loss", 2e-6), ("entropy", 2e-6), ("grad_norm", 2e-5)):
         assert shared.steps[0][key] == pytest.approx(alone.steps[0][key], abs=bound)
