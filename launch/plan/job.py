@@ -124,6 +124,7 @@ class Job:
         sampled_at_once: Answers that reinforcement samples together, 0 in other methods.
         prompt_length: Tokens of a prompt, at most, in reinforcement: an answer has the rest of sequence_length.
         rollout_steps: Steps that learn from answers sampled before the first of them.
+        rollout_passes: Times that these steps are made.
         sorts_ids: Tokens are drawn among the most likely of all ids (--top_p).
         reference: What a preference loss compares with (launch/methods/preference_flags.py).
         saves_in_background: Checkpoints are copied to host memory before they are written.
@@ -171,6 +172,7 @@ class Job:
     sampled_at_once: int = 0
     prompt_length: int = 0
     rollout_steps: int = 1
+    rollout_passes: int = 1
     sorts_ids: bool = False
     reference: str = NONE
     float32_norms_and_head: bool = False
@@ -415,6 +417,7 @@ class Job:
             sampled_at_once=values.sampled_at_once or 0,
             prompt_length=(values.src_length or 0) if values.sampled_at_once else 0,
             rollout_steps=values.rollout_steps or 1,
+            rollout_passes=values.rollout_passes or 1,
             sorts_ids=bool(values.sampled_at_once and values.top_p and values.top_p < 1 and not values.top_k),
             reference=reference_of_flags(values),
             float32_norms_and_head=bool(values.fp32_norms_and_head),

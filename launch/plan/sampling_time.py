@@ -71,7 +71,8 @@ class SamplingTime:
         seconds = {PROMPTS: prompts * job.prompt_length / PROMPT_CHUNK * self.chunk()}
         for part in waves[0][1]:
             seconds[part] = self.longest * fsum(count * wave[part] for count, wave in waves)
-        return {part: each / job.rollout_steps for part, each in seconds.items() if each > 0}
+        steps = job.rollout_steps * job.rollout_passes
+        return {part: each / steps for part, each in seconds.items() if each > 0}
 
     def chunk(self) -> float:
         """Return the seconds of a part of a prompt."""
