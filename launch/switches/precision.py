@@ -118,7 +118,12 @@ def attention_dtype(bf16: bool, fp16: bool, level: str) -> str:
 
 
 def line(
-    values: Any, bf16: bool, fp16: bool, compute_capability: tuple[int, int] | None, rounds_products: bool = False
+    values: Any,
+    bf16: bool,
+    fp16: bool,
+    compute_capability: tuple[int, int] | None,
+    rounds_products: bool = False,
+    obstacle: str = "",
 ) -> str:
     """Return the line about the precision of a run.
 
@@ -128,11 +133,12 @@ def line(
         fp16: PaddleNLP's.
         compute_capability: None on a CPU.
         rounds_products: Whether a CPU computes products in bfloat16.
+        obstacle: Why a CPU that has bfloat16 does not, found at the start.
     """
     if rounds_products:
         return "precision: bfloat16 in products of matrices, float32 in sums, norms, softmax, loss and stored weights"
-    if values.precision == "auto":
-        return describe_choice(bf16, values.scale_loss, compute_capability, values.cpu_fast or "off")
+    if values.precision == "auto" or obstacle:
+        return describe_choice(bf16, values.scale_loss, compute_capability, values.cpu_fast or "off", obstacle)
     return describe(bf16, fp16, values.scale_loss, compute_capability)
 
 
@@ -149,13 +155,13 @@ def describe(bf16: bool, fp16: bool, scale_loss: float, compute_capability: tupl
 
 
 def describe_choice(
-    bf16: bool, scale_loss: float, compute_capability: tuple[int, int] | None, cpu_fast: str = "off"
+    bf16: bool, scale_loss: float, compute_capability: tuple[int, int] | None, cpu_fast: str = "off", obstacle: str = ""
 ) -> str:
-    """Return one line about the choice of --precision auto and its reason."""
+    """Return one line about the choice of auto and its reason."""
     if compute_capability is None:
         return (
-            f"precision: float32, chosen here as {bf16_obstacle(None, cpu_fast)}; cards from A100 on get bfloat16, "
-            "those before float16"
+            f"precision: float32, chosen here as {obstacle or bf16_obstacle(None, cpu_fast)}; cards from A100 on "
+            "get bfloat16, those before float16"
         )
     if bf16:
         number = ".".join(map(str, compute_capability))

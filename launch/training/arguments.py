@@ -191,7 +191,8 @@ class RunArguments(TrainingArguments):
 
     def __post_init__(self):
         requested = stated(self.precision, str(self.bf16), self.fp16)  # upstream types bf16 as a bool
-        self.bfloat16_products = self.device == "cpu" and products_in_bfloat16(self)
+        # auto, on or required where products are to be in bfloat16, "" where not
+        self.bfloat16_products = requested[0] if self.device == "cpu" and products_in_bfloat16(self) else ""
         self.bf16, self.fp16 = resolve(*requested, compute_capability(self.device), self.cpu_fast)
         words = self.sharding.split()
         self.host_offload = "offload" in words  # by launch/offload, so upstream does not see the word

@@ -28,8 +28,10 @@ class Decisions:
         return [self.precision, *(decision.reason for decision in self.made.values())]
 
 
-def decide(model_args, adapter_args, data_args, training_args) -> Decisions:
+def decide(model_args, adapter_args, data_args, training_args, obstacle: str = "") -> Decisions:
     """Return the decisions. Called by all ranks together.
+
+    obstacle: why a CPU that has bfloat16 cannot compute products in it, or "".
 
     Raises:
         UserError: on all ranks, where a switch says required and a device of one of them cannot
@@ -39,14 +41,14 @@ def decide(model_args, adapter_args, data_args, training_args) -> Decisions:
     values = SimpleNamespace(**{name: value for group in groups for name, value in vars(group).items()})
     dtype = precision.attention_dtype(values.bf16, values.fp16, values.fp16_opt_level)
     case = case_of(values, load_config(values.model_name_or_path), capability, dtype)
-    decisions = Decisions(_precision(values, capability))
+    decisions = Decisions(_precision(values, capability, obstacle))
     for switch in SWITCHES:
         if switch.concerns(case) and (switch.needs is None or decisions.uses(switch.needs)):
             decisions.made[switch] = switch.start(values, case)
     return decisions
 
 
-def _precision(values, capability: tuple[int, int] | None) -> str:
+def _precision(values, capability: tuple[int, int] | None, obstacle: str) -> str:
     """Return the line. Raises UserError where --bf16 auto came to different ends, as cards of several kinds make it."""
     bf16, fp16 = values.bf16, values.fp16
     if len(set(gather((bf16, fp16)))) > 1:
@@ -54,4 +56,4 @@ def _precision(values, capability: tuple[int, int] | None) -> str:
             "--bf16: found auto, and some ranks have cards with bfloat16, some without. Use --bf16 0 --fp16 1, or "
             "cards of one kind."
         )
-    return precision.line(values, bf16, fp16, capability, values.bfloat16_products)
+    return precision.line(values, bf16, fp16, capability, bool(values.bfloat16_products), obstacle)

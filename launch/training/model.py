@@ -30,7 +30,7 @@ from launch.models.reward_model import reward_model_class
 from launch.offload.activations import offload_activations
 from launch.offload.group_sharded import keep_filled
 from launch.switches import FLASH_ATTENTION, FUSED_RMS_NORM, FUSED_ROPE
-from launch.switches.precision import attention_dtype
+from launch.switches.precision import attention_dtype, instead_of_bf16
 from launch.upstream import correct
 
 COPIED_FLAGS = [
@@ -178,15 +178,22 @@ def speed_up(model, training_args) -> list[str]:
     return [kernels.apply(model, compiled_operators())]
 
 
-def products_on_cpu(training_args) -> tuple[BFloat16Products | None, list[str]]:
-    """Return the products that a run on a CPU computes in bfloat16, or None, and a line where they cannot be had."""
-    compiled = compiled_operators() if training_args.bfloat16_products else None
+def products_on_cpu(training_args) -> tuple[BFloat16Products | None, str]:
+    """Return the products that a run on a CPU computes in bfloat16, or None, and why auto cannot have them, or "".
+
+    Raises:
+        UserError: If they cannot be had, and not auto asks for them.
+    """
+    requested = training_args.bfloat16_products
+    compiled = compiled_operators() if requested else None
     if compiled is None:
-        return None, []
-    if obstacle := compiled.products_obstacle():
-        training_args.bfloat16_products = False
-        return None, [f"products: float32, by MKL, not bfloat16: {obstacle}"]
-    return BFloat16Products(compiled), []
+        return None, ""
+    if not (obstacle := compiled.products_obstacle()):
+        return BFloat16Products(compiled), ""
+    if requested != "auto":
+        raise UserError(f"--bf16: found {requested}, but {obstacle}. Use {instead_of_bf16(None)}.")
+    training_args.bfloat16_products = ""
+    return None, obstacle
 
 
 def widen(model, model_args, training_args) -> list[str]:

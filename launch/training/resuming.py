@@ -257,7 +257,7 @@ def changed_arguments(before: dict, now: dict) -> list[str]:
     """Return a line for each REPORTED flag that differs from the one with which a checkpoint was made."""
     now = json.loads(json.dumps(now))  # names for members of an Enum, as a manifest has them
     for arguments in (now, before := dict(before)):
-        arguments["bf16"] = arguments.get("bf16", False) or arguments.pop("bfloat16_products", False)
+        arguments["bf16"] = arguments.get("bf16", False) or bool(arguments.pop("bfloat16_products", False))
     both = sorted(key for key in now if key in REPORTED and key in before)
     return [f"--{key} is {now[key]}, was {before[key]}" for key in both if before[key] != now[key]]
 

@@ -125,8 +125,9 @@ class Run:
         if training.method.reads_rows:  # before anything is written
             tokenizer = require_tokenizer(load_tokenizer(model_args))
         continuation = self.continuation = open_output(args)
+        products, obstacle = products_on_cpu(args)
         with HangTimer(args.hang_factor, args.hang_seconds).beside_steps():  # trials may wait for other ranks
-            decisions = decide(model_args, adapter_args, training.data_args, args)
+            decisions = decide(model_args, adapter_args, training.data_args, args, obstacle)
         config = build_config(
             model_args, training.sequence_length, args, decisions, continuation, training.method.reward_model
         )
@@ -134,13 +135,12 @@ class Run:
             tokenizer = load_tokenizer(model_args)
         data = training.open_data(tokenizer, config, continuation, decisions.uses(FLASH_MASK))
         with out_of_memory_explained(RunPhase(BUILDING), args):
-            products, product_lines = products_on_cpu(args)
             model, model_lines = build_base(training, config, products)
             if training.needs_second_copy:
                 training.second_copy, _ = build_base(training, config, products)
                 if products:
                     products.replace_linears(training.second_copy)
-        lines += [*vocabulary_lines(config, model_args), *model_lines, *product_lines]
+        lines += [*vocabulary_lines(config, model_args), *model_lines]
         lines += [*keep_activations(model, args), *training.prepare(model)]
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
         if products:

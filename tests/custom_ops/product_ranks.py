@@ -105,13 +105,23 @@ def without_products() -> dict:
 
     from launch.errors import UserError
     from launch.prediction.predictor import load_predictor
+    from launch.switches import precision
     from launch.training.model import products_on_cpu
 
-    found: dict = {"training": products_on_cpu(SimpleNamespace(bfloat16_products=True))}
-    try:
-        load_predictor("no model", None, "bfloat16")
-    except UserError as error:
-        found["answers"] = str(error)
+    args = SimpleNamespace(bfloat16_products="auto")
+    products, obstacle = products_on_cpu(args)
+    line = precision.line(
+        SimpleNamespace(precision=None, scale_loss=1.0, cpu_fast="auto"), False, False, None, False, obstacle
+    )
+    found: dict = {"training": [products, args.bfloat16_products, line]}
+    for name, call in (
+        ("required", lambda: products_on_cpu(SimpleNamespace(bfloat16_products="required"))),
+        ("answers", lambda: load_predictor("no model", None, "bfloat16")),
+    ):
+        try:
+            call()
+        except UserError as error:
+            found[name] = str(error)
     return found
 
 

@@ -40,7 +40,9 @@ def test_an_onednn_that_cannot_is_said_and_not_used(fused_ranks):
     environment = {"ONEDNN_MAX_CPU_ISA": "AVX2"}
     (found,) = fused_ranks(1, "tests.custom_ops.product_ranks:without_products", environment=environment)
     reason = "bfloat16 products: dnnl_matmul_primitive_desc_create failed with status 3"
-    assert found["training"] == [None, [f"products: float32, by MKL, not bfloat16: {reason}"]]
+    line = f"precision: float32, chosen here as {reason}; cards from A100 on get bfloat16, those before float16"
+    assert found["training"] == [None, "", line]
+    assert found["required"] == f"--bf16: found required, but {reason}. Use --bf16 0."
     assert found["answers"] == f"--dtype: found bfloat16, which is not to be had: {reason}. Use --dtype float32."
 
 

@@ -25,7 +25,7 @@ TRAINING = SimpleNamespace(
     tensor_parallel_config="",
     sequence_parallel=False,
     pipeline_parallel_degree=1,
-    bfloat16_products=False,
+    bfloat16_products="",
 )
 
 
