@@ -13,20 +13,26 @@ from launch.training.rollout_loss import RolloutLoss, SampledLosses, objectives
 from launch.training.rollouts import AnswerGroup, advantages, token_weights
 
 
-def step_of(name: str, ratios: list, lengths: list, totals: list, longest: int) -> dict:
-    """Return the loss of a group of answers with these ln(ratio), and its gradient by each. The last one is cut off."""
+def step_of(name: str, ratios: list, lengths: list, totals: list, longest: int, cut: bool = True) -> dict:
+    """Return the loss of a group of answers with these ln(ratio), and its gradient by each. cut: the last one is."""
     algorithm = ALGORITHMS[name]
-    answers = [SampledAnswer([1] * length, ended=length != lengths[-1]) for length in lengths]
+    answers = [SampledAnswer([1] * length, ended=not cut or length != lengths[-1]) for length in lengths]
     group = AnswerGroup(0, 0, 0, [1], answers, [Worth({}, total, 0) for total in totals])
     [weights] = token_weights([group], algorithm, algorithm.masks_truncated, longest)
     counted = np.arange(len(ratios[0])) < np.array(lengths)[:, None]
-    values = (ratios, counted, counted * np.array(weights)[:, None], advantages(group.totals, algorithm)[:, None])
+    above = advantages(group.totals, algorithm)
+    values = (ratios, counted, counted * np.array(weights)[:, None], above[:, None])
     ratios, counted, weights, worth = (paddle.to_tensor(np.array(one, dtype="float32")) for one in values)
     ratios.stop_gradient = False
     each, clipped = objectives(algorithm, ratios * counted, counted, worth, algorithm.clip)
     loss = (each * weights).sum()
     loss.backward()
-    return {"loss": float(loss), "gradient": ratios.grad.tolist(), "clipped": clipped.tolist()}
+    return {
+        "loss": float(loss),
+        "gradient": ratios.grad.tolist(),
+        "clipped": clipped.tolist(),
+        "advantages": above.tolist(),
+    }
 
 
 def sampled_losses(logits: list, labels: list, kept: list, temperature: float, known: int) -> list:
