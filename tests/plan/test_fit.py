@@ -117,6 +117,16 @@ def test_a_tight_layout_is_offered_only_where_no_other_fits():
     assert tight.candidate.memory.tight and "GiB (tight)" in describe(tight.candidate)
 
 
+def test_samples_that_fit_no_card_otherwise_are_computed_in_slices(tmp_path):
+    words = "--model Qwen/Qwen3-8B --gpus 1 --gpu_memory_gb 48 --method qlora"
+    done = run(tmp_path / "long", *words.split(), ARGS="--max_length 131072 --src_length 65536")
+    assert "recompute full, activations in host memory, MLPs and norms in slices: 3" in comments(done.stdout)[-1]
+    (command,) = commands(done.stdout)
+    assert meant(command).flags.sequence_slices == "auto"
+    short = run(tmp_path / "short", *words.split(), ARGS="--max_length 32768 --src_length 16384")
+    assert "sequence_slices" not in short.stdout
+
+
 def test_the_fastest_comes_first_and_says_what_it_is(tmp_path):
     done = run(tmp_path, "--gpus", "2", "--gpu_memory_gb", "80", "--method", "pretrain", ARGS="--max_steps 7")
     title, *heads = comments(done.stdout)
