@@ -5,6 +5,7 @@
     python launch/commands/demo.py align --help       # likewise
     python launch/commands/demo.py chat --help        # a real chat model
     python launch/commands/demo.py tools --help       # the same one calls tools
+    python launch/commands/demo.py grpo --help        # rewards alone
 
 The corpus is the source of Python's standard library, so nothing is downloaded. Data of an earlier demo are used
 again. Other flags are passed on to recipes/tiny/pretrain.sh: --max_steps 200 makes the demo shorter.
@@ -59,7 +60,7 @@ Next:
   make help                         everything else"""
 
 
-OTHERS = ("finetune", "align", "chat", "tools")  # launch/commands/demo_X.py
+OTHERS = ("finetune", "align", "chat", "tools", "grpo")  # launch/commands/demo_X.py
 
 
 def start(argv: list[str]) -> int:

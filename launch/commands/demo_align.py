@@ -83,12 +83,12 @@ def main(argv: list[str]) -> None:
     print(f"The model: {demo.merged}; the LoRA alone: {demo.adapter}. To ask it: docs/align.md")
 
 
-def claim(directory: Path, base: Path, mark: str) -> None:
+def claim(directory: Path, base: Path | None, mark: str) -> None:
     """Raise UserError where a demo would replace a folder that it has not made, or the model that it starts from.
 
     mark: An empty file in the folders that it has made.
     """
-    if base.is_relative_to(directory):
+    if base and base.is_relative_to(directory):
         raise UserError(
             f"--directory {directory}: found --model {base} in it, and the demo makes all files there anew. Name "
             "another folder."

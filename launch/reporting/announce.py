@@ -144,26 +144,22 @@ PLAIN_FRAME = str.maketrans("─│┌┐└┘├┤┬┴┼", "-|+++++++++")
 
 def plot_losses(records: list[dict]) -> None:
     """Draw training and evaluation loss over steps on stdout, in colors where it has them."""
+    plot_columns(records, {"loss": "training loss"}, {"eval_loss": "evaluation loss"})
+
+
+def plot_columns(records: list[dict], lines: dict[str, str], points: dict[str, str]) -> None:
+    """Draw columns of records over steps on stdout, {key: name}, as lines and as single points."""
     import plotext  # planning, which imports this file, works without any package installed
 
     dots = sign("⣿", "", sys.stdout)
-    train = [record for record in records if "loss" in record]
-    evaluation = [record for record in records if "eval_loss" in record]
     plotext.clear_figure()
     plotext.plot_size(WIDTH, HEIGHT)
-    plotext.plot(
-        [record["global_step"] for record in train],
-        [record["loss"] for record in train],
-        label="training loss",
-        marker="braille" if dots else "*",
-    )
-    if evaluation:
-        plotext.scatter(
-            [record["global_step"] for record in evaluation],
-            [record["eval_loss"] for record in evaluation],
-            label="evaluation loss",
-            marker="o",
-        )
+    for draw, columns, marker in ((plotext.plot, lines, "braille" if dots else "*"), (plotext.scatter, points, "o")):
+        for key, name in columns.items():
+            found = [record for record in records if key in record]
+            steps = [record["global_step"] for record in found]
+            if found:
+                draw(steps, [record[key] for record in found], label=name, marker=marker)
     plotext.xlabel("step")
     picture = plotext.build()
     if not has_colours(sys.stdout):
