@@ -58,7 +58,7 @@ def test_reinforcement_killed_in_each_phase_is_the_uninterrupted_one(runs, tmp_p
     phases = [
         ("launch.generation.sampler:Sampler", "_draw", 20),  # 12 and more for 64 answers
         ("launch.training.rewarding:RewardProcesses", "of", 21),  # 16 prompts a rollout
-        ("paddle.optimizer:AdamW", "step", 4),  # the second one of a rollout
+        ("paddle.optimizer:AdamW", "step", 2),  # the second one of the last rollout
     ]
     [victim] = [one for one in VICTIMS if one.method == REINFORCEMENT]
     is_the_uninterrupted_one(runs, victim, tmp_path / "killed", [Kill(moment=phase) for phase in phases])
