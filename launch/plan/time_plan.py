@@ -324,8 +324,10 @@ class TimePlan:
     @property
     def tokens(self) -> int:
         """Tokens of a step, of all ranks together: those that are learned from, or, of sampling alone, its own."""
-        length = self.job.sequence_length - (0 if self.parts else self.job.prompt_length)
-        return self.job.global_batch * self.job.rows * length
+        job, samples = self.job, self.job.global_batch * self.job.rows
+        if self.parts:
+            return samples * job.sequence_length
+        return samples * (job.sequence_length - job.prompt_length) // job.rollout_passes
 
     @property
     def tokens_per_second_per_card(self) -> float:

@@ -289,8 +289,9 @@ def test_reinforcement_samples_before_it_learns():
     prompt = Work(job.changed(rows=1, sequence_length=256), Pace(A100, FLOAT16, 2)).forward.total
     assert found["prompts"] == pytest.approx(10 * 32 * max(prompt, 1.1e-3))
     # Four steps at once, each made twice: 5 times 64 answers.
-    several = plan_time(job.changed(rollout_steps=4, rollout_passes=2), A100).sampling
-    assert several["matrix products"] == pytest.approx(256 * 5 / 8 * weights * 2 / rate)
+    several = plan_time(job.changed(rollout_steps=4, rollout_passes=2), A100)
+    assert several.sampling["matrix products"] == pytest.approx(256 * 5 / 8 * weights * 2 / rate)
+    assert [phase.tokens for phase in several.phases.values()] == [40 * 256, 80 * 512]
     assert plan_time(job.changed(sorts_ids=True), A100).sampling["drawing tokens"] > 20 * found["drawing tokens"]
     cpu = plan_time(job.changed(on_gpu=False, compute=FLOAT32), None).sampling
     assert cpu["drawing tokens"] == pytest.approx(256 * 80 * 32000 * 6.5e-9)
