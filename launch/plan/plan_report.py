@@ -327,8 +327,8 @@ def _phases(plan: TimePlan) -> list[str]:
     return [
         f"      sampling: {sampling}",
         f"      learning: {learning}",
-        "      with answers of the largest length and without rewards; decoding has no paged kernels, and was never "
-        "measured on cards: half to double its speed is shown",
+        "      with answers of the largest length, without rewards and replaced groups; decoding has no paged kernels, "
+        "and was never measured as a whole on cards: half to double its speed is shown",
     ]
 
 

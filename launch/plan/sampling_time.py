@@ -1,7 +1,8 @@
 """The time in which reinforcement samples its answers, before a step learns from them (launch/generation/sampler.py).
 
-All answers are taken as long as they may be, rewards as free. Decoding was never measured on cards: weights, keys and
-values that each of its steps reads go by the rates of training, and what the host does was measured on a CPU.
+All answers are taken as long as they may be, rewards as free, and no groups as replaced. Decoding as a whole was never
+measured on cards: weights are read as by torch (READING), keys and values go by the rates of training, and what the
+host does was measured on a CPU.
 """
 
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from launch.plan.job import FLOAT32, ITEM, Job
 from launch.plan.work import MATMUL, Pace, Work
 from launch.tape.quantized import Format
 
+# The least share of its bandwidth at which an H200 reads weights for products with 1 to 64 rows, by torch: 71 to 74 %
+# (benchmarks/results/bare_card.md).
+READING = 0.71
 # Seconds that Python and the framework need to start the operators of a layer that reads one token of each text, and
 # those of attention for each group of texts. Measured on a CPU with models of 64 dimensions, 2 and 10 layers, 16 and 64
 # texts (Paddle 3.3.1): 1.1 and 2.7 ms a layer.
@@ -103,10 +107,10 @@ class SamplingTime:
 
         The shares of training's products (Pace.multiply) are those of rows that fill tiles.
         """
-        pace = self.pace
         arithmetic = 2 * rows * size / (self.card.flops(self.job.compute) * self.card.reach[0] * MATMUL)
         dequantized = base.moved(size, self.job.item) if base else 0.0
-        return max(arithmetic, pace.stream(self.job.item * size)) + pace.stream(dequantized)
+        reading = self.job.item * size / (self.card.memory_bandwidth * READING)
+        return max(arithmetic, reading) + self.pace.stream(dequantized)
 
     def _work(self, texts: int, tokens: int) -> Work:
         return Work(self.job.changed(micro_batch=texts, rows=1, sequence_length=tokens), self.pace)

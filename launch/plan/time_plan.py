@@ -279,7 +279,7 @@ STEP_PARTS = (
 # tokens or more (rows A and B of docs/plan.md), and the range, its end 1.5 times its start, in which most of the first
 # half of public runs are (benchmarks/plan_runs.py).
 LARGE, LARGE_SHARES, PUBLIC_SHARES = 4096, (0.93, 1.03), (0.84, 1.26)
-# The same of sampling, assumed: decoding was never measured on cards.
+# The same of sampling, assumed: decoding as a whole was never measured on cards.
 SAMPLING_SHARES = (0.5, 2.0)
 SAMPLING, LEARNING = "sampling", "learning"
 
