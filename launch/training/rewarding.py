@@ -101,18 +101,18 @@ class _RewardProcess:
 
     def ask(self, line: bytes) -> dict:
         """Return the answer to a line."""
-        limit, process = self.seconds, self.process
-        answer = b""
-        with contextlib.suppress(BrokenPipeError):
-            if process is None:
-                process = self.process = self._start()
-                if self.settings["kind"] == COMMAND:
-                    limit += START_SECONDS
-                elif not _exchange(process, b"", START_SECONDS):  # a line, once the function is there
-                    line = b""
-            elif _exchange(process, b"", 0):
+        limit, process, answer = self.seconds, self.process, b""
+        if process is None:
+            process = self.process = self._start()
+            if self.settings["kind"] == COMMAND:
+                limit += START_SECONDS
+            elif not _exchange(process, b"", START_SECONDS) and process.poll() is None:  # a line, once it is loaded
                 self.close(at_once=True)
-                return {"error": "it wrote more than one line for an answer"}
+                return {"error": f"it took more than {START_SECONDS:g} s to load"}
+        elif _exchange(process, b"", 0):
+            self.close(at_once=True)
+            return {"error": "it wrote more than one line for an answer"}
+        with contextlib.suppress(BrokenPipeError):
             answer = _exchange(process, line, limit)
         if len(answer) >= LONGEST_ANSWER:
             self.close(at_once=True)

@@ -111,6 +111,14 @@ def test_what_a_command_writes_and_reads_has_limits(tmp_path, monkeypatch, scrip
     assert reason in processes.faults.values()
 
 
+def test_a_function_that_takes_long_to_load_is_not_waited_for_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(rewarding, "START_SECONDS", 0.1)
+    (tmp_path / "slow.py").write_text("import time\ntime.sleep(600)\ndef f(*_):\n    return 1\n")
+    processes = RewardProcesses(read_rewards([f"{tmp_path}/slow.py:f"]), 600, 4, sandbox=False)
+    [found] = processes.of([Completion([{}], "", {}, "", 1)])
+    assert found.failed and processes.faults == {"f": "it took more than 0.1 s to load"}
+
+
 def test_a_command_has_no_network(tmp_path):
     """Of the interfaces it has the loopback alone, where the kernel allows the sandbox; elsewhere it is not run."""
     (tmp_path / "check.sh").write_text("while read line; do tail -n +3 /proc/net/dev | wc -l; done")
