@@ -543,7 +543,7 @@ class MethodFlags(CommonFlags):
     reward_seconds: float | None = known("float", range={"above": 0})
     """Time for the reward of one answer; what takes longer is worth 0."""
     rollout_passes: int | None = known("int", range={"least": 1, "most": 2147483647})
-    """Times that these steps are made with the same answers: 2 updates by each."""
+    """Times that these steps are made with the same answers; 2: two updates by each."""
     rollout_steps: int | None = known("int", range={"least": 1, "most": 2147483647})
     """Steps that learn from answers sampled together, before the first of them."""
     sample_steps: int | None = known("int", range={"least": 0, "most": 2147483647})

@@ -80,7 +80,7 @@ class ReinforcementArguments:
     )
     group_size: int = flag(8, help="Answers to each prompt, which are compared with each other.")
     rollout_steps: int = flag(1, help="Steps that learn from answers sampled together, before the first of them.")
-    rollout_passes: int = flag(1, help="Times that these steps are made with the same answers: 2 updates by each.")
+    rollout_passes: int = flag(1, help="Times that these steps are made with the same answers; 2: two updates by each.")
     redraw_rounds: int = flag(
         0, help="Rounds that replace prompts whose answers are all worth the same by the next ones, at most."
     )
