@@ -39,8 +39,8 @@ def main(argv: list[str]) -> None:
     target = (args.target or Path("models") / (file.stem if file else source.resolve().name)).expanduser()
     if (source / peft.CONFIG).is_file():
         tensors, is_merged = peft.import_adapter(source, args.base, target, int(args.shard_gb * 1e9))
-        if is_merged:  # what it has beside A and B is named in docs/families.md
-            print(f"{target}: {args.base} merged with {tensors} tensors of the adapter, which are more than A and B")
+        if is_merged:  # for what, docs/families.md says
+            print(f"{target}: {args.base} merged with {tensors} tensors of the adapter, not of linear layers alone")
             print(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={typed(target)}")
         else:
             print(f"{target}: a LoRA adapter of {tensors} tensors\nuse it: ADAPTER={typed(target)}")

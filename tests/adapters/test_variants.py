@@ -1,4 +1,4 @@
-"""Variants of LoRA, each against its paper's formula: rsLoRA, LoRA+, PiSSA; and NEFTune's noise."""
+"""Variants of LoRA, each against its paper's formula: rsLoRA, LoRA+, DoRA, PiSSA; and NEFTune's noise."""
 
 import json
 import subprocess
