@@ -21,9 +21,8 @@ from paddle.distributed.fleet.utils.sequence_parallel_utils import (
 )
 from paddlenlp.peft import LoRAConfig, LoRAModel
 
+from launch.adapters.lora_files import SMALLEST
 from launch.adapters.quantization import dequantize
-
-SMALLEST = 1e-24  # square of the length of a column of zeros
 
 
 @dataclass
@@ -108,7 +107,7 @@ def make_lora(model, config: LoRAConfig) -> LoRAModel:
 
 @paddle.no_grad()
 def fix_lengths(model) -> None:
-    """Compute the lengths of an adapter, if it is a DoRA, once for all its answers: it is trained no more."""
+    """Compute the lengths of an adapter, if it is a DoRA, once for all answers until it is trained again."""
     for layer in model.sublayers():
         if hasattr(layer, "stretch"):
             layer.stretch.fixed = layer.stretch.change(layer)

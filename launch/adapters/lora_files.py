@@ -31,6 +31,7 @@ PEFT_CONFIG = "adapter_config.json"
 PISSA_START, PISSA_NEW = "pissa_start", "pissa_start.new"
 # Kinds of adapters that add more than their product, or change the base.
 OTHER_KINDS = ("pissa", "loraga", "use_mora", "lora_use_mixer", "do_qat")
+SMALLEST = 1e-24  # square of the length of a column of zeros, of a DoRA
 
 
 @dataclass(frozen=True)

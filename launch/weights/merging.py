@@ -26,7 +26,7 @@ from data_tools.dialogues.chat_template import (
 )
 from data_tools.formats.json_files import read_object
 from data_tools.progress import progress
-from launch.adapters.lora_files import LoraFiles, LoraLayer, require_fit
+from launch.adapters.lora_files import SMALLEST, LoraFiles, LoraLayer, require_fit
 from launch.checkpoint.safetensors_file import NewTensor, write_safetensors
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights
@@ -175,7 +175,7 @@ def column_lengths(stored: Weight) -> np.ndarray:
 
 
 def _lengths(pieces: Iterator[np.ndarray]) -> np.ndarray:
-    return np.sqrt(np.maximum(sum(np.square(piece, dtype=np.float64).sum(axis=0) for piece in pieces), 1e-24))
+    return np.sqrt(np.maximum(sum(np.square(piece, dtype=np.float64).sum(axis=0) for piece in pieces), SMALLEST))
 
 
 def _sums(stored: Weight, change: LoraLayer, scaling: float) -> Iterator[np.ndarray]:

@@ -57,10 +57,10 @@ def test_rslora_counts_by_the_root_of_the_rank(trained):
 
 
 def test_lora_plus_has_a_learning_rate_of_its_own_for_lora_b(runs):
-    """The first step of plain SGD changes lora_B, which was 0, 16 times as much, and lora_A not at all."""
-    changed, expected = (runs(FULL, sgd=1, **cells.LORA, **more).weights for more in (PLUS, {}))
+    """The first step of plain SGD changes lora_B and a DoRA's lengths, which were 0, 16 times as much, not lora_A."""
+    changed, expected = (runs(FULL, sgd=1, **cells.LORA, **cells.DORA, **more).weights for more in (PLUS, {}))
     for name, values in changed.items():
-        factor = 16 if name.endswith("lora_B") else 1
+        factor = 1 if name.endswith("lora_A") else 16
         np.testing.assert_allclose(values, factor * expected[name], rtol=1e-6, atol=0)
         assert np.abs(values).max() > 0
 

@@ -54,6 +54,16 @@ def magnitudes(adapter: Path, outputs: int) -> dict[str, np.ndarray]:
     return {f"{half}magnitude": np.zeros(outputs, np.float32) for half in halves}
 
 
+def test_a_column_of_zeros_stays_one_in_a_dora(base, adapter, target):
+    file, name = base / "model.safetensors", "llama.layers.0.self_attn.q_proj"
+    before, lora = load_file(file), parts(adapter) | magnitudes(adapter, 64)
+    before[f"{name}.weight"][:, 0] = lora[f"{name}.lora_B"][:, 0] = 0
+    save_file(before, file, metadata={"format": "np"})
+    write_lora(adapter, lora, use_dora=True)
+    after = merged(base, adapter, target)[f"{name}.weight"]
+    assert not after[:, 0].any() and after[:, 1:].all()
+
+
 def test_the_product_is_added_to_its_layers_and_all_else_stays_to_the_bit(base, adapter, target):
     before, after, lora = load_file(base / "model.safetensors"), merged(base, adapter, target), parts(adapter)
     assert before.keys() == after.keys()
