@@ -111,6 +111,13 @@ def test_there_and_back(tmp_path, base, adapter, rslora, scaling):
         theirs = load_file(tmp_path / "out" / "adapter_model.safetensors")
         vector = theirs["base_model.model.model.layers.1.self_attn.q_proj.lora_magnitude_vector"]
         np.testing.assert_allclose(vector, lengths + added, rtol=1e-6)
+        short = {name: one[:3] if one.ndim == 1 else one for name, one in theirs.items()}
+        save_file(short, tmp_path / "out" / "adapter_model.safetensors")
+        with pytest.raises(UserError, match=rf"true, but a lora_magnitude_vector of \[3\] of {LAYER}. Copy it again"):
+            import_adapter(tmp_path / "out", base, tmp_path / "short")
+        save_file({f"{LAYER}.weight": np.ones((48, 16), np.float32)}, base / "model.safetensors")
+        with pytest.raises(UserError, match=rf"{LAYER}.weight of the base: found \[48, 16\], expected outputs: 48"):
+            export_adapter(adapter, None, tmp_path / "of-another")
         with pytest.raises(UserError, match="found a DoRA, and llama.cpp has A and B alone"):
             main([str(adapter), str(tmp_path / "gguf"), "--format", "gguf"])
         np.testing.assert_allclose(after.layers[LAYER].magnitude.open(), added, rtol=0, atol=1e-6)
