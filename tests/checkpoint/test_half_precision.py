@@ -14,7 +14,8 @@ HALF = {"observers": ["tests.checkpoint.half_ranks:observe"], "fp16_opt_level": 
 HALF |= {"max_steps": STEPS, "save_steps": SAVED, "do_eval": 0}
 BF16 = HALF | {"bf16": 1}
 # A scale that overflows at first: skipped steps until it has halved often enough, then it doubles every three steps.
-FP16 = HALF | {"fp16": 1, "scale_loss": 33554432, "loss_scale_window": 3}
+# The rate falls by the others.
+FP16 = HALF | {"fp16": 1, "scale_loss": 33554432, "loss_scale_window": 3, "lr_scheduler_type": "linear"}
 # Gradients that are summed in float32.
 MASTER = FP16 | {"amp_master_grad": 1}
 # Rounded after each operator: two layouts differ by half a unit in the last place of bfloat16 (2^-9) in what they add.
