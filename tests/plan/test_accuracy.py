@@ -7,7 +7,7 @@ import pytest
 from benchmarks.page import shown
 from benchmarks.plan_accuracy import RESULTS, markdown
 from docs.tools.pages import ROOT, read
-from tests.families.cells import CELLS, FINETUNE, FULL, INT8, LORA, NF4, S2, S3, Cell
+from tests.families.cells import CELLS, DORA, FINETUNE, FULL, INT8, LORA, NF4, S2, S3, Cell
 from tests.plan.accuracy import measure
 from tests.plan.material import make_material
 
@@ -23,8 +23,9 @@ FEW_CARDS = [
 
 
 FIRSTS = {cell.family: cell for cell in reversed(CELLS)}.values()  # of each family
+DORAS = [Cell(method=DORA, base=NF4)]
 # All cells are measured by benchmarks/plan_accuracy.py.
-SAMPLE = [cell for cell in dict.fromkeys([*FEW_CARDS, *FIRSTS, *CELLS[::8]]) if cell not in QUICK]
+SAMPLE = [cell for cell in dict.fromkeys([*FEW_CARDS, *FIRSTS, *CELLS[::8], *DORAS]) if cell not in QUICK]
 
 
 @pytest.fixture(scope="module")

@@ -202,6 +202,11 @@ def test_adapters_sum_their_own_gradients_alone():
     lora = plan_time(JOB.changed(layout=layout, adapter=Lora(8, ("q_proj", "v_proj"))), A100)
     assert lora.parts[PRODUCTS] == pytest.approx(full.parts[PRODUCTS] * 2 / 3)
     assert lora.parts[REDUCE] < 0.01 * full.parts[REDUCE]
+    dora = plan_time(JOB.changed(layout=layout, adapter=Lora(8, ("q_proj", "v_proj"), dora=True)), A100)
+    size = 2 * 32 * 2 * 4096  # fp16, layers, outputs
+    assert dora.parts[REDUCE] - lora.parts[REDUCE] == pytest.approx(2 * 7 / 8 * size / (300e9 * 0.65))
+    read = 3 * 5 * size * 8 * 4 * 2048 / (2039e9 * 0.8)  # of each token, forward and twice backward
+    assert dora.parts[ELEMENTWISE] - lora.parts[ELEMENTWISE] == pytest.approx(read)
     job = JOB.changed(config=load_config("llama-3-8b"), layout=Layout(8, 1, 1, 1, ""), adapter=Prefix(128))
     size = 2 * 128 * 2 * 32 * 8 * 128  # fp16, tokens, keys and values, layers, their heads and sizes
     assert plan_time(job, A100).parts[REDUCE] == pytest.approx(2 * 7 / 8 * size / (300e9 * 0.65) + 20e-6)
