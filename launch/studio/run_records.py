@@ -42,7 +42,9 @@ def records_of(folder: Path, offset: int, identity: str) -> dict:
 
 
 def progress_of(folder: Path, since: float) -> dict:
-    """Return the step of a run, of how many, its loss and the seconds that are left; {} before its first record.
+    """Return the step of a run, of how many, its loss, the seconds that are left and the memory that it has taken.
+
+    {} before its first record.
 
     since: when the run that goes on was started, in seconds: an older log is that of the run before.
     """
@@ -51,14 +53,20 @@ def progress_of(folder: Path, since: float) -> dict:
         return {}
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
-        records = _records(file.read(), ("global_step", "loss", "eta_seconds", "progress"))
+        records = _records(file.read(), ("global_step", "loss", "progress", "eta_seconds", "peak_memory_bytes"))
         records = [record for record in records if record.get("loss") is not None]
     if not records or not records[-1].get("global_step"):
         return {}
     last = records[-1]
     share = last.get("progress")
     steps = round(last["global_step"] / share) if share else None
-    return {"step": last["global_step"], "steps": steps, "loss": last["loss"], "eta_seconds": last.get("eta_seconds")}
+    return {
+        "step": last["global_step"],
+        "steps": steps,
+        "loss": last["loss"],
+        "eta_seconds": last.get("eta_seconds"),
+        "peak_memory_bytes": last.get("peak_memory_bytes"),  # of this process, since it has started
+    }
 
 
 def summary_of(folder: Path) -> dict:

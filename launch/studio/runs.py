@@ -232,14 +232,10 @@ class Runs:
 
     def in_training(self) -> list[dict]:
         """Return runs that go on, with the largest memory of tensors of a rank; None where it is still unknown."""
-        going = [row["output"] for row in self.list() if row["state"] == RUNNING and row["trains"]]
-        return [{"output": output, "peak_memory_bytes": self._peak(output)} for output in going]
-
-    def _peak(self, output: str) -> int | None:
-        peak, found = 0, {"offset": 0, "identity": ""}
-        while (part := self.records(output, found["offset"], found["identity"]))["offset"] > found["offset"]:
-            peak, found = max([peak, *(record.get("peak_memory_bytes") or 0 for record in part["records"])]), part
-        return peak or None
+        going = [row for row in self.list() if row["state"] == RUNNING and row["trains"]]
+        return [
+            {"output": row["output"], "peak_memory_bytes": row["progress"].get("peak_memory_bytes")} for row in going
+        ]
 
     def list(self) -> list[dict]:
         """Return all runs, the latest first by their start, so that none changes its place while it goes on.
