@@ -337,7 +337,7 @@ class Runs:
             "said": "" if trains or state != RUNNING else last_lines(console, 1)[-LONGEST_REASON:],
             "can_stop": running,
             "can_resume": trains and state in (STOPPED, FAILED) and bool(started),
-            "result": "" if running else result_in(folder),
+            "result": "" if state == RUNNING else result_in(folder),
             "saves": (folder / SAVE_NOW).exists(),
             "trains": trains,
             "began": started.created if started else changed,

@@ -194,10 +194,13 @@ time.sleep(60)
 def test_what_takes_memory_is_told(client):
     records = ({"global_step": 1, "loss": 2.5, "peak_memory_bytes": peak} for peak in (9, 5))  # it went on: a new peak
     log_of(Path("build/going"), *records, {"global_step": 2})
+    Path("build/going/config.json").touch()
     lock = lock_start("build/going")
     log_of(Path("build/ended"), {"global_step": 1, "loss": 2.5, "peak_memory_bytes": 7})
     found = client.post("/api/result", json={"folder": "run/output", "output": "mine"}).json()
+    assert {row["output"]: row["result"] for row in Runs().list()} == {"build/going": "", "build/ended": ""}
     os.close(lock)
+    assert {row["output"]: row["result"] for row in Runs().list()}["build/going"] == "build/going"
     assert found["training"] == [{"output": "build/going", "peak_memory_bytes": 5}]
     assert found["commands"]["merge"].endswith("MODEL=llama-7b OUTPUT=mine")
     serve, push = "make serve MODEL=llama-7b ADAPTER=result=run/output", "make push MODEL=exported/run TO=hf:OWNER/NAME"
