@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 from launch.adapters import lora_files
@@ -50,10 +51,14 @@ class StudioTask:
 
 def result_in(run: Path) -> str:
     """Return the folder with the result of a run: its output or, where it has none, its newest whole checkpoint."""
-    for folder in (lambda: run, lambda: newest_whole(run)):
-        if (found := folder()) and any((found / name).is_file() for name in FOUND_BY.values()):
-            return str(found)
-    return ""
+    if _kind_in(run):
+        return str(run)
+    newest = newest_whole(run)
+    return str(newest) if newest and _kind_in(newest) else ""
+
+
+def _kind_in(folder: Path) -> str | None:
+    return next((kind for kind, name in FOUND_BY.items() if (folder / name).is_file()), None)
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class RunResult:
             raise UserError(
                 f"folder: found {folder!r}, which is none. Name the folder of a run, a model or an adapter."
             )
-        kind = next((kind for kind, name in FOUND_BY.items() if (path / name).is_file()), None)
+        kind = _kind_in(path)
         if kind is None:
             newest = newest_whole(path)
             fix = f"Name its newest checkpoint: {newest}." if newest else "A run writes it at its end."
@@ -127,7 +132,7 @@ class RunResult:
             arguments = ["export.py", self.folder, target, "--format", "gguf", "--quant", "q8_0"]
             found["gguf"] = _conversion("export", given, arguments)
         if held_out := self._held_out():
-            names = (f"evaluations/{self._name()}{number}.json" for number in ("", *(f"-{n}" for n in range(2, 1000))))
+            names = (f"evaluations/{self._name()}{f'-{number}' if number > 1 else ''}.json" for number in count(1))
             target, task = next(name for name in names if not Path(name).exists()), f"pairs={held_out}"
             model = {"MODEL": self.base, "ADAPTER": self.folder} if self.base else {"MODEL": self.folder}
             given = model | {"TASKS": task, "OUTPUT": target}
