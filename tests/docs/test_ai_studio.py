@@ -24,7 +24,7 @@ def cell(words: str, home: Path) -> str:
 @pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
 def test_the_cells_write_below_the_folder_that_is_kept(tmp_path):
-    home, (link, python) = tmp_path / "home", (tmp_path / "linked", Path(".venv/bin/python"))
+    home, link = tmp_path / "home", tmp_path / "linked"
     (home / "work").mkdir(parents=True)
     (home / "data/data12345").mkdir(parents=True)
     rows = [{"src": f"Question {number}?", "tgt": f"Answer {number}."} for number in range(200)]
@@ -38,7 +38,7 @@ def test_the_cells_write_below_the_folder_that_is_kept(tmp_path):
     for words in ("make data-sft", "make rehearse-lora-qwen3-8b"):
         done = run(cell(words, home), home)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    assert "fits: " in done.stdout or "DOES NOT FIT" in done.stdout
+    assert "fits: " in done.stdout
     assert {path.name for path in (home / "work/data").iterdir()} >= {"train.json", "dev.json"}
-    assert (clone / "build/rehearsal/lora-qwen3-8b/output/run_summary.json").is_file() and (clone / python).is_file()
+    assert (clone / "build/rehearsal/lora-qwen3-8b/output/run_summary.json").is_file()
     assert {path.name for path in home.iterdir()} == {"work", "data"} and mounted.stat().st_mtime_ns == before
