@@ -44,8 +44,10 @@ LONGEST_VALUE = 10_000  # letters of a variable
 OFFERED = 5  # changes that make a run fit
 # The key in front of a message, which tells the control that it is about.
 KEY = re.compile(r"(?:--)?(\w+)(?:=|: )")
-# The value that a message has found, and the names that it lists as allowed.
-LISTED = re.compile(r"'([^'\n]+)'.*?(?:allowed|known|Names): ((?:[\w.+-]+, )+[\w.+-]*\w)", re.DOTALL)
+# The value that a message has found, the name that it takes for the meant one, and those that it lists as allowed.
+LISTED = re.compile(
+    r"'([^'\n]+)'.*?(?:Did you mean (\S+)\? )?(?:allowed|known|Names): ((?:[\w.+-]+, )+[\w.+-]*\w)", re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -218,13 +220,13 @@ def _values(run: RunConfig) -> dict[str, str]:
 
 
 def _fault(control: str, found: str, fix: str) -> dict[str, str]:
-    """Return a fault of a control; meant: which of the names that its message lists is the nearest."""
+    """Return a fault of a control; meant: the name that its message means, or the nearest of those that it lists."""
     listed = LISTED.search(f"{found}; {fix}")
     return {
         "control": control,
         "found": found,
         "fix": fix,
-        "meant": nearest(listed[1], listed[2].split(", ")) if listed else "",
+        "meant": (listed[2] or nearest(listed[1], listed[3].split(", "))) if listed else "",
     }
 
 

@@ -74,12 +74,16 @@ def test_what_is_refused_is_told_at_its_control(variables, control, said):
         ({"CARD": "490"}, "4090"),
         ({"CARD": "a10-80g"}, "A100-80G"),
         ({"MODEL": "Qwen/Qwen3-8"}, "qwen3-8b"),
+        ({"MODEL": "models/qwen3-8c"}, "models/qwen3-8b"),  # a folder is there, and a name is near, too
         ({"ARGS": "--lr_scheduler_type cosin"}, "cosine"),
         ({"ARGS": "--learning_rate 1e--4"}, ""),  # a range lists no names
         ({"CARD": "Voodoo"}, ""),
     ],
 )
-def test_the_nearest_of_the_names_that_a_fault_lists_is_meant(variables, meant):
+def test_the_nearest_of_the_names_that_a_fault_lists_is_meant(variables, meant, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models/qwen3-8b").mkdir(parents=True)
+    (tmp_path / "models/qwen3-8b/config.json").touch()
     [fault] = plan_of(choice("lora-qwen3-8b", **variables))["faults"]
     assert fault["meant"] == meant
 
