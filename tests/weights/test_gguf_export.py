@@ -196,6 +196,10 @@ def test_what_llama_cpp_cannot_run_is_refused_and_nothing_is_written(tmp_path):
     (source / "config.json").write_text(json.dumps(values | {"architectures": ["LlamaForSequenceClassification"]}))
     with pytest.raises(UserError, match="found a reward model, allowed"):
         main([str(source), str(tmp_path / "out"), "--format", "gguf"])
+    for name, found in (("qwen2_moe", True), ("qwen3_moe", False)):
+        (source / "config.json").write_text(json.dumps(getattr(published, name)(norm_topk_prob=found)[0]))
+        with pytest.raises(UserError, match=f"norm_topk_prob: found {found}, allowed: {not found}: llama.cpp ignores"):
+            main([str(source), str(tmp_path / "out"), "--format", "gguf"])
     with pytest.raises(UserError, match="--quant: found q8_0, which is for --format gguf"):
         main([str(source), "--quant", "q8_0"])
     assert not (tmp_path / "out").exists()
