@@ -59,11 +59,12 @@ def read_source(path: Path | str, lenient: bool = False) -> list[Stated]:
         UserError: With file and line, where it is no JSON object (a .yaml file: no mapping of keys to values), or
             has a key twice.
     """
-    require_file(Path(path).expanduser())
+    source = Path(path).expanduser()
+    require_file(source)
     try:
-        if (size := Path(path).expanduser().stat().st_size) > LARGEST_FILE:
+        if (size := source.stat().st_size) > LARGEST_FILE:
             raise UserError(f"{path}: found {size:,} bytes, allowed in a file of arguments: {LARGEST_FILE:,}.")
-        text = Path(path).expanduser().read_text(encoding="utf-8-sig")
+        text = source.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise UserError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
