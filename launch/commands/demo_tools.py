@@ -2,7 +2,7 @@
 
     python launch/commands/demo.py tools [--directory build/demo-tools] [flags of finetune_generation.py]
 
-The model, that of demo.py chat, has never seen a tool. It is fine-tuned on 120 generated dialogues about four tools,
+The model, that of demo.py chat, has never seen a tool. It is fine-tuned on 300 generated dialogues about four tools,
 with a chat template that writes them, and served with the LoRA beside it. Both answer requests by other phrases, for
 values that no dialogue has together, and the LoRA again with each answer held to the tools' schemas by a grammar. Other
 flags are passed on to the run: --max_steps 30.
@@ -33,9 +33,9 @@ from launch.config.typed import typed
 from launch.errors import UserError
 
 INTERRUPTED, MADE = "the same command begins the training anew", "made-by-demo-tools"
-DIALOGUES, REQUESTS, SHOWN = 120, 40, 8
+DIALOGUES, REQUESTS, SHOWN = 300, 40, 8
 WITH_RESULT = 10  # each tenth dialogue goes on with the tool's result, and an answer from it
-LEAST_RIGHT, MOST_BEFORE = 0.8, 0.3
+LEAST_RIGHT, MOST_BEFORE = 0.9, 0.3
 LONGEST, CLIENTS, SECONDS = 64, 8, 300  # tokens of an answer; requests at once; for each
 TYPES = {"string": {str}, "integer": {int}, "number": {int, float}}
 DATA, TEMPLATE = ROOT / "data_tools" / "tools.json", ROOT / "data_tools" / "tools.jinja"
@@ -96,6 +96,7 @@ def drawn(number: int, source: random.Random, made: dict, held_out: bool) -> dic
     """
     name = list(made["tools"])[number % len(made["tools"])]
     values = {key: source.choice(choices) for key, choices in made["values"].items()}
+    values["source"], values["target"] = source.sample(made["values"]["units"], 2)
     values["minutes"] = source.choice([minutes for minutes in range(1, 100) if (minutes % 7 == 0) == held_out])
     values["amount"] = source.choice((source.randrange(2, 500), source.randrange(101, 990) / 10))
     arguments = {key: values[key] for key in made["tools"][name]}
