@@ -9,6 +9,7 @@ from benchmarks import (
     checkpoint_stall,
     cpu_step,
     cpu_training,
+    grpo,
     restart,
     rms_norm_cpu,
     serving,
@@ -18,7 +19,18 @@ from benchmarks import (
 from benchmarks.page import shown
 from docs.tools.pages import ROOT, read
 
-BENCHMARKS = (bare_card, checkpoint_stall, cpu_step, cpu_training, restart, rms_norm_cpu, serving, startup, tokenizing)
+BENCHMARKS = (
+    bare_card,
+    checkpoint_stall,
+    cpu_step,
+    cpu_training,
+    grpo,
+    restart,
+    rms_norm_cpu,
+    serving,
+    startup,
+    tokenizing,
+)
 
 
 @pytest.mark.parametrize("benchmark", BENCHMARKS, ids=lambda one: one.__name__.rpartition(".")[2])
