@@ -49,6 +49,12 @@ ELSEWHERE = {  # file of launch/upstream: the test, below tests/, that fails wit
     "opt_has_every_attribute": f"{ONE_PROCESS}[opt]",
     "opt_untied_head": f"{FAMILIES}test_parameters_and_first_loss_are_those_of_the_model[others]",
 }
+# Of a test whose fixture computes the numbers and ends by an exception: what it says.
+EXCEPTIONS = {
+    "generation_mask": "The 'shape' in ReshapeOp is invalid",
+    "glm_loss": "only one element variable can be converted to float",
+    "llama_fused_rms_norm_flag": "no attribute 'use_fast_layer_norm'",
+}
 
 
 def test_every_correction_has_its_test():
@@ -70,4 +76,4 @@ def test_fails_without(name):
     command = [sys.executable, "-m", "pytest", "-n", "0", "-q", "-x", f"tests/{ELSEWHERE[name]}"]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {WITHOUT: name}, capture_output=True, text=True)
     assert done.returncode == 1, done.stdout[-3000:]  # other codes are mistakes in the table
-    assert "1 failed" in done.stdout
+    assert EXCEPTIONS.get(name, "1 failed") in done.stdout
