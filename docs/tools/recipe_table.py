@@ -30,8 +30,8 @@ NAME, SHORT = "recipes", "recipes by hardware"
 MOST_HAVE = ("qwen3-8b", 1)  # a folder of recipes, and one card
 HEAD = ["command", "file", "what", "cards", "layout", "memory planned", "tokens/s planned", "range", "MFU"]
 BY_HARDWARE = (
-    "finetune-qwen2.5-0.5b-cpu",
-    "finetune-qwen2.5-0.5b",
+    "finetune-ernie4.5-0.3b-cpu",
+    "finetune-qwen3-0.6b",
     "lora-qwen3-8b",
     "dpo-lora-qwen2.5-7b",
     "pretrain-baichuan13b-lora",
