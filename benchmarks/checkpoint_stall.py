@@ -11,7 +11,6 @@ on the disk before training goes on (--use_async_save 0) or while it goes on (1)
 does neither. The directory for temporary files (TMPDIR) is where checkpoints are written; 5 GB must be free there.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -28,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from benchmarks.page import conditions, put
+from benchmarks.page import conditions, put, stored_parser
 from launch.reporting.markdown import markdown
 from launch.reporting.records import package_versions
 from tests.ranks import RankServer
@@ -44,12 +43,8 @@ BAR = 0.1  # of saving at once
 
 def main(argv: list[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = stored_parser(__doc__)
     parser.add_argument("--smoke", action="store_true", help="a tiny model")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write everything measured to this JSON file")
-    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
         put("checkpoint_stall", "resume", page(json.loads(RESULTS.read_text())))

@@ -9,7 +9,6 @@ most rehearsals. Each piece is run forward and backward by itself, on one thread
 its fastest run, times how often a step has it, so that other work on the machine hardly counts.
 """
 
-import argparse
 import json
 import sys
 import time
@@ -25,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from benchmarks.page import put
+from benchmarks.page import put, stored_parser
 from launch.cpu.settings import prepare
 from launch.devices import fused_ln
 from launch.errors import UserError
@@ -184,10 +183,8 @@ def page(report: dict) -> str:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = stored_parser(__doc__)
     parser.add_argument("--shapes", nargs="+", default=SHAPES)
-    parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args(argv)
     if args.markdown:
         return put("cpu_step", "cpu-speed", page(json.loads(RESULTS.read_text())))

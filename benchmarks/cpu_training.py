@@ -34,7 +34,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.page import put
+from benchmarks.page import put, stored_parser
 from benchmarks.worker import Worker
 from launch.cpu.settings import available_cores, this_processor
 from launch.devices import fused_ln
@@ -291,9 +291,7 @@ def default_torch_python() -> str:
 
 def parse(argv: list[str]) -> argparse.Namespace:
     """Parse the arguments."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = stored_parser(__doc__)
     parser.add_argument("--threads", type=int, default=2, help="threads of each row, and cores it is pinned to")
     parser.add_argument("--shapes", nargs="+", default=["256x6", "512x8"], metavar="HIDDENxLAYERS")
     parser.add_argument("--rounds", type=int, default=5, help="turns that each row gets")
@@ -303,8 +301,6 @@ def parse(argv: list[str]) -> argparse.Namespace:
         default=default_torch_python(),
         help="interpreter with torch (default: .venv-compare, or this)",
     )
-    parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     return parser.parse_args(argv)
 
 

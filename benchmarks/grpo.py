@@ -35,7 +35,7 @@ from rich.table import Table
 from safetensors.numpy import load_file, save_file
 
 from benchmarks.cpu_training import default_torch_python, fast_mkl, machine_facts
-from benchmarks.page import conditions, put
+from benchmarks.page import conditions, put, stored_parser
 from launch.commands.demo import arguments_of
 from launch.errors import UserError
 from launch.processes.logs import KILLED, last_lines, log_path
@@ -69,14 +69,10 @@ RESULTS = ROOT / "benchmarks" / "results" / "grpo.json"
 
 def main(argv: list[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = stored_parser(__doc__)
     parser.add_argument("--smoke", action="store_true", help="a tiny model")
     parser.add_argument("--threads", type=int, default=os.cpu_count(), help="of each; 1 where other work goes on")
     parser.add_argument("--torch-python", default=default_torch_python(), help="interpreter with torch and trl")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args(argv)
     if args.markdown:
         put("grpo", "reinforce", page(json.loads(RESULTS.read_text())))

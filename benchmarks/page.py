@@ -1,8 +1,19 @@
-"""The pages benchmarks/results/NAME.md, which benchmarks write with --markdown."""
+"""What benchmarks with stored results share: their flags, and the pages benchmarks/results/NAME.md of --markdown."""
 
+import argparse
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def stored_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark whose results are stored, with its flags --output and --markdown."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write everything measured to this JSON file")
+    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
+    return parser
 
 
 def conditions(report: dict) -> str:

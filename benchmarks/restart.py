@@ -9,7 +9,6 @@ One process on a CPU. Each value is the best of several trials, so that other wo
 are written to the directory for temporary files (TMPDIR), where 3 GB must be free, and read from the kernel's cache.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -31,7 +30,7 @@ from rich.table import Table
 
 from benchmarks.checkpoint_stall import SIZES, SMOKE, WORKER
 from benchmarks.cpu_training import machine_facts
-from benchmarks.page import conditions, put
+from benchmarks.page import conditions, put, stored_parser
 from launch.checkpoint.manifest import sha256
 from launch.checkpoint.safetensors_file import header_bytes, read_header
 from launch.reporting.markdown import markdown
@@ -47,12 +46,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "restart.json"
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = stored_parser(__doc__)
     parser.add_argument("--smoke", action="store_true", help="tiny models, once")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write everything measured to this JSON file")
-    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
         put("restart", "resume", page(json.loads(RESULTS.read_text())))

@@ -9,7 +9,6 @@ fused_ln" the median over the rounds of their ratio. Measured with malloc as cpu
 and as it comes. Takes about three minutes. fused_ln: make custom-ops. torch: requirements/compare.txt.
 """
 
-import argparse
 import json
 import os
 import sys
@@ -26,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import default_torch_python, machine_facts
-from benchmarks.page import conditions, put
+from benchmarks.page import conditions, put, stored_parser
 from benchmarks.worker import Worker
 from launch.cpu.settings import this_processor
 from launch.guard import guarded
@@ -148,12 +147,10 @@ def page(report: dict) -> str:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = stored_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--torch-python", default=default_torch_python(), help="interpreter with torch")
-    parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args(argv)
     if args.markdown:
         return put("rms_norm_cpu", "custom-ops", page(json.loads(RESULTS.read_text())))

@@ -13,7 +13,6 @@ own continuous batching. The answers are compared. At the end the memory of the 
 Needs torch and transformers (requirements/compare.txt).
 """
 
-import argparse
 import json
 import os
 import random
@@ -37,7 +36,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from benchmarks.page import conditions, put
+from benchmarks.page import conditions, put, stored_parser
 from launch.reporting.markdown import markdown
 from launch.weights.model_directories import export_directory
 from tests.custom_ops.kernels import install_into
@@ -57,14 +56,10 @@ WORKER = "benchmarks.serving_worker"
 
 def main(argv: list[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = stored_parser(__doc__)
     parser.add_argument("--smoke", action="store_true", help="a tiny model")
     parser.add_argument("--rounds", type=int, default=3, help="turns that each way gets")
     parser.add_argument("--requests", type=int, default=2000, help="while the server's memory is watched")
-    parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args(argv)
     if args.markdown:
         put("serving", "serve", page(json.loads(RESULTS.read_text())))

@@ -13,7 +13,6 @@ corpus of 10,000 documents for each rank. Beside them: a whole start of a tiny m
 verifying and reading.
 """
 
-import argparse
 import datetime
 import json
 import os
@@ -38,7 +37,7 @@ from rich.table import Table
 from scipy.optimize import nnls
 
 from benchmarks.cpu_training import machine_facts
-from benchmarks.page import conditions, put
+from benchmarks.page import conditions, put, stored_parser
 from data_tools.formats.tokens.samples import build_sample_index
 from launch.checkpoint.checkpoint_writer import NewPart, PartialCheckpoint, json_file, safetensors_file
 from launch.checkpoint.manifest import Manifest, first_fault, rank_file, read_manifest, sha256, tensor_file
@@ -63,12 +62,8 @@ RESULTS = ROOT / "benchmarks" / "results" / "startup.json"
 
 def main(argv: list[str]) -> int:
     """Run the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = stored_parser(__doc__)
     parser.add_argument("--smoke", action="store_true", help="few ranks, once")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write everything measured to this JSON file")
-    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     arguments = parser.parse_args(argv)
     if arguments.markdown:
         put("startup", "multi-node", page(json.loads(RESULTS.read_text())))

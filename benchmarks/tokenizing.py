@@ -13,7 +13,6 @@ tokenizer.json. "Megatron-LM's loop" and "PaddleNLP's loop" are written by us af
 tokenizing_worker.py); PaddleNLP's runs paddlenlp's own tokenizer, which reads no tokenizer.json of this kind.
 """
 
-import argparse
 import datetime
 import json
 import platform
@@ -34,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.cpu_training import machine_facts
-from benchmarks.page import conditions, put
+from benchmarks.page import conditions, put, stored_parser
 from data_tools.text.workers import available_cores
 from launch.errors import UserError
 from launch.guard import guarded
@@ -203,14 +202,10 @@ def check(report: dict) -> list[str]:
 
 def main(argv: list[str]) -> None:
     """Run the command."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = stored_parser(__doc__)
     parser.add_argument("--workers", type=int, default=available_cores(), help="processes of each row")
     parser.add_argument("--megabytes", type=float, default=40, help="size of the text")
     parser.add_argument("--rounds", type=int, default=5, help="turns that each row gets")
-    parser.add_argument("--output", type=Path, help="also write everything measured to this JSON file")
-    parser.add_argument("--markdown", action="store_true", help="only write the page of the stored results")
     args = parser.parse_args(argv)
     if args.markdown:
         return put("tokenizing", "data", page(json.loads(RESULTS.read_text())))
