@@ -60,6 +60,14 @@ Next:
   make help                         everything else"""
 
 
+# Flags of the other demos' runs: on the CPU, from the first step, without checkpoints on the way.
+ONCE = {
+    "save_steps": 1_000_000,
+    "resume_from_checkpoint": "none",
+    "overwrite_output_dir": 1,
+    "device": "cpu",
+    "report_to": "none",
+}
 OTHERS = ("finetune", "align", "chat", "tools", "grpo")  # launch/commands/demo_X.py
 
 

@@ -19,7 +19,7 @@ from rich.table import Table
 from data_tools.cli import BEGINS_ANEW, Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import write_preferences
-from launch.commands.demo import ROOT, arguments_of, heading, run, starting_from_model
+from launch.commands.demo import ONCE, ROOT, arguments_of, heading, run, starting_from_model
 from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.reporting.records import read_summary
@@ -27,7 +27,7 @@ from launch.reporting.records import read_summary
 INTERRUPTED, RESULTS = BEGINS_ANEW, "results.json"
 MADE = "made-by-demo-align"  # an empty file in the folders that the demo has made, whose files it may replace
 CONTINUED, SHOWN = 64, 4  # prompts: continued by both models, and shown
-COMMON = {
+COMMON = ONCE | {
     "src_length": 96,
     "max_length": 160,
     "per_device_train_batch_size": 16,
@@ -35,10 +35,6 @@ COMMON = {
     "loss_type": "sigmoid",
     "beta": 0.1,
     "do_eval": 1,
-    "resume_from_checkpoint": "none",
-    "overwrite_output_dir": 1,
-    "device": "cpu",
-    "report_to": "none",
 }
 TRAINING = {
     "do_train": 1,
@@ -51,7 +47,6 @@ TRAINING = {
     "max_steps": 40,
     "logging_steps": 10,
     "eval_steps": 1_000_000,  # once, at the end
-    "save_steps": 1_000_000,
 }
 
 

@@ -33,7 +33,7 @@ from data_tools.formats.atomic import written_aside
 from data_tools.language import localized
 from data_tools.stdlib_corpus import modules
 from launch.adapters.lora_files import CONFIG
-from launch.commands.demo import ROOT, arguments_of, heading, run
+from launch.commands.demo import ONCE, ROOT, arguments_of, heading, run
 from launch.commands.demo_align import claim
 from launch.config.typed import typed
 from launch.entry import start_paddle
@@ -52,7 +52,7 @@ RESAMPLES = 10_000
 SENTENCES = re.compile(r"[^\ufffd]{20,}[^\d][.!?](?=\s|$)", re.S)  # of an answer that may be cut off
 LEAST_RIGHT, MOST_FORGOTTEN = 0.7, 1.05
 STRENGTH = 0.75  # of the LoRA's change of the weights: most is learned at it, and little forgotten
-TRAINING = {
+TRAINING = ONCE | {
     "src_length": 128,
     "max_length": 256,
     "zero_padding": 1,
@@ -64,12 +64,7 @@ TRAINING = {
     "lr_scheduler_type": "linear",
     "warmup_steps": 3,
     "logging_steps": 5,
-    "save_steps": 1_000_000,
-    "resume_from_checkpoint": "none",
-    "overwrite_output_dir": 1,
     "do_train": 1,
-    "device": "cpu",
-    "report_to": "none",
 }
 INTERRUPTED = "the same command uses the model that is there, and begins the training anew"
 

@@ -20,7 +20,7 @@ from data_tools.cli import Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.stdlib_corpus import write_questions
 from launch.checkpoint.safetensors_file import read_header
-from launch.commands.demo import ROOT, arguments_of, heading, run, starting_from_model
+from launch.commands.demo import ONCE, ROOT, arguments_of, heading, run, starting_from_model
 from launch.reporting.records import read_summary
 
 INTERRUPTED = "the same command begins anew; --methods takes only some of the methods"
@@ -60,14 +60,9 @@ COMMON = {
     "lr_scheduler_type": "linear",
     "logging_steps": 50,
     "eval_steps": 1_000_000,  # once, at the end
-    "save_steps": 1_000_000,
-    "resume_from_checkpoint": "none",
-    "overwrite_output_dir": 1,
     "do_eval": 1,
     "eval_with_do_generation": 1,
-    "device": "cpu",
-    "report_to": "none",
-}
+} | ONCE
 
 
 def main(argv: list[str]) -> None:

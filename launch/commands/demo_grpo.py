@@ -22,7 +22,7 @@ from data_tools.cli import BEGINS_ANEW, Parser
 from data_tools.formats.atomic import written_aside
 from data_tools.language import localized
 from data_tools.tokenizer import save_tokenizer, train_tokenizer
-from launch.commands.demo import ROOT, arguments_of, heading, run
+from launch.commands.demo import ONCE, ROOT, arguments_of, heading, run
 from launch.commands.demo_align import claim
 from launch.config.typed import typed
 from launch.entry import start_paddle
@@ -47,16 +47,11 @@ MODEL = {
 }
 MOST_BEFORE, LEAST_AFTER = 0.1, 0.9
 KEYS = ("global_step", "reward", "eval_reward", "entropy", "kl")
-COMMON = {
+COMMON = ONCE | {
     "src_length": 16,
     "max_length": 20,
     "lr_scheduler_type": "linear",
-    "save_steps": 1_000_000,
-    "resume_from_checkpoint": "none",
-    "overwrite_output_dir": 1,
     "do_train": 1,
-    "device": "cpu",
-    "report_to": "none",
 }
 FORM_TRAINING = COMMON | {
     "per_device_train_batch_size": 64,
