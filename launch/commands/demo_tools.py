@@ -9,8 +9,10 @@ flags are passed on to the run: --max_steps 30.
 """
 
 import json
+import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +33,7 @@ from launch.commands.demo import ROOT, arguments_of, heading, run
 from launch.commands.demo_chat import RESULTS, TRAINING, begun
 from launch.config.typed import typed
 from launch.errors import UserError
+from launch.processes.orphans import signal_at_parents_end
 
 INTERRUPTED, MADE = "the same command begins the training anew", "made-by-demo-tools"
 DIALOGUES, REQUESTS, SHOWN = 300, 40, 8
@@ -154,7 +157,14 @@ def served(words: list, log: Path) -> Iterator[str]:
     ports = ["--port", "0", "--grpc_port", "0", "--grammar_backend", "llguidance"]
     command = [sys.executable, ROOT / "launch" / "commands" / "serve.py", *words, *ports]
     with open(log, "w", encoding="utf-8") as output:
-        process = subprocess.Popen(list(map(str, command)), stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        process = subprocess.Popen(
+            list(map(str, command)),
+            env=os.environ | {"SERVE_API_KEY": ""},  # which the user has for another server
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            preexec_fn=lambda: signal_at_parents_end(signal.SIGTERM),
+        )
     try:
         while not (found := re.search(r"(http://127\.0\.0\.1:\d+/v1).*ready", log.read_text(encoding="utf-8"), re.S)):
             if process.poll() is not None:
@@ -169,6 +179,7 @@ def served(words: list, log: Path) -> Iterator[str]:
 
 def ask(address: str, model: str, asked: list[dict], choice: str) -> list[dict]:
     """Return the message that answers each request. choice: auto, or required: held to the schemas by a grammar."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a proxy does not reach this machine
 
     def answer(request: dict) -> dict:
         body = {
@@ -181,7 +192,7 @@ def ask(address: str, model: str, asked: list[dict], choice: str) -> list[dict]:
         }
         header = {"Content-Type": "application/json"}
         sent = urllib.request.Request(f"{address}/chat/completions", json.dumps(body).encode(), header)
-        with urllib.request.urlopen(sent, timeout=SECONDS) as reply:
+        with opener.open(sent, timeout=SECONDS) as reply:
             return json.load(reply)["choices"][0]["message"]
 
     with ThreadPoolExecutor(CLIENTS) as threads:

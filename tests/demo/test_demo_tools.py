@@ -9,7 +9,18 @@ from contextlib import contextmanager
 import pytest
 
 from launch.commands import demo_tools
-from launch.commands.demo_tools import DATA, TEMPLATE, is_right, is_valid, main, requests, schema, write_dialogues
+from launch.commands.demo_tools import (
+    DATA,
+    TEMPLATE,
+    ask,
+    is_right,
+    is_valid,
+    main,
+    requests,
+    schema,
+    served,
+    write_dialogues,
+)
 from launch.environment.model_wheels import fetch_model
 from launch.errors import UserError
 from launch.generation.answer_parts import HERMES, find_form
@@ -27,6 +38,23 @@ FOUND = {
     "arguments": {"minutes": 7},
     "tools": [schema(name, MADE["tools"][name]) for name in ("timer", "convert")],
 }
+
+
+SERVER = """
+import json, os
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Answering(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.send_response(200)
+        self.end_headers()
+        message = {"content": f"key: {os.environ['SERVE_API_KEY']!r}"}
+        self.wfile.write(json.dumps({"choices": [{"message": message}]}).encode())
+
+server = HTTPServer(("127.0.0.1", 0), Answering)
+print(f"http://127.0.0.1:{server.server_port}/v1 ready", flush=True)
+server.serve_forever()
+"""
 
 
 def test_requests_are_held_out_and_the_server_reads_the_templates_calls(tmp_path):
@@ -85,6 +113,17 @@ def test_too_few_right_calls_are_an_error(tmp_path, monkeypatch, capsys, wrong):
     assert "before: 0% call the right tool with the right values" in capsys.readouterr().out
     assert commands[0][-2:] == ["--max_steps", "3"]
     assert json.loads((tmp_path / "results.json").read_text())["right"]["after"] == 1 - wrong / 40
+
+
+def test_a_key_and_a_proxy_of_the_user_are_for_other_servers(tmp_path, monkeypatch):
+    server = tmp_path / "server"
+    server.write_text(f"#!{sys.executable}\n{SERVER}")
+    server.chmod(0o755)
+    monkeypatch.setattr(demo_tools.sys, "executable", str(server))
+    for name, value in {"http_proxy": "http://127.0.0.1:9", "no_proxy": "", "SERVE_API_KEY": "mine"}.items():
+        monkeypatch.setenv(name, value)
+    with served([], tmp_path / "log") as address:
+        assert ask(address, "tools", requests(MADE)[:2], "auto") == [{"content": "key: ''"}] * 2
 
 
 @pytest.mark.nightly
