@@ -9,7 +9,6 @@ import sys
 import time
 import urllib.parse
 import urllib.request
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,22 +17,18 @@ from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.summary import unigram_cross_entropy
 from launch.commands.demo import first_loss_check, held_out_check
 from launch.reporting.records import read_summary, read_train_log
+from tests.demo.demos import run_demo
 from tests.store import ROOT
 
 STEPS = 300  # of 500
 HELD_OUT = 4.45  # 4.42 was reached; the demo's own check allows 4.53
 
 
-def run_demo(directory: Path, *flags: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, str(ROOT / "launch/commands/demo.py"), "--directory", str(directory), *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=1200)
-
-
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
     """(directory, what it printed) of a demo that is shorter than the default's, and passes."""
     directory = tmp_path_factory.mktemp("demo")
-    result = run_demo(directory, "--max_steps", str(STEPS), "--eval_steps", str(STEPS))
+    result = run_demo("--directory", directory, "--max_steps", STEPS, "--eval_steps", STEPS, time_limit=1200)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
     return directory, result.stdout
 
@@ -129,7 +124,7 @@ def test_a_run_on_shuffled_labels_fails_the_check(demo, tmp_path):
     with IndexedWriter(tmp_path / "data" / "train", vocab_size=4096) as shuffled:
         for number in range(len(corpus)):
             shuffled.add_document(order.permutation(corpus[number]))
-    result = run_demo(tmp_path, "--max_steps", "100")
+    result = run_demo("--directory", tmp_path, "--max_steps", 100, time_limit=1200)
     assert result.returncode == 2, result.stdout[-3000:] + result.stderr[-3000:]
     assert "error: the demo's model is not what it should be" in result.stderr, result.stderr[-3000:]
     assert re.search(r"^ +1 ✓ first loss", result.stdout, re.MULTILINE)

@@ -2,9 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -12,8 +9,7 @@ from data_tools.stdlib_corpus import quote_pairs, write_preferences
 from launch.commands import demo_align, demo_finetune
 from launch.commands.demo_align import MADE, RESULTS, following
 from launch.errors import UserError
-
-COMMAND = Path(__file__).resolve().parents[2] / "launch" / "commands" / "demo.py"
+from tests.demo.demos import run_demo
 
 SOURCE = """\
 a = 1
@@ -78,9 +74,8 @@ def test_it_replaces_no_model_that_it_has_not_made(tmp_path, monkeypatch, model,
 @pytest.mark.nightly
 def test_a_short_run_prefers_what_the_rule_says(runs, tmp_path):
     """On a small model with random weights."""
-    command = [sys.executable, COMMAND, "align", "--model", runs.material / "wide", "--directory", tmp_path / "out"]
-    command += ["--max_steps", "12", "--learning_rate", "1e-2"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    flags = ["--max_steps", 12, "--learning_rate", "1e-2"]
+    done = run_demo("align", "--model", runs.material / "wide", "--directory", tmp_path / "out", *flags)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     found = json.loads((tmp_path / "out" / RESULTS).read_text())
     before, after = found["before"]["accuracy"], found["after"]["accuracy"]

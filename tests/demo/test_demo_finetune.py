@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -12,6 +10,7 @@ from launch.commands.demo_finetune import COMMON, RESULTS, TUNINGS, print_table
 from launch.config.recipe_file import load_recipes
 from launch.families.arithmetic import lora_parameters
 from launch.families.named_configs import load_config
+from tests.demo.demos import run_demo
 from tests.store import ROOT
 
 
@@ -50,9 +49,8 @@ def test_the_table_of_a_short_run(runs, tmp_path):
     """Three methods, a few steps, on a small model with random weights."""
     model = runs.material / "wide"
     methods = ["lora r4 q,v", "prefix 16", "full"]
-    command = [sys.executable, str(ROOT / "launch" / "commands" / "demo.py"), "finetune", "--methods", *methods]
-    command += ["--model", str(model), "--directory", str(tmp_path / "out"), "--max_steps", "20"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    places = ["--model", model, "--directory", tmp_path / "out"]
+    result = run_demo("finetune", "--methods", *methods, *places, "--max_steps", 20)
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-2000:]
     found = json.loads((tmp_path / "out" / RESULTS).read_text())
     rows = {row["method"]: row for row in found["methods"]}

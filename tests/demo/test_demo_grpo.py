@@ -3,7 +3,6 @@
 import json
 import re
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from data_tools.tokenizer import save_tokenizer
 from launch.commands import demo_grpo
 from launch.commands.demo_grpo import HELD_OUT, LETTERS, MODEL, interval, main, train_letters, write_data
 from launch.errors import UserError
-
-COMMAND = Path(__file__).resolve().parents[2] / "launch" / "commands" / "demo.py"
+from tests.demo.demos import run_demo
 
 
 def rows_of(path: Path) -> list[dict]:
@@ -79,9 +77,8 @@ def test_both_are_printed_and_what_failed_is_an_error(tmp_path, monkeypatch, cap
     assert commands[-1][-2:] == ["--max_steps", "3"] and commands[1][-2:] != ["--max_steps", "3"]
 
 
-def run_demo(folder: Path, *flags: str) -> tuple[subprocess.CompletedProcess, dict]:
-    command = [sys.executable, COMMAND, "grpo", "--directory", folder, *flags]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1700)
+def run_and_read(folder: Path, *flags: str) -> tuple[subprocess.CompletedProcess, dict]:
+    done = run_demo("grpo", "--directory", folder, *flags, time_limit=1700)
     assert (folder / "results.json").is_file(), done.stdout[-2000:] + done.stderr[-2000:]
     return done, json.loads((folder / "results.json").read_text())
 
@@ -89,7 +86,7 @@ def run_demo(folder: Path, *flags: str) -> tuple[subprocess.CompletedProcess, di
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
 def test_rewards_alone_teach_the_task(tmp_path):
-    done, results = run_demo(tmp_path / "out")
+    done, results = run_and_read(tmp_path / "out")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert results["before"]["reward"] < 0.1 and results["after"]["reward"] > 0.9
     assert re.search(r"step +\d+/\d+ .* ETA ", done.stdout) and "make predict MODEL=" in done.stdout
@@ -97,7 +94,7 @@ def test_rewards_alone_teach_the_task(tmp_path):
 
 @pytest.mark.nightly
 def test_twice_the_same_to_the_bit(tmp_path):
-    runs = [run_demo(tmp_path / name, "--max_steps", "6", "--logging_steps", "1")[1] for name in ("one", "two")]
+    runs = [run_and_read(tmp_path / name, "--max_steps", "6", "--logging_steps", "1")[1] for name in ("one", "two")]
     assert runs[0] == runs[1] and len(runs[0]["curve"]) >= 6
     weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("one", "two")]
     assert weights[0] == weights[1]

