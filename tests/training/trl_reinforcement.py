@@ -1,10 +1,10 @@
 """The losses and advantages of reinforcement by TRL's own trainers, for tests/training/test_against_trl.py.
 
-    python -m tests.training.trl_reinforcement DIRECTORY < CASES
+    python -m tests.training.trl_reinforcement DIRECTORY < CASE
 
-Reads from stdin, as JSON, "lengths", "totals" and "longest" of a group of answers, and ln(ratio) of their tokens by
-algorithm, "ratios". Prints {algorithm: [loss, [advantage of each answer]]}. What is generated, and the two times that
-its probabilities are computed, are replaced; all that TRL makes of them is its own.
+Reads from stdin, as JSON, "lengths", "totals" and "longest" of a group of answers, and by algorithm ln(ratio) of their
+tokens, "ratios", and the bounds of "clip". Prints {algorithm: [loss, advantage of each answer, ...]}. What is
+generated, and the two times that its probabilities are computed, are replaced; all that TRL makes of them is its own.
 """
 
 import json
@@ -30,7 +30,7 @@ FLAGS = {
 
 
 def loss_of(name: str, ratios: list, lengths: list, totals: list, longest: int, clip: list, output: str) -> list:
-    """Return [loss, advantages] of a group of answers, all of which have ended."""
+    """Return loss and advantages of a group of answers, all of which have ended."""
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(WORDS), pad_token="c", eos_token="b", bos_token="c", unk_token="a"
     )
@@ -65,7 +65,7 @@ def loss_of(name: str, ratios: list, lengths: list, totals: list, longest: int, 
     trainer.current_gradient_accumulation_steps = 1
     loss = trainer._compute_loss(model, batch)
     assert next(computed, None) is None, "both are used"
-    return [loss.item(), batch["advantages"].tolist()]
+    return [loss.item(), *batch["advantages"].tolist()]
 
 
 if __name__ == "__main__":
