@@ -111,8 +111,8 @@ def measure(root: Path, args: argparse.Namespace, ranks: RankServer) -> dict:
         "model": str(root / "exported"), "output": str(root / "trl"), "prompts": ["<s>" + one for one in prompts],
         "answers": answers, "group_size": GROUP, "longest": longest, "worth": worth, "rate": RATE,
     }  # fmt: skip
-    jobs = [job | {"steps": STEPS, "passes": 1, "top_p": 1.0, "gaps": False}]
-    jobs += [job | {"steps": 1, "passes": 2, "top_p": top_p, "gaps": True} for top_p in (1.0, TRUNCATED)]
+    jobs = [job | {"steps": STEPS, "top_p": 1.0, "gaps": False}]
+    jobs += [job | {"steps": 1, "top_p": top_p, "gaps": True} for top_p in (1.0, TRUNCATED)]
     threads = {"OMP_NUM_THREADS": str(args.threads)}
     fast = {"LD_PRELOAD": str(fast_mkl(root))} if machine_facts(1)["vendor"] == "AuthenticAMD" else {}
     compiled = {"PYTHONPATH": str(root / "site")}

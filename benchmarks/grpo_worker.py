@@ -2,7 +2,7 @@
 
     python benchmarks/grpo_worker.py JOBS
 
-JOBS: JSON, with "steps", "gaps", "passes", "top_p" and what all have (GRPO in grpo.py). Prints a list: of each run the
+JOBS: JSON, with "steps", "gaps", "top_p" and what all have ("job" in grpo.py). Prints a list: of each run the
 "versions", and for each step "sampling" and "learning" seconds, tokens of "prompts", "answered" and "learned"; with
 "gaps" |ln(ratio)| of the first update, as TRL computes it ("own") and to what was sampled by ("sampled").
 """
@@ -80,7 +80,7 @@ class LearningClock(TrainerCallback):
         self.steps[-1]["learning"] = time.perf_counter() - self.began - self.steps[-1]["sampling"]
 
 
-def run(job: dict, output: str) -> dict:
+def run(job: dict) -> dict:
     """Train, and return what was noted."""
     model = AutoModelForCausalLM.from_pretrained(job["model"], torch_dtype=torch.float32)
     longest, worth = job["longest"], job["worth"]
@@ -90,7 +90,7 @@ def run(job: dict, output: str) -> dict:
     trainer = TimedTrainer(
         model=model,
         reward_funcs=lambda completion_ids, **_: [min(max(2 - len(ids) / worth, 0), 1) for ids in completion_ids],
-        args=GRPOConfig(output, num_iterations=job["passes"], **sizes, **sampling, **rate, **USUAL, **FAST),
+        args=GRPOConfig(job["output"], num_iterations=1 + job["gaps"], **sizes, **sampling, **rate, **USUAL, **FAST),
         train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in job["prompts"]]),
         processing_class=AutoTokenizer.from_pretrained(job["model"]),
     )
@@ -102,5 +102,4 @@ def run(job: dict, output: str) -> dict:
 
 
 if __name__ == "__main__":
-    jobs = json.loads(sys.argv[1])
-    print("\n" + json.dumps([run(job, job["output"]) for job in jobs]))
+    print("\n" + json.dumps([run(job) for job in json.loads(sys.argv[1])]))
