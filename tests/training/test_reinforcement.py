@@ -257,6 +257,7 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
     assert len(gaps) == -(-6 // (sampled * passes))
     if passes == 2:  # prompts of two steps are read at once, then not until their steps have been made twice
         assert whole.column("consumed_samples").tolist() == [8, 8, 8, 8, 10, 10]
+        assert "10.0 steps an epoch, 0.50 epochs" in whole.stdout
         assert ledger([str(continued.output)]) == 0
         rewards, learned = whole.column("reward"), whole.column("consumed_tokens")
         assert (rewards[2:4] == rewards[:2]).all() and rewards[5] == rewards[4] != rewards[0]
