@@ -124,6 +124,7 @@ def test_a_key_and_a_proxy_of_the_user_are_for_other_servers(tmp_path, monkeypat
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3060)  # the demo itself
 def test_the_whole_demo_teaches_the_real_model_tools(tmp_path):
     """It checks 90 %, 30 % and 100 % itself."""
     assert len(results_with_the_real_model("tools", tmp_path)["requests"]) == 40
