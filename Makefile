@@ -63,7 +63,7 @@ demo-chat: setup ## a real 135M model: ask, LoRA, ask again, GGUF (5 min)
 demo-tools: setup ## the same model learns to call tools, by the server (5 min)
 	@$(RUN) launch/commands/demo.py tools :ARGS...
 
-demo-grpo: setup ## a tiny model learns by rewards alone: 7 % to over 90 % (5 min)
+demo-grpo: setup ## a tiny model learns by rewards alone: 7 % to over 90 % (3 min)
 	@$(RUN) launch/commands/demo.py grpo :ARGS...
 
 fit: ## fastest ways on GPUS=2 of GPU_MEMORY_GB=24, MODEL=, METHOD=lora
