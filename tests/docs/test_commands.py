@@ -103,7 +103,9 @@ def known_to(program: str) -> set[str]:
     if program == "launch/train.py":  # of the method that its first word names
         return {f"--{flag}" for flag in all_flags()}
     if program.startswith("benchmarks/"):  # some need torch, or a card
-        return set(re.findall(r'"(--[a-z][\w-]*)"', (ROOT / program).read_text("utf-8")))
+        text = (ROOT / program).read_text("utf-8")
+        text += (ROOT / "benchmarks" / "page.py").read_text("utf-8") if "stored_parser(" in text else ""
+        return set(re.findall(r'"(--[a-z][\w-]*)"', text))
     words = program.split()[1:] if program.startswith("python ") else program.split()
     done = subprocess.run([sys.executable, *words, "--help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
