@@ -19,6 +19,7 @@ from data_tools.terminal import prepare_streams, width, wrapped
 EXIT_USER_ERROR = 2
 EXIT_INTERRUPTED = 130
 DIGITS = 15  # of a number, at most
+LONGEST_LINE = 10_000  # characters of a message, which may hold a text of a file
 MOST_CARDS, MOST_NODES = 1024, 16_384  # cards of a node
 # What is said after Ctrl-C: of work that is recorded, and of results that are whole or absent.
 GOES_ON = "the same command goes on"
@@ -90,7 +91,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         """Print the error and where to find help, then exit."""
-        print(f"error: {message} (`{self.prog} --help` lists all)", file=sys.stderr)
+        print(localized(f"error: {message} (`{self.prog} --help` lists all)"), file=sys.stderr)
         sys.exit(EXIT_USER_ERROR)
 
 
@@ -237,8 +238,11 @@ def _explained(error: Exception, mistakes: tuple[type[Exception], ...]) -> int:
     raise error
 
 
-def _told(line: str, exit_code: int) -> int:
-    print(localized(line), file=sys.stderr, flush=True)  # of a rank: into its log; rank 0's is on the terminal
+def _told(text: str, exit_code: int) -> int:
+    lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..." for line in text.split("\n")]
+    print(
+        localized("\n".join(lines)), file=sys.stderr, flush=True
+    )  # of a rank: into its log; rank 0's is on the terminal
     return exit_code
 
 

@@ -21,6 +21,7 @@ CATALOG = Path(__file__).resolve().parent / "locale" / "zh.po"
 VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")  # as gettext reads them: the first that is set decides
 # All but tab and newline, and those that turn the direction of what follows.
 CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+RUN = re.compile(r"[!-.0-~]{301,}")  # no file's name is as long, and no word
 PLACE = re.compile(r"\{(\d+)\}")
 ONE_WORD = 10  # letters, at most: "{0} answers", in which nothing but a number is filled in
 NUMBER = re.compile(r"(about )?\S*\d\S*")
@@ -38,9 +39,11 @@ def is_chinese(environment: Mapping[str, str] = os.environ) -> bool:
 def localized(text: str) -> str:
     r"""Return the message in the user's language; unchanged in English, or where the catalog lacks it.
 
-    A message may hold texts of foreign files: their control characters are escaped for the terminal, as \x1b.
+    A message may hold texts of foreign files: their control characters are escaped for the terminal, as \x1b, and what
+    is longer than any word is cut.
     """
     text = CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    text = RUN.sub(lambda found: f"{found[0][:80]}... ({len(found[0]):,} characters)", text)
     return translated(text) if is_chinese() else text
 
 

@@ -34,6 +34,7 @@ def pytest_configure(config):
     # MKL's threads wait 0.2 s for more work in a loop: two workers, each with two threads, take each other's cores.
     os.environ.setdefault("KMP_BLOCKTIME", "0")
     os.environ["LAUNCH_LANG"] = "en"  # tests read messages, wherever they are run
+    os.environ["LAUNCH_MATMUL"] = ""  # plans must not depend on this machine
     if not hasattr(config, "workerinput"):
         mark_session()
     config.pluginmanager.register(TimeLimit(config))

@@ -39,6 +39,7 @@ ROOMS = (
     "launch/commands/demo_chat.py",
     "launch/commands/demo_tools.py",
     "launch/commands/demo_grpo.py",
+    "launch/commands/push.py",
     "launch/hubs/hub.py",
     "launch/environment/doctor_checks.py",
     "launch/config/aliases.py",

@@ -7,8 +7,8 @@
 With --deepspeed it only prints the flags that correspond to a configuration of DeepSpeed, accelerate or Hugging Face's
 Trainer.
 
-Exit code 0 if all is well, 1 if there are faults, 2 if FILE cannot be translated. It takes less than a second, does not
-import Paddle, and works where nothing is installed.
+Exit code 0 if all is well, 1 if there are faults, 2 if FILE cannot be translated. It takes less than a second, the
+first time some more for the CPU's matrix product, and works where nothing is installed.
 """
 
 import json
@@ -45,6 +45,7 @@ def examine():
         *doctor_checks.check_clashes(installed),
         custom_ops.check_fused_ln(),
         doctor_checks.check_cpu(),
+        doctor_checks.check_products(),
         *doctor_checks.check_gpus(list_cards(), driver(), paddle_build(), "nvidia-ml-py" in installed),
         doctor_checks.check_disk(ROOT),
         doctor_checks.check_shared_memory(),

@@ -5,11 +5,13 @@
     make push MODEL=exported/qwen3-lora TO=modelscope:me/qwen3-lora
 
 A new repository is private, unless ARGS="--private 0". README.md, which make export wrote, says how the model was
-trained: read it first, and change it as you like. After Ctrl-C or a lost network the same command goes on; files that
+trained: read it first, and change it as you like. Weights, configuration, tokenizer, licence and README.md are sent;
+what else lies in the folder is named and stays. After Ctrl-C or a lost network the same command goes on; files that
 the hub has are not sent again. Addresses and tokens are those of each hub's own client, as for make download.
 """
 
 import argparse
+import re
 import sys
 from pathlib import Path
 
@@ -17,17 +19,24 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])  # the repository, not this folder
 
 from data_tools.cli import GOES_ON, Parser
+from data_tools.formats.json_files import shown
 from data_tools.language import localized
 from launch.environment.hub_clients import HUBS, open_hub
 from launch.errors import UserError
+from launch.families.registry import FAMILIES
 from launch.guard import guarded
 from launch.hubs.model_card import README
 from launch.hubs.originals import size_text
-from launch.hubs.repository import REPOSITORY
+from launch.hubs.repository import ADAPTER, INDEX, REPOSITORY, TOKENIZER, WEIGHTS
 from launch.reporting.records import TRAIN_LOG
-from launch.weights.model_directories import CONFIG
+from launch.weights.model_directories import CONFIG, GENERATION, LICENCE
 
 SHORT = {"hf": "huggingface"}
+# What make export writes, and what a hub keeps of a model beside it; nothing else of a folder is sent.
+NAMES = {CONFIG, GENERATION, ADAPTER, INDEX, README, "Modelfile", *TOKENIZER}
+for _own in (family.published.tokenizer for family in FAMILIES.values()):
+    NAMES.update(_own.copied, _own.sentencepiece or ())
+KINDS = (WEIGHTS, LICENCE, re.compile(r"[\w.-]+\.gguf", re.ASCII))
 
 
 def main(argv: list[str]) -> None:
@@ -40,6 +49,9 @@ def main(argv: list[str]) -> None:
         raise UserError(f"TO: found {args.to!r}, allowed: HUB:OWNER/NAME with one of the hubs {hubs}.")
     paths = files_of(args.model)
     hub = open_hub(key, named=True)
+    if left := sorted({path.name for path in args.model.iterdir()} - {path.name for path in paths}):
+        names = ", ".join(map(shown, left[:10])) + " ..." * (len(left) > 10)
+        print(localized(f"not sent, as no files of a model: {names}"))
     size = size_text(sum(path.stat().st_size for path in paths))
     print(localized(f"{len(paths)} files, {size}, to {hub.page(repository)}"), flush=True)
     hub.asked(hub.send, repository, args.model, [path.name for path in paths], bool(args.private))
@@ -47,7 +59,7 @@ def main(argv: list[str]) -> None:
 
 
 def files_of(folder: Path) -> list[Path]:
-    """Return the files that are sent: those of an export, without hidden ones.
+    """Return the files that are sent: of an export the kinds of file that belong to a model.
 
     Raises:
         UserError: If the folder is no export, or has no README.md.
@@ -60,7 +72,11 @@ def files_of(folder: Path) -> list[Path]:
             f"{folder / README}: no such file. make export writes it for a run of this suite. Write one: what it is, "
             "its base and its licence."
         )
-    return sorted(path for path in folder.iterdir() if path.is_file() and not path.name.startswith("."))
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file() and (path.name in NAMES or any(kind.fullmatch(path.name) for kind in KINDS))
+    )
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from data_tools.formats.json_files import require_file
+from data_tools.formats.json_files import require_file, shown
 from launch.errors import UserError
 
 YAML = (".yaml", ".yml")
+LONGEST_SHOWN = 200  # characters of a value in a message
 LARGEST_FILE = 1 << 20  # bytes: a file of arguments has some thousand
 
 # What hjson, DeepSpeed's reader, takes beside JSON: comments, then a comma before what closes; strings stay.
@@ -48,8 +49,9 @@ class Stated:
 
     @property
     def text(self) -> str:
-        """The value as JSON has it."""
-        return json.dumps(self.value, ensure_ascii=False)
+        """The value as JSON has it, its beginning where it is long."""
+        text = json.dumps(self.value, ensure_ascii=False)
+        return shown(text, LONGEST_SHOWN) + " ..." * (len(text) > LONGEST_SHOWN)
 
 
 def read_source(path: Path | str, lenient: bool = False) -> list[Stated]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from launch.cpu import matmul
 from launch.devices.cards import DetectedCard, Driver
 from launch.environment import setup
 from launch.environment.pins import REQUIREMENTS, Pin, read_lock
@@ -186,6 +187,16 @@ def check_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
         found,
         "Paddle's CPU build needs AVX; a virtual machine must pass the host's processor through",
     )
+
+
+def check_products() -> Finding:
+    """Measure this machine's matrix product where that was not done yet."""
+    flops = matmul.measure(VENV / "bin" / "python")
+    if flops:
+        return Finding(
+            True, "products", f"{flops / 1e9:,.0f} GFLOP/s in float32, by which runs on this CPU are planned"
+        )
+    return Finding(True, "products", "not measured: runs on this CPU are planned with 200 GFLOP/s a process")
 
 
 def check_gpus(

@@ -28,6 +28,7 @@ if __name__ == "__main__":
 
 from data_tools.children import end_process
 from data_tools.cli import Parser
+from launch.cpu.matmul import measure
 from launch.devices import cuda
 from launch.environment.pins import REQUIREMENTS, paddle_version, read_lock
 from launch.errors import UserError
@@ -164,6 +165,7 @@ def make_environment(build: str) -> None:
                 print(f"setup: {number} of {len(steps)}, {what}", flush=True)
                 run(command, log, packages)
         STAMP.write_text(json.dumps(stamp, indent=2) + "\n")
+        measure(VENV / "bin" / "python")
         print(f"setup: done in {time.monotonic() - started:.0f} s", flush=True)
 
 

@@ -10,6 +10,7 @@ import re
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
+from launch.cpu.matmul import measured_flops
 from launch.devices import cards
 from launch.devices.cards import TERAFLOPS
 from launch.errors import UserError
@@ -264,7 +265,8 @@ CARDS = {
     ]
 }
 
-# One rank on one core: no card, but the time model's formulas hold for it, too. Its memory is the machine's.
+# One rank on one core, where this machine was not measured: no card, but the time model's formulas hold for it, too.
+# Its memory is the machine's.
 CPU = Card(
     name="CPU",
     named_gb=0,
@@ -284,6 +286,19 @@ CPU = Card(
         "reach": "1: the rates are measured ones",
     },
 )
+
+
+def cpu_of_rank(ranks: int) -> Card:
+    """Return the CPU that one of `ranks` ranks of this machine has, in proportion to the measured matrix product.
+
+    Where it was not measured (launch/cpu/matmul.py), it is CPU.
+    """
+    flops = measured_flops()
+    if flops is None:
+        return CPU
+    factor = flops / ranks / CPU.full_flops
+    rates = {name: factor * getattr(CPU, name) for name in ("memory_bandwidth", "half_flops", "full_flops")}
+    return replace(CPU, **rates)
 
 
 def card_named(name: str) -> Card:

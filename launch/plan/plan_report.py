@@ -20,7 +20,7 @@ from launch.families.parameters import layers
 from launch.methods.preference_flags import ADAPTER_OFF, NONE, PRECOMPUTED, SECOND_COPY, TITLES
 from launch.methods.registry import find_method
 from launch.plan.goodput import MTBF_HOURS, Goodput, plan_goodput
-from launch.plan.hardware import GIB, Card, kind_of
+from launch.plan.hardware import CPU, GIB, Card, kind_of
 from launch.plan.job import FLOAT32, Job, Lora, Prefix
 from launch.plan.memory_model import PARTS, MemoryPlan, plan_memory
 from launch.plan.time_plan import DAY, TimePlan, plan_time
@@ -306,6 +306,8 @@ def time_lines(plan: TimePlan, steps: int = 0) -> list[str]:
     count = steps or MILLION / plan.job.global_batch
     before = [f"      before training, for the reference: {duration_of(plan, count * plan.before)} of it"]
     trust = f"± {plan.error:.0%} (docs/plan.md)" if plan.calibrated else "uncalibrated (docs/plan.md)"
+    if plan.card.compute_capability is None and plan.card != CPU:
+        trust = f"by {plan.card.full_flops / 1e9:,.0f} GFLOP/s a rank, measured by make doctor (docs/plan.md)"
     return [
         f"time: {duration_of(plan, plan.step_seconds)} a step, {speed_of(plan)} tokens/s on all ranks, "
         f"MFU {mfu_of(plan)}; {whole}: {duration_of(plan, plan.seconds(count))}; {trust}",

@@ -17,7 +17,7 @@ from launch.families.parameters import EXPERTS, LINEAR, stated
 from launch.families.parameters import layers as layers_of
 from launch.families.registry import parameters
 from launch.methods.preference_flags import ADAPTER_OFF, PRECOMPUTED
-from launch.plan.hardware import CPU, Card
+from launch.plan.hardware import Card, cpu_of_rank
 from launch.plan.job import (
     ACTIVATIONS,
     BY_DATA,
@@ -385,8 +385,8 @@ class TimePlan:
 
 
 def plan_time(job: Job, card: Card | None = None) -> TimePlan:
-    """Return the time of a step on such cards. card: None for a CPU, one core a rank."""
-    card = card or CPU
+    """Return the time of a step on such cards. card: None for this machine's CPU."""
+    card = card or cpu_of_rank(job.layout.processes // job.nodes)
     pace = Pace(card, job.compute, job.item)
     work, traffic = Work(job, pace), Traffic(job, pace)
     stages = job.layout.pipeline_parallel_degree

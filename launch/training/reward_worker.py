@@ -21,6 +21,9 @@ from collections.abc import Callable
 NO_SANDBOX = 77  # exit code where the kernel refuses one
 NEW_USER, NEW_NETWORK = 0x10000000, 0x40000000  # CLONE_NEWUSER and CLONE_NEWNET of linux/sched.h
 
+MOST_PROCESSES = 1024  # and threads of a command in its sandbox; root's are never counted
+COUNTED_APART = (5, 14)  # Linux since which a user namespace counts its own processes alone (ucounts)
+
 
 def main(settings: dict) -> int:
     """Serve until the standard input ends; the exit code."""
@@ -29,6 +32,8 @@ def main(settings: dict) -> int:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if settings["sandbox"] and ctypes.CDLL(None, use_errno=True).unshare(NEW_USER | NEW_NETWORK):
         return NO_SANDBOX
+    if settings["sandbox"] and tuple(map(int, os.uname().release.split(".")[:2])) >= COUNTED_APART:
+        resource.setrlimit(resource.RLIMIT_NPROC, (MOST_PROCESSES, MOST_PROCESSES))
     if settings["kind"] == "command":
         words = shlex.split(settings["value"])
         os.execvp(words[0], words)

@@ -89,6 +89,7 @@ def test_yaml_says_the_same(tmp_path):
         ("[1]", "{file}:1: found list; expected an object"),
         ("[" * 100_000, "{file}: lists or objects are nested too deeply."),
         ('{"seed": ' + "9" * 5000 + "}", "{file}: no JSON that Python reads: Exceeds the limit"),
+        ("seed: " + "9" * 6000, '{file}:1: seed: found "' + "9" * 199 + " ...; allowed: a whole number"),
         ('{"virtual_pp_degree": 2}', "{file}:1: virtual_pp_degree: the interleaved pipeline is not supported here"),
         ('{"lora": true,\n "lokr": true}', "{file}:2: lokr: adapters here are LoRA "),
         ('{"tgt_length": "long"}', "{file}:1: tgt_length: it is a whole number, and --src_length, too"),

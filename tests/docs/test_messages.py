@@ -6,12 +6,15 @@ import subprocess
 from collections import Counter
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from data_tools import language
 from data_tools.dialogues.samples import Cuts
-from data_tools.language import CATALOG, PLACE, is_chinese, read_catalog, read_po, translated
+from data_tools.language import CATALOG, PLACE, is_chinese, localized, read_catalog, read_po, translated
 from data_tools.terminal import CLOSING, columns, wrapped
 from docs.tools.messages import ROOT, messages
+from tests.fuzzing import FEW_AND_MANY, cases, texts
 from tests.recipes.machine import Machine
 
 CHINA = {"LAUNCH_LANG": "zh"}
@@ -103,6 +106,21 @@ def test_chinese_is_wrapped_by_columns(monkeypatch):
     assert all(columns(line) <= 42 for line in lines)  # a closing mark may stand out
     assert "".join(line.strip() for line in lines) == "这台机器上没有显卡，" * 6 + "make rehearse-lora-1gpu"
     assert not any(line.strip().startswith("，") for line in lines)
+
+
+@FEW_AND_MANY
+def test_what_a_message_echoes_is_cut_and_paths_and_sentences_are_not(monkeypatch, count):
+    monkeypatch.setenv("LAUNCH_LANG", "en")
+
+    @cases(count)
+    @given(texts(), st.integers(301, 9000), st.sampled_from("9a=,[\x1b"))
+    def cut(before, length, character):
+        said = localized(f"{before} found {character * length}, allowed: 1")
+        assert max(map(len, re.split(r"[\s/]", said))) <= 300 and said.endswith(" characters) allowed: 1")
+        whole = f"{'/data' * 400} {'中' * 400} {'a b ' * 400}"
+        assert localized(whole) == whole
+
+    cut()
 
 
 def test_a_long_text_takes_no_time(monkeypatch):

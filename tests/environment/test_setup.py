@@ -26,7 +26,7 @@ class Repository:
     def __init__(self, root, bin_folder):
         self.root = root
         self.calls_file = root / "calls"
-        for room in ("environment", "devices"):
+        for room in ("config", "cpu", "devices", "environment"):
             shutil.copytree(ROOT / "launch" / room, root / "launch" / room)
         shutil.copytree(ROOT / "data_tools", root / "data_tools")
         for name in ("__init__.py", "errors.py", "guard.py"):

@@ -39,7 +39,8 @@ def exported(tmp_path):
     folder.mkdir()
     for name, content in FILES.items():
         (folder / name).write_bytes(content)
-    (folder / ".secret").write_text("mine")
+    for name in (".secret", "id_rsa", "train.jsonl", "optimizer.pdopt", "notes.md", "model.bin", "README.md.orig"):
+        (folder / name).write_text("mine")
     return folder
 
 
@@ -57,7 +58,9 @@ def test_a_model_is_sent_once_to_a_new_private_repository(hub, exported, tmp_pat
             assert SECRET not in done.stdout + done.stderr
             return done.stdout + done.stderr
 
-        assert f"sent: {server.address}" in send(SECRET)
+        said = send(SECRET)
+        assert f"sent: {server.address}" in said and "\n3 files, " in said
+        assert said.startswith("not sent, as no files of a model: .secret, README.md.orig, id_rsa, model.bin, notes.md")
         made = server.repositories["me/kestrel"]
         assert made.files == FILES and made.private
         (exported / "README.md").write_bytes(b"better")

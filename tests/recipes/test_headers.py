@@ -56,6 +56,13 @@ def test_target_cards_and_summary_are_those_of_make_help_and_the_flags(recipe, m
     assert whole != (recipe.path.stem == GENERATES_AT_THE_END)
 
 
+def test_a_lora_on_cards_packs_its_samples_where_the_model_can():
+    adapted = [
+        one for one in RECIPES if one.gpus and "lora" in one.flags and one.script.endswith("finetune_generation.py")
+    ]
+    assert {one.name for one in adapted if one.flags.get("zero_padding") != ["1"]} == {"chatglm-6b/int8-lora-1gpu"}
+
+
 def test_no_name_is_that_of_two_recipes_and_a_model_has_one_licence():
     names = [*(recipe.target for recipe in RECIPES), *(recipe.alias for recipe in RECIPES if recipe.alias)]
     assert sorted(set(names)) == sorted(names)

@@ -13,6 +13,7 @@ from launch.methods.reinforcement import ALGORITHMS
 from launch.methods.reward_flags import read_rewards
 from launch.training import rewarding
 from launch.training.graders import grader
+from launch.training.reward_worker import COUNTED_APART, MOST_PROCESSES
 from launch.training.rewarding import Completion, RewardProcesses
 from tests.distributed.cells import ANSWERED, DORA, LORA, REINFORCEMENT
 from tests.distributed.layouts import DP2, STAGE2
@@ -119,9 +120,14 @@ def test_a_function_that_takes_long_to_load_is_not_waited_for_twice(tmp_path, mo
     assert found.failed and processes.faults == {"f": "it took more than 0.1 s to load"}
 
 
-def test_a_command_has_no_network(tmp_path):
-    """Of the interfaces it has the loopback alone, where the kernel allows the sandbox; elsewhere it is not run."""
-    (tmp_path / "check.sh").write_text("while read line; do tail -n +3 /proc/net/dev | wc -l; done")
+def test_a_command_has_no_network_and_few_processes(tmp_path, monkeypatch):
+    """Of the interfaces it has the loopback alone, where the kernel allows the sandbox; elsewhere it is not run.
+
+    Its processes have a limit, by a kernel that counts those of the sandbox alone.
+    """
+    limits = "sed -n 's/^Max processes *//p' /proc/self/limits >> limits"
+    (tmp_path / "check.sh").write_text(f"{limits}\nwhile read line; do tail -n +3 /proc/net/dev | wc -l; done")
+    monkeypatch.chdir(tmp_path)
     processes = RewardProcesses(read_rewards([f"command:sh {tmp_path}/check.sh"]), 5, 4, sandbox=True)
     try:
         [found] = processes.of([Completion([{}], "", {}, "", 1)])
@@ -129,6 +135,8 @@ def test_a_command_has_no_network(tmp_path):
         assert str(error).startswith("--reward_sandbox: the kernel refuses")
     else:
         assert found.parts == {"command": 1}
+        if tuple(map(int, os.uname().release.split(".")[:2])) >= COUNTED_APART:
+            assert (tmp_path / "limits").read_text().split()[:2] == [str(MOST_PROCESSES)] * 2
 
 
 @pytest.mark.parametrize(
