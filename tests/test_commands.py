@@ -75,6 +75,7 @@ OTHERS = [
     "-m data_tools.stdlib_corpus --output out",
     "-m docs.tools.deepspeed_page",
     "-m docs.tools.chinese",
+    "-m docs.tools.demo_picture",
     "-m docs.tools.flag_docs",
     "-m docs.tools.messages",
     "-m docs.tools.notebooks",

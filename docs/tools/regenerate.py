@@ -31,6 +31,7 @@ GENERATED = {
     "docs/low-memory.md": "-m docs.tools.guide_tables docs/low-memory.md",
     "docs/gpu-speed.md": "-m docs.tools.switch_table docs/gpu-speed.md",
     "docs/notebooks/*.ipynb": "-m docs.tools.notebooks",
+    "docs/images/demo-chat.svg": "-m docs.tools.demo_picture",
     "README.md docs/recipes.md": "-m docs.tools.recipe_table README.md docs/recipes.md",
 }
 CHINESE = {"README.zh.md docs/zh/*.md": "-m docs.tools.chinese"}  # last: of all the English pages
@@ -40,6 +41,7 @@ BY_HAND = {
     "benchmarks/results/*.json": "python benchmarks/X.py --output FILE",
     "benchmarks/results/parity.md": "python benchmarks/parity.py --markdown",
     "benchmarks/results/resuming.md": "python benchmarks/resuming.py --markdown",
+    "docs/images/demo-chat.json": "make demo-chat",
     "tests/golden/*.json": 'python -m tests.golden TARGET --reason "..."',
 }
 

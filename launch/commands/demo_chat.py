@@ -250,6 +250,13 @@ def print_table(before: dict, after: dict, results: dict) -> None:
     for number, question in enumerate(before["questions"]):
         table.add_row(question, *(marks[one["right"][number]] + one["answers"][number] for one in (before, after)))
     Console(markup=False).print(table)
+    print(*map(localized, scores(results)), sep="\n")
+
+
+def scores(results: dict) -> list[str]:
+    """Return what compared() found, in words."""
     (was, now), (low, high), (first, last) = (results[key] for key in ("right", "difference", "perplexity"))
-    print(localized(f"right: {was:.0%} before, {now:.0%} after; difference {now - was:+.0%} [{low:+.0%}, {high:+.0%}]"))
-    print(localized(f"perplexity of other text: {first:.2f} before, {last:.2f} after ({last / first - 1:+.1%})"))
+    return [
+        f"right: {was:.0%} before, {now:.0%} after; difference {now - was:+.0%} [{low:+.0%}, {high:+.0%}]",
+        f"perplexity of other text: {first:.2f} before, {last:.2f} after ({last / first - 1:+.1%})",
+    ]

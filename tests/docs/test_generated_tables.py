@@ -1,12 +1,13 @@
 """Tables that a tool writes into a page are what it writes today, and where it cannot, it says so. Those that take long
 are held by CI: `make regenerate CHECK=1`."""
 
+import json
 import re
 from importlib import import_module
 
 import pytest
 
-from docs.tools import regenerate
+from docs.tools import demo_picture, regenerate
 from docs.tools.pages import ENGLISH_PAGES, ROOT, read, with_tables
 from docs.tools.switch_table import SWITCHES
 from launch.errors import UserError
@@ -54,6 +55,17 @@ def test_regenerate_names_what_was_out_of_date_and_what_failed(tmp_path, monkeyp
     monkeypatch.setattr(regenerate, "GENERATED", {"made.json": "-c \"raise SystemExit('broken')\""})
     with pytest.raises(UserError, match="exit code 1\nbroken"):
         regenerate.main([])
+
+
+def test_the_picture_of_the_demo_and_the_page_show_its_stored_results():
+    """Else: make regenerate"""
+    results = json.loads(read(demo_picture.RESULTS))
+    assert demo_picture.picture(results) == read(demo_picture.RESULTS.with_suffix(".svg"))
+    (was, now), (low, high), (first, last) = (results[key] for key in ("right", "difference", "perplexity"))
+    page = read(ROOT / "docs" / "finetune.md")
+    assert f"| right answers | {100 * was:.0f} % | {100 * now:.0f} % | {100 * (now - was):+.0f} % [" in page
+    assert f" [{100 * low:+.0f} %, {100 * high:+.0f} %] |\n| perplexity of other" in page
+    assert f"| perplexity of other text | {first:.2f} | {last:.2f} | {100 * (last / first - 1):+.1f} % |" in page
 
 
 def test_each_switch_of_the_table_is_explained():
