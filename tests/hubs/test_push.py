@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections import Counter
 
 import pytest
 
@@ -10,8 +11,9 @@ from launch.commands import card, push
 from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.hubs.model_card import write_card
-from tests.hubs.hub_server import serving
+from tests.hubs.hub_server import serving, sha256
 from tests.hubs.test_download import HUBS, SECRET, environment
+from tests.processes.waiting import wait_for
 from tests.store import ROOT
 
 FILES = {
@@ -72,6 +74,38 @@ def test_a_model_is_sent_once_to_a_new_private_repository(hub, exported, tmp_pat
         assert "does not let you write there" in " ".join(send("", code=2).split())
         if hub != "aistudio":  # whose client names no owner
             assert "does not let you write there" in " ".join(send(SECRET, "nobody", 2).split())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["killed", "cut"])
+@pytest.mark.parametrize("hub", HUBS)
+def test_a_push_that_ends_early_goes_on_with_what_is_missing(hub, how, exported, tmp_path):
+    if hub == "modelscope":
+        require("modelscope-hub", "hubs.lock")
+    whole = FILES | {"model-2.safetensors": bytes(range(250)) * 40_000}
+    (exported / "model-2.safetensors").write_bytes(whole["model-2.safetensors"])
+    first, second = (sha256(whole[name]) for name in ("model.safetensors", "model-2.safetensors"))
+    command = [sys.executable, str(ROOT / "launch/commands/push.py"), str(exported), f"{hub}:me/kestrel"]
+    with serving({}) as server:
+        own = environment(server, tmp_path, SECRET) | {"STUDIO_MODEL_API_URL_PREFIX": server.address}
+        late = first if hub == "aistudio" else second  # sends in the order of the names, one file after the other
+        getattr(server, {"killed": "hold", "cut": "drop"}[how])[late] = 5000
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen(command, cwd=tmp_path, env=own, **pipes) as process:
+            wait_for(server.held.is_set)
+            if how == "killed":
+                wait_for(lambda: len(server.stored) == 1)
+                process.kill()
+            said = " ".join(process.communicate(timeout=120)[0].split())
+        if process.returncode:  # a client may try again by itself
+            assert late not in server.stored and "me/kestrel" in server.repositories
+            assert how == "killed" or "the same command " in said.lower()
+            server.hold.clear()
+            done = subprocess.run(command, cwd=tmp_path, env=own, capture_output=True, text=True)
+            assert done.returncode == 0, done.stdout + done.stderr
+        assert server.repositories["me/kestrel"].files == whole
+        puts = Counter(line.removeprefix("PUT /lfs/") for line in server.asked if line.startswith("PUT /lfs/"))
+        assert puts == {late: 2, ({first, second} - {late}).pop(): 1}
 
 
 def test_what_is_no_export_is_refused(exported):
