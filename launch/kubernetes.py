@@ -194,11 +194,13 @@ def _template(request: ManifestValues) -> Manifest:
     env: list[Manifest] = [{"name": name, "value": value.replace("$", "$$")} for name, value in values.items()]
     if several:
         env.append({"name": "RANK", "valueFrom": {"fieldRef": {"fieldPath": POD_INDEX}}})
+    term = {"labelSelector": {"matchLabels": {LABEL: request.name}}, "topologyKey": "kubernetes.io/hostname"}
+    one_pod_a_node = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     return {
         "metadata": {"labels": {LABEL: request.name}},
         "spec": {
             "restartPolicy": "Never",
-            **({"subdomain": request.name, "affinity": _one_pod_a_node(request)} if several else {}),
+            **({"subdomain": request.name, "affinity": one_pod_a_node} if several else {}),
             # As process 1 the recipe would not be ended by SIGTERM before it handles it: while it waits for others.
             "shareProcessNamespace": True,
             "terminationGracePeriodSeconds": int(SECONDS_TO_SAVE) + 30,
@@ -233,11 +235,6 @@ def _template(request: ManifestValues) -> Manifest:
             ],
         },
     }
-
-
-def _one_pod_a_node(request: ManifestValues) -> Manifest:
-    term = {"labelSelector": {"matchLabels": {LABEL: request.name}}, "topologyKey": "kubernetes.io/hostname"}
-    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
 def _volumes(request: ManifestValues) -> dict[str, str]:

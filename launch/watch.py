@@ -309,7 +309,8 @@ class HangTimer:
     def stop(self) -> None:
         """Stop to watch."""
         self._armed = False
-        _disarm()
+        faulthandler.cancel_dump_traceback_later()
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def step_done(self) -> None:
         """Note the end of a step."""
@@ -343,11 +344,6 @@ class HangTimer:
                 self.stop()
 
 
-def _disarm() -> None:
-    faulthandler.cancel_dump_traceback_later()
-    signal.setitimer(signal.ITIMER_REAL, 0)
-
-
 # ---- out of memory: what the run was doing then, and what to change
 
 FORWARD, BACKWARD, PIPELINE = "the forward pass", "the backward pass", "forward and backward passes of the pipeline"
@@ -374,11 +370,6 @@ class RunPhase:
         self.name = before  # not after an error: the message names the phase that failed
 
 
-def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error means that device or host memory ran out."""
-    return isinstance(error, MemoryError) or any(word in str(error) for word in WORDS) or _cannot_be_pinned(error)
-
-
 def _cannot_be_pinned(error: BaseException) -> bool:
     """Return True for Paddle's error where page-locked memory is refused, or is above its cap.
 
@@ -398,9 +389,10 @@ def out_of_memory_explained(phase: RunPhase, args):
     try:
         yield
     except (MemoryError, RuntimeError, SystemError, OSError) as error:
-        if not is_out_of_memory(error):
+        pinned = _cannot_be_pinned(error)
+        if not (pinned or isinstance(error, MemoryError) or any(word in str(error) for word in WORDS)):
             raise
-        what = f"{PINNED}, in {phase.name}" if (pinned := _cannot_be_pinned(error)) else phase.name
+        what = f"{PINNED}, in {phase.name}" if pinned else phase.name
         raise UserError(_message(error, what, changes(PINNED if pinned else phase.name, args))) from error
 
 

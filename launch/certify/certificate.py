@@ -162,7 +162,11 @@ class CertificatePlugin:
                 if path.exists():
                     path.rename(_free_name(path))
             print("The results here are of another machine, version or mode: kept under another name.", flush=True)
-        self.waiting = [check for check in self.chosen if self.named or _is_open(self.results.get(check.name))]
+        self.waiting = []
+        for check in self.chosen:
+            result = self.results.get(check.name)
+            if self.named or result is None or result.mark == FAIL:
+                self.waiting.append(check)
         for check in self.waiting:
             self.results.pop(check.name, None)
 
@@ -245,7 +249,9 @@ class CertificatePlugin:
 
     def text(self) -> str:
         """Return the page of the report."""
-        done = [(n, check, self.results[check.name]) for n, check in enumerate(self.checks, 1) if self._has(check)]
+        done = [
+            (n, check, self.results[check.name]) for n, check in enumerate(self.checks, 1) if check.name in self.results
+        ]
         faults = [f"- {n} {check.name}: {check.at_fault}." for n, check, result in done if result.mark == FAIL]
         published = [row.numbers["published"] for row in self._rows_with("published")]
         parts = [
@@ -257,9 +263,6 @@ class CertificatePlugin:
             *(_details(number, result) for number, _, result in done),
         ]
         return "\n\n".join(part for part in parts if part) + "\n"
-
-    def _has(self, check: Check) -> bool:
-        return check.name in self.results
 
     def _overview(self) -> str:
         rows = []
@@ -313,16 +316,15 @@ def duration(seconds: float) -> str:
 def _end_the_rest(others: Sequence[psutil.Process]) -> None:
     """Wait for all descendants except these, then kill the remaining ones."""
     deadline = time.monotonic() + SECONDS_TO_END
-    while (left := _descendants_but(others)) and time.monotonic() < deadline:
+    while True:
+        left = [process for process in psutil.Process().children(recursive=True) if process not in others]
+        if not left or time.monotonic() >= deadline:
+            break
         psutil.wait_procs(left, timeout=POLL_SECONDS)
     for process in left:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     psutil.wait_procs(left, timeout=SECONDS_AFTER_KILL)  # no longer: a driver that hangs may hold one for ever
-
-
-def _descendants_but(others: Sequence[psutil.Process]) -> list[psutil.Process]:
-    return [process for process in psutil.Process().children(recursive=True) if process not in others]
 
 
 def _failure(outcome: Outcome, log_dir: Path, limit: float) -> str:
@@ -337,10 +339,6 @@ def _failure(outcome: Outcome, log_dir: Path, limit: float) -> str:
     if outcome.exit_code > 128:
         return f"ended by {signal.Signals(outcome.exit_code - 128).name}: {last}"
     return last
-
-
-def _is_open(result: CheckResult | None) -> bool:
-    return result is None or result.mark == FAIL
 
 
 def _fresh(directory: Path) -> Path:

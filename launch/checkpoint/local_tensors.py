@@ -115,10 +115,12 @@ def local_tensors(model, optimizer, training_args) -> list[LocalTensor]:
         storage, part = _storage(parameter, part, training_args)
         tensors.append(LocalTensor(MODEL, name, part, storage))
         if states and not parameter.stop_gradient:
-            tensors += [
-                LocalTensor(OPTIMIZER, f"{name}/{kind}", _state_part(part, state), state)
-                for kind, state in states.of(parameter, storage)
-            ]
+            for kind, state in states.of(parameter, storage):
+                # A state has the parameter's part, or one element for the whole parameter (AdamW's powers of beta). On
+                # one process it may have a shape of its own (launch/training/eight_bit_moments.py).
+                shape = tuple(state.shape)
+                as_parameter = not part.is_whole and (int(np.prod(shape)) > 1 or part.shape_here == shape)
+                tensors.append(LocalTensor(OPTIMIZER, f"{name}/{kind}", part if as_parameter else Part(shape), state))
     return tensors
 
 
@@ -182,17 +184,6 @@ def _storage(parameter, part: Part, training_args):
     rank, length = training_args.sharding_parallel_rank, parameter.fw_storage.shape[0]
     start, stop = min(rank * length, size), min((rank + 1) * length, size)
     return parameter.fw_storage, Part(part.shape, part.axis, part.ranges, (start, stop))
-
-
-def _state_part(part: Part, state: paddle.Tensor) -> Part:
-    """Return the part of a parameter's state.
-
-    It is the parameter's, or one element for the whole parameter (AdamW's powers of beta). On one process a state may
-    have a shape of its own (launch/training/eight_bit_moments.py).
-    """
-    if part.is_whole:
-        return Part(tuple(state.shape))
-    return part if int(np.prod(state.shape)) > 1 or part.shape_here == tuple(state.shape) else Part(tuple(state.shape))
 
 
 class _OptimizerStates:

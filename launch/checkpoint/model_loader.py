@@ -42,18 +42,13 @@ def load_model(model_class, config, dtype: str, directory: str | Path, filled: "
     """
     config.dtype = dtype
     model = without_values(model_class, config, dtype)
-    load_weights(model, directory, filled)
+    run_fills(directory, plan_fills(model, directory), filled)
+    if isinstance(model, PipelineLayer):
+        model._synchronize_shared_weights()  # a tied head receives its values from the stage of the embedding
     if model.can_generate() and Path(directory, GENERATION_CONFIG).is_file():
         read_object(Path(directory, GENERATION_CONFIG))  # which says what is wrong with it
         model.generation_config = GenerationConfig.from_pretrained(str(directory))
     return model
-
-
-def load_weights(model, directory: str | Path, filled: "Callable[[Fill], None] | None" = None) -> None:
-    """Fill all parameters of a model from a directory; see load_model."""
-    run_fills(directory, plan_fills(model, directory), filled)
-    if isinstance(model, PipelineLayer):
-        model._synchronize_shared_weights()  # a tied head receives its values from the stage of the embedding
 
 
 def run_fills(directory: str | Path, fills: "list[Fill]", filled: "Callable[[Fill], None] | None" = None) -> None:
@@ -195,7 +190,9 @@ def _plan(model, directory: str | Path) -> Plan:
     except (UserError, OSError) as error:
         return Plan(refusal=str(error))
     plan = Plan(stored=set(weights))
-    parts = _tensor_parallel_parts(model, list(weights))
+    parts: dict[str, Callable] = {}  # of the tensors that tensor parallelism shards: from the whole to a rank's part
+    if model.config.tensor_parallel_degree > 1:
+        parts = type(model).get_tensor_parallel_convert_actions(model.config, list(weights), ignore_error=True)
     replaced: dict[str, str] = getattr(model, "replaced", {})
     for names, parameter in _named_parameters(model):
         plan.known.update(names)
@@ -218,13 +215,6 @@ def _named_parameters(model) -> list[tuple[list[str], paddle.Tensor]]:
     for name, parameter in model.state_dict().items():
         by_identity.setdefault(id(parameter), ([], parameter))[0].append(name)
     return list(by_identity.values())
-
-
-def _tensor_parallel_parts(model, names: list[str]) -> dict[str, Callable]:
-    """Return, for each tensor that tensor parallelism shards, the family's function from the whole to a rank's part."""
-    if model.config.tensor_parallel_degree <= 1:
-        return {}
-    return type(model).get_tensor_parallel_convert_actions(model.config, names, ignore_error=True)
 
 
 def _whole(array: np.ndarray) -> np.ndarray:

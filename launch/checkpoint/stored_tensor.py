@@ -80,34 +80,20 @@ def convert(array: np.ndarray, found: str, requested: str) -> np.ndarray:
     result = np.empty(rows.shape, numpy_dtype(requested))
     step = max(1, PIECE_ELEMENTS // max(1, result[:1].size))
     for start in range(0, len(rows), step):
-        piece = _to_float(rows[start : start + step], found)
-        result[start : start + step] = _from_float(piece, requested)
-        if requested == "float16" and np.any(np.isinf(result[start : start + step]) & np.isfinite(piece)):
+        piece, converted = rows[start : start + step], result[start : start + step]
+        if found == "bfloat16":
+            piece = (piece.astype(np.uint32) << 16).view(np.float32)
+        if requested == "bfloat16":  # the upper half of each float32, rounded
+            floats = piece.astype(np.float32)
+            bits = floats.view(np.uint32)
+            rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+            converted[:] = np.where(np.isnan(floats), 0x7FC0, rounded)  # NaN's could carry into the sign
+            continue
+        with np.errstate(over="ignore"):  # reported below
+            converted[:] = piece.astype(requested)
+        if requested == "float16" and np.any(np.isinf(converted) & np.isfinite(piece)):
             raise OverflowError(float(np.abs(piece).max()))
     return result.reshape(array.shape)
-
-
-def _to_float(array: np.ndarray, found: str) -> np.ndarray:
-    if found == "bfloat16":
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return array
-
-
-def _from_float(array: np.ndarray, requested: str) -> np.ndarray:
-    if requested == "bfloat16":
-        return _bfloat16_bits(array.astype(np.float32))
-    with np.errstate(over="ignore"):  # convert() reports it
-        return array.astype(requested)
-
-
-def _bfloat16_bits(array: np.ndarray) -> np.ndarray:
-    """Return the upper half of each float32, rounded.
-
-    NaN stays NaN, whose lower half rounding could carry into the sign.
-    """
-    bits = array.view(np.uint32)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    return np.where(np.isnan(array), 0x7FC0, rounded).astype(np.uint16)
 
 
 def not_finite(array: np.ndarray, dtype: str) -> int:

@@ -54,7 +54,10 @@ def main(argv: list[str]) -> None:
         told = localized(
             f"by a recipe, which checks the machine and fits to its cards, with these flags of its own: {added}"
         )
-        print("", wrapped(told, "# ", "#   "), make_command(recipe, args.file, run.processes), sep="\n")
+        command = f"make {recipe.target} CONFIG={typed(args.file)}"
+        if run.processes != recipe.gpus:
+            command += f" GPUS={run.processes}"
+        print("", wrapped(told, "# ", "#   "), command, sep="\n")
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
@@ -148,11 +151,6 @@ def added_flags(recipe: Recipe, file: str, run: RunConfig) -> str | None:
         if name != "model_name_or_path" and getattr(by_recipe.flags, name) != getattr(run.flags, name)
     }
     return shlex.join(flag_arguments(different)) or "none"
-
-
-def make_command(recipe: Recipe, file: str, gpus: int) -> str:
-    """Return the command of make, such as "make finetune-llama7b CONFIG=sft_argument.json GPUS=8"."""
-    return f"make {recipe.target} CONFIG={typed(file)}" + (f" GPUS={gpus}" if gpus != recipe.gpus else "")
 
 
 def _method(script: str, flags: Flags) -> tuple:

@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
     """Run the command."""
     end_with_make()
     args = _parse(argv)
-    directories = [path for path in args.logdir or DEFAULT_DIRECTORIES if _has_records(Path(path))]
+    directories = [path for path in args.logdir or DEFAULT_DIRECTORIES if any(Path(path).rglob(RECORD_FILES))]
     if not directories:
         raise UserError(
             f"--logdir: no VisualDL records below {', '.join(args.logdir or DEFAULT_DIRECTORIES)}. "
@@ -63,10 +63,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; 0.0.0.0: the network")
     parser.add_argument("--language", choices=["en", "zh"], default="en", help="of the pages; default %(default)s")
     return parser.parse_args(argv)
-
-
-def _has_records(directory: Path) -> bool:
-    return next(directory.rglob(RECORD_FILES), None) is not None
 
 
 def _require_free(host: str, port: int) -> None:

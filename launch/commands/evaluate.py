@@ -157,12 +157,15 @@ def _check_output(output: Path) -> None:
 
 def _head(args: argparse.Namespace) -> dict:
     """Return the settings of the evaluation: a change of any of them makes other results."""
+    from launch.checkpoint.manifest import sha256
+
     directory = Path(args.model_name_or_path)
+    files = sorted(args.adapter_path.iterdir()) if args.adapter_path else []
     return {
         "model": args.model_name_or_path,
         "weights": base_fingerprint(directory) if directory.is_dir() else None,
         "adapter": str(args.adapter_path) if args.adapter_path else None,
-        "adapter_files": _files(args.adapter_path) if args.adapter_path else {},
+        "adapter_files": {path.name: sha256(path) for path in files if path.is_file()},
         "dtype": args.dtype,
         "weight_quantize_algo": args.weight_quantize_algo,
         **{key: getattr(args, key) if args.weight_quantize_algo else None for key in BLOCKS},
@@ -174,12 +177,6 @@ def _head(args: argparse.Namespace) -> dict:
         "device": args.device,
         "versions": {name: importlib.metadata.version(name) for name in ("paddlenlp", "lm_eval")},
     }
-
-
-def _files(adapter: Path) -> dict[str, str]:
-    from launch.checkpoint.manifest import sha256
-
-    return {path.name: sha256(path) for path in sorted(adapter.iterdir()) if path.is_file()}
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

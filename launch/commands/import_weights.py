@@ -35,7 +35,10 @@ def main(argv: list[str]) -> None:
     source = args.source.expanduser()
     if not source.exists() and (way := how_to_get(str(args.source))):
         raise UserError(f"{source}: no such directory. {way}")
-    file = _gguf_file(source)
+    # A GGUF file is the source itself, or what a folder without other weights holds.
+    others = source.is_dir() and any((source / name).is_file() for name in FILES)
+    is_gguf = source.suffix == ".gguf" or (not others and any(source.glob("*.gguf")))
+    file = require_one_file(source) if is_gguf else None
     target = (args.target or Path("models") / (file.stem if file else source.resolve().name)).expanduser()
     if (source / peft.CONFIG).is_file():
         tensors, is_merged = peft.import_adapter(source, args.base, target, int(args.shard_gb * 1e9))
@@ -50,13 +53,6 @@ def main(argv: list[str]) -> None:
     print(f"{target}: {imported.family.title}, {imported.parameters:,} parameters in {', '.join(imported.dtypes)}")
     print(imported.tokenizer)
     print(f"use it: --model_name_or_path {quote(str(target))}, or MODEL={typed(target)}")
-
-
-def _gguf_file(source: Path) -> Path | None:
-    """Return the GGUF file that is meant: the source itself, or what a folder without other weights holds."""
-    others = source.is_dir() and any((source / name).is_file() for name in FILES)
-    is_gguf = source.suffix == ".gguf" or (not others and any(source.glob("*.gguf")))
-    return require_one_file(source) if is_gguf else None
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

@@ -17,7 +17,7 @@ if __name__ == "__main__":
 from data_tools.cli import Parser
 from data_tools.formats.plural import plural
 from data_tools.terminal import marks
-from launch.checkpoint.data_ledger import Epoch, Ledger, Range, described, epochs, faults
+from launch.checkpoint.data_ledger import Ledger, Range, described, epochs, faults
 from launch.checkpoint.manifest import RUN, checkpoints, first_fault, is_ours
 from launch.errors import UserError
 from launch.guard import guarded
@@ -40,7 +40,9 @@ def main(argv: list[str]) -> int:
     good, bad = marks(sys.stdout)
     read = list(epochs(ledger))
     for epoch in read:
-        print(f"  {good if epoch.ok else bad} {describe_epoch(epoch)}")
+        often = "each once" if epoch.most == 1 else f"some {epoch.most} times"
+        samples = f"{epoch.read:,} of {epoch.samples:,} samples"
+        print(f"  {good if epoch.ok else bad} data {epoch.data + 1}, epoch {epoch.epoch + 1}: {samples}, {often}")
     wrong = [*faults(ledger), *log_faults(ledger, checkpoint.parent)]
     for fault in wrong:
         print(f"  {bad} {fault}")
@@ -73,12 +75,6 @@ def describe_range(span: Range) -> str:
         f"steps {span.first_step + 1:,} to {span.last_step:,}: positions {span.start:,} to {span.stop:,}, "
         f"{span.tokens:,} tokens; {span.global_batch} samples a step on {plural(span.data_ranks, 'data rank')}"
     )
-
-
-def describe_epoch(epoch: Epoch) -> str:
-    """Return an epoch as text."""
-    often = "each once" if epoch.most == 1 else f"some {epoch.most} times"
-    return f"data {epoch.data + 1}, epoch {epoch.epoch + 1}: {epoch.read:,} of {epoch.samples:,} samples, {often}"
 
 
 def log_faults(ledger: Ledger, output: Path) -> list[str]:

@@ -29,7 +29,7 @@ from launch.methods.pretraining import PRETRAINING
 from launch.methods.registry import find_method
 from launch.plan.calibration import calibrated
 from launch.plan.goodput import MTBF_HOURS
-from launch.plan.hardware import CARDS, Card, card_named, card_of_memory
+from launch.plan.hardware import CARDS, card_named, card_of_memory
 from launch.plan.interconnect import NETWORK_HELP
 from launch.plan.job import Job
 from launch.plan.plan_report import FORMATS, TEXT, report
@@ -45,7 +45,9 @@ def main(argv: list[str]) -> int:
     faults = [finding for finding in check_flags(run.script, run.explicit) if not finding.ok]
     if faults:
         raise UserError("\n".join(f"{fault.subject}: {fault.found}; {fault.fix}" for fault in faults))
-    card = None if run.on_cpu else _card(args)
+    card = None
+    if not run.on_cpu:
+        card = card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
     if card and args.calibration:
         card, line = calibrated(card, args.calibration)
         print(localized(line), file=sys.stderr)
@@ -79,10 +81,6 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("what", help="a method's script, or a model: name, directory, config.json")
     parser.add_argument("flags", nargs=argparse.REMAINDER, help="flags of the method")
     return parser.parse_args(argv)
-
-
-def _card(args: argparse.Namespace) -> Card:
-    return card_named(args.card) if args.card else card_of_memory(args.gpu_memory_gb)
 
 
 def _run_of(what: str, words: list[str], processes: int) -> RunConfig:

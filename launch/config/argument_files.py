@@ -120,7 +120,11 @@ def _fault(entry: Stated, known: dict[str, Flag]) -> str | None:
         allowed = None if entry.value is None else _allowed(entry, name, known[name])
         return f"{entry.place}: found {entry.text}; allowed: {allowed}" if allowed else None
     of_others = {*RENAMED, *DROPPED, *REFUSED, *UNREADABLE}
-    return None if entry.key in of_others else _unknown(entry, {*known, *of_others})
+    if entry.key in of_others:
+        return None
+    near = difflib.get_close_matches(entry.key, sorted({*known, *of_others}), 1)
+    meant = f". Did you mean {near[0]}?" if near else ""
+    return f"{entry.place}: no argument of PaddleNLP that is known here{meant}"
 
 
 def _allowed(entry: Stated, name: str, expected: Flag) -> str | None:
@@ -133,12 +137,6 @@ def _allowed(entry: Stated, name: str, expected: Flag) -> str | None:
     words = _words(entry, expected)
     values = split_words(name, words[0]) if expected.words else words
     return next(filter(None, map(expected.expectation, values)), None)
-
-
-def _unknown(entry: Stated, known: set[str]) -> str:
-    near = difflib.get_close_matches(entry.key, sorted(known), 1)
-    meant = f". Did you mean {near[0]}?" if near else ""
-    return f"{entry.place}: no argument of PaddleNLP that is known here{meant}"
 
 
 def _words(entry: Stated, expected: Flag) -> list[str]:

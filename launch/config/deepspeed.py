@@ -83,9 +83,17 @@ def translate(stated: list[Stated]) -> Translation:
     """
     kind = max(KINDS, key=lambda kind: sum(_row(kind, entry.key) is not None for entry in stated))
     config = {entry.key: entry.value for entry in stated}
-    rows = [(entry, _row(kind, entry.key)) for entry in stated if not _empty_section(kind, entry)]
-    unknown = [_unknown(kind, entry) for entry, row in rows if row is None]
-    keys = [_translated(entry, row, config) for entry, row in rows if row]
+    known = [row["key"] for row in table()[kind]]
+    keys, unknown = [], []
+    for entry in stated:
+        if entry.value == {} and any(key.startswith(f"{entry.key}.") for key in known):
+            continue  # an empty section
+        if row := _row(kind, entry.key):
+            keys.append(_translated(entry, row, config))
+        else:
+            near = difflib.get_close_matches(entry.key, known, 1)
+            nearest = f"; the nearest that is known: {near[0]}" if near else ""
+            unknown.append(f"{entry.place}: no key of {KINDS[kind]} that is known here{nearest}")
     _check_agreement(keys)
     return Translation(kind, keys, unknown)
 
@@ -94,16 +102,6 @@ def _row(kind: str, key: str) -> dict | None:
     rows, parts = {row["key"]: row for row in table()[kind]}, key.split(".")
     sections = (f"{'.'.join(parts[:count])}.*" for count in range(len(parts) - 1, 0, -1))
     return next((rows[name] for name in (key, *sections) if name in rows), None)
-
-
-def _empty_section(kind: str, stated: Stated) -> bool:
-    return stated.value == {} and any(row["key"].startswith(f"{stated.key}.") for row in table()[kind])
-
-
-def _unknown(kind: str, stated: Stated) -> str:
-    near = difflib.get_close_matches(stated.key, [row["key"] for row in table()[kind]], 1)
-    nearest = f"; the nearest that is known: {near[0]}" if near else ""
-    return f"{stated.place}: no key of {KINDS[kind]} that is known here{nearest}"
 
 
 def _translated(stated: Stated, row: dict, config: dict) -> Translated:

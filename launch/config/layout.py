@@ -60,7 +60,9 @@ class Layout:
             )
         replicas = processes // (tensor * pipeline)  # of the model's parts; each is given to sharding or data parallel
         stage = sharding_stage(flags)
-        sharding = _wanted_sharding_degree(flags) or (replicas if stage else 1)
+        names = ("sharding_parallel_degree", "sharding_degree")  # the second is the older name; the larger one counts
+        given = [degree(flags, name) for name in names if flags.get(name, ["-1"]) != ["-1"]]
+        sharding = max(given, default=0) or (replicas if stage else 1)
         if replicas % sharding:
             divisors = ", ".join(str(number) for number in range(1, replicas + 1) if replicas % number == 0)
             raise LayoutError(
@@ -115,15 +117,6 @@ def sharding_stage(flags: Flags) -> str:
     """Return the stage of --sharding, "" for none; a word beside it, such as offload, is left aside."""
     words = " ".join(flags.get("sharding", [])).split()
     return next((word for word in words if word.startswith("stage")), "")
-
-
-def _wanted_sharding_degree(flags: Flags) -> int | None:
-    """Return the larger of --sharding_parallel_degree and its older name --sharding_degree.
-
-    None where neither is given.
-    """
-    given = [name for name in ("sharding_parallel_degree", "sharding_degree") if flags.get(name, ["-1"]) != ["-1"]]
-    return max((degree(flags, name) for name in given), default=None)
 
 
 def _count(processes: int) -> str:

@@ -246,7 +246,9 @@ def _command(lines: _Lines, first: str) -> tuple[str, Flags]:
     allowed = [method.program for method in METHODS]
     if not lines.of_method:
         allowed += [f"recipes/{COMMON}/{path.name}" for path in sorted((ROOT / "recipes" / COMMON).glob("*.sh"))]
-    if not script or not (find_method(script[0]) or (_is_method(script[0]) and not lines.of_method)):
+    path = ROOT / "".join(script)  # of a method's file: from the repository's root or from `/`
+    is_method = path.suffix == ".sh" and path.parent.name == COMMON and path.is_file()
+    if not script or not (find_method(script[0]) or (is_method and not lines.of_method)):
         lines.refuse(
             f"found run {' '.join(words[1 : 2 + named])}".rstrip(), " or ".join(f"run {file}" for file in allowed)
         )
@@ -254,12 +256,6 @@ def _command(lines: _Lines, first: str) -> tuple[str, Flags]:
         return script[0], parse_flags(flags)
     except UserError as error:
         raise UserError(f"{lines.path}, line {lines.number}: {error}") from None
-
-
-def _is_method(script: str) -> bool:
-    """Return whether it is the path of a method's file, from the repository's root or from `/`."""
-    path = ROOT / script
-    return path.suffix == ".sh" and path.parent.name == COMMON and path.is_file()
 
 
 def _words(lines: _Lines, text: str) -> list[str]:

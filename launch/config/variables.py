@@ -157,7 +157,10 @@ def _layout_of(recipe: Recipe) -> Layout | None:
 def _choose_devices(needed: int, variables: Mapping[str, str]) -> tuple[str, ...]:
     """Return the cards to use: DEVICES as given, else the first GPUS (or `needed`) of the visible ones."""
     count = number("GPUS", variables)
-    listed, visible = (_listed(variables.get(name)) for name in ("DEVICES", "CUDA_VISIBLE_DEVICES"))
+    listed, visible = (
+        tuple(word.strip() for word in (variables.get(name) or "").split(",") if word.strip())
+        for name in ("DEVICES", "CUDA_VISIBLE_DEVICES")
+    )
     if not needed:
         if count or listed or variables.get("CARD"):
             raise UserError("GPUS, DEVICES, CARD: this recipe runs on the CPU. Leave them out.")
@@ -189,11 +192,6 @@ def _further_flags(variables: Mapping[str, str]) -> Flags:
         return parse_flags(shlex.split(variables.get("ARGS", "")))
     except (UserError, ValueError) as error:  # shlex's: a quotation that nothing closes
         raise UserError(f"ARGS={variables['ARGS']}: {error}") from None
-
-
-def _listed(value: str | None) -> tuple[str, ...]:
-    """Return the words of a list with commas: ("0", "1") for "0, 1"."""
-    return tuple(word.strip() for word in (value or "").split(",") if word.strip())
 
 
 def number(name: str, variables: Mapping[str, str]) -> int | None:

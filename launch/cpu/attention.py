@@ -62,17 +62,19 @@ class RotaryEmbedding:
     def __call__(self, q, k, cos, sin, position_ids):
         """Rotate q and k [b, s, heads, d] (k: fewer heads or as many). cos and sin: [1, length, 1, d]. ids: [b, s]."""
         fits = q.dtype == k.dtype == cos.dtype == paddle.float32 and q.shape[-1] % 2 == 0
-        if not (fits and cos.shape[1] == q.shape[1] == k.shape[1] and self._is_from_the_start(position_ids)):
+        if not (fits and cos.shape[1] == q.shape[1] == k.shape[1]):
+            return self._stock(q, k, cos, sin, position_ids)
+        if position_ids is not self._position_ids:
+            # Every row must count 0, 1, 2, ...; None means just that.
+            self._position_ids, self._from_the_start = position_ids, True
+            if position_ids is not None:
+                counted = paddle.arange(position_ids.shape[-1], dtype=position_ids.dtype)
+                self._from_the_start = bool((position_ids == counted).all())
+        if not self._from_the_start:
             return self._stock(q, k, cos, sin, position_ids)
         if self._compiled:
             return tuple(self._compiled.rotary_embedding(x, cos, sin) for x in (q, k))
         return Rotate.apply(q, *self._table(q, cos, sin)), Rotate.apply(k, *self._table(k, cos, sin))
-
-    def _is_from_the_start(self, position_ids) -> bool:
-        """Return True if every row counts 0, 1, 2, ...; None means just that."""
-        if position_ids is not self._position_ids:
-            self._position_ids, self._from_the_start = position_ids, _counts_up(position_ids)
-        return self._from_the_start
 
     def _table(self, x, cos, sin):
         shape = tuple(x.shape)
@@ -103,12 +105,6 @@ def half_rotation(head_dim: int) -> paddle.Tensor:
     half = paddle.eye(head_dim // 2)
     none = paddle.zeros_like(half)
     return paddle.concat([paddle.concat([none, half], axis=1), paddle.concat([-half, none], axis=1)], axis=0)
-
-
-def _counts_up(position_ids) -> bool:
-    if position_ids is None:
-        return True
-    return bool((position_ids == paddle.arange(position_ids.shape[-1], dtype=position_ids.dtype)).all())
 
 
 class Rotate(PyLayer):
@@ -192,7 +188,9 @@ class CausalAttention:
         query = paddle.transpose(query * (1.0 / math.sqrt(head_dim)), [0, 2, 1, 3])
         key = paddle.transpose(key, [0, 2, 1, 3])
         value = paddle.transpose(value, [0, 2, 1, 3])
-        mask = self._masks.get((length,), lambda: causal_mask(length))
+        # 0 where a position may look, the least float32 above the diagonal: stock's value.
+        least = paddle.finfo(paddle.float32).min
+        mask = self._masks.get((length,), lambda: paddle.triu(paddle.full([length, length], least), diagonal=1))
         weights = F.softmax(paddle.matmul(query, key, transpose_y=True) + mask, axis=-1)
         return paddle.transpose(paddle.matmul(weights, value), [0, 2, 1, 3])
 
@@ -220,8 +218,3 @@ def _prepare_decoder_attention_mask(model, attention_mask, input_shape, past_key
     if causal_only:
         return None
     return type(model)._prepare_decoder_attention_mask(attention_mask, input_shape, past_key_values_length, dtype)
-
-
-def causal_mask(length: int) -> paddle.Tensor:
-    """Return the mask [s, s]: 0 where a position may look, the least float32 above the diagonal (stock's value)."""
-    return paddle.triu(paddle.full([length, length], paddle.finfo(paddle.float32).min), diagonal=1)

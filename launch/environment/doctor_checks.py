@@ -19,7 +19,7 @@ from pathlib import Path
 from launch.cpu import matmul
 from launch.devices.cards import DetectedCard, Driver
 from launch.environment import setup
-from launch.environment.pins import REQUIREMENTS, Pin, read_lock
+from launch.environment.pins import REQUIREMENTS, read_lock
 from launch.preflight.gpus import check_driver
 from launch.preflight.report import Finding
 
@@ -58,17 +58,15 @@ def check_lock(installed: Mapping[str, str]) -> Finding:
     except ImportError:
         return Finding(False, "packages", f"those of requirements/{name} are not installed here", _cure())
     needed = [pin for pin in read_lock(REQUIREMENTS / name) if not pin.marker or Marker(pin.marker).evaluate()]
-    wrong = [_difference(pin, installed) for pin in needed if installed.get(pin.name) != pin.version]
+    wrong = [
+        f"{pin.name} {installed[pin.name]} (lock: {pin.version})" if pin.name in installed else f"{pin.name} missing"
+        for pin in needed
+        if installed.get(pin.name) != pin.version
+    ]
     if not wrong:
         return Finding(True, "packages", f"all {len(needed)} as in requirements/{name}")
     shown = ", ".join(wrong[:5]) + (", ..." if len(wrong) > 5 else "")
     return Finding(False, "packages", f"{len(wrong)} of {len(needed)} not as in requirements/{name}: {shown}", _cure())
-
-
-def _difference(pin: Pin, installed: Mapping[str, str]) -> str:
-    if pin.name not in installed:
-        return f"{pin.name} missing"
-    return f"{pin.name} {installed[pin.name]} (lock: {pin.version})"
 
 
 def _cure() -> str:

@@ -71,7 +71,10 @@ def _other_settings(before: dict, after: dict) -> list[str]:
 
 def _compared(before: dict, after: dict) -> list[str]:
     lines = []
-    for name, tasks in _benchmarks(before).items():
+    groups = before.get("group_subtasks", {})  # the tasks of a benchmark: of a group together, of others one
+    grouped = {task for tasks in groups.values() for task in tasks}
+    benchmarks = groups | {task: [task] for task in before["samples"] if task not in grouped}
+    for name, tasks in benchmarks.items():
         pairs = _same_items(
             *([sample for task in tasks for sample in of["samples"].get(task, ())] for of in (before, after))
         )
@@ -84,13 +87,6 @@ def _compared(before: dict, after: dict) -> list[str]:
                     line = _line(*interval, len(of_pairs), higher)
                     lines.append(f"{name} ({len(of_pairs):,})  {shown_as} {line}")
     return lines
-
-
-def _benchmarks(report: dict) -> dict[str, list[str]]:
-    """Return the tasks of each benchmark: of a group together, of others one."""
-    groups = report.get("group_subtasks", {})
-    grouped = {task for tasks in groups.values() for task in tasks}
-    return groups | {task: [task] for task in report["samples"] if task not in grouped}
 
 
 def _line(was: float, now: float, low: float, high: float, items: int, higher: bool) -> str:
@@ -122,7 +118,8 @@ def _interval(pairs: list[tuple[dict, dict]], measure: str) -> tuple[float, floa
     """
     random = np.random.default_rng(0)
     if measure == BITS:
-        bits, sizes = _bits(pairs)
+        bits = np.array([[-record[BITS][0] / math.log(2) for record in pair] for pair in pairs])  # [texts, 2]
+        sizes = np.array([pair[0][BITS][1] for pair in pairs], dtype=np.float64)  # bytes of each text
         was, now = bits.sum(axis=0) / sizes.sum()
         differences = bits[:, 1] - bits[:, 0]
         drawn = _drawn(random, len(pairs), lambda picked: differences[picked].sum(axis=1) / sizes[picked].sum(axis=1))
@@ -138,12 +135,6 @@ def _interval(pairs: list[tuple[dict, dict]], measure: str) -> tuple[float, floa
     if not np.isfinite([was, now, low, high]).all():
         raise ValueError(f"{measure} is no number")
     return float(was), float(now), float(low), float(high)
-
-
-def _bits(pairs: list[tuple[dict, dict]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return (bits of each text before and after, [texts, 2]; bytes of each text)."""
-    bits = np.array([[-record[BITS][0] / math.log(2) for record in pair] for pair in pairs])
-    return bits, np.array([pair[0][BITS][1] for pair in pairs], dtype=np.float64)
 
 
 def _drawn(random: np.random.Generator, items: int, mean: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

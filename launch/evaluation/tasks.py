@@ -324,7 +324,10 @@ def _task(config: dict, data: dict[str, list[dict]], test: str, path: Path) -> C
     config = {key: value for key, value in config.items() if key not in REPLACED}
     place = str(path)
     try:
-        tables = DatasetDict({split: _table(rows) for split, rows in data.items()})
+        tables = DatasetDict()
+        for split, rows in data.items():
+            keys = dict.fromkeys(key for row in rows for key in row)
+            tables[split] = Dataset.from_dict({key: [row.get(key) for row in rows] for key in keys})
         docs = tables[test]
         if config.get("process_docs"):  # once: lm-eval does so again and again, and some draw at random
             config["process_docs"] = cache(config["process_docs"])
@@ -346,11 +349,6 @@ def _task(config: dict, data: dict[str, list[dict]], test: str, path: Path) -> C
         ) from None
     task.set_fewshot_seed(SEED)
     return task
-
-
-def _table(rows: list[dict]) -> Dataset:
-    keys = dict.fromkeys(key for row in rows for key in row)
-    return Dataset.from_dict({key: [row.get(key) for row in rows] for key in keys})
 
 
 def _check_choices(task: ConfigurableTask, doc: dict) -> None:

@@ -11,7 +11,6 @@ from launch.families.parameters import (
     LINEAR,
     ROUTER,
     WORD,
-    Parameter,
     attention_heads,
     head_size,
     key_value_heads,
@@ -52,6 +51,8 @@ class ModelShape:
     def from_config(cls, config: dict) -> "ModelShape":
         """Return the sizes of a configuration as launch/families/configs has it or paddlenlp writes it."""
         tensors = parameters(config)
+        by_kind = {tensor.kind: tensor for tensor in reversed(tensors)}
+        head = by_kind.get(HEAD) or by_kind[WORD]  # a shared head is the word embedding
         return cls(
             vocab_size=config["vocab_size"],
             hidden_size=config["hidden_size"],
@@ -59,7 +60,7 @@ class ModelShape:
             num_attention_heads=attention_heads(config),
             query_width=query_width(config),
             parameters=sum(tensor.size for tensor in tensors),
-            matmul_parameters=_head(tensors).size
+            matmul_parameters=head.size
             + round(
                 sum(tensor.size * share_of_tokens(tensor, config) for tensor in tensors if tensor.kind in MATRICES)
             ),
@@ -106,13 +107,6 @@ def lora_parameters(config: dict, layers: Iterable[str], rank: int, dora: bool =
 def prefix_parameters(config: dict, tokens: int) -> int:
     """Return the parameters of a prefix: a key and a value for each token, layer and head of keys and values."""
     return tokens * layers(config) * 2 * key_value_heads(config) * head_size(config)
-
-
-def _head(tensors: list[Parameter]) -> Parameter:
-    """Return the output head: the word embedding where it is shared."""
-    return next((tensor for tensor in tensors if tensor.kind == HEAD), None) or next(
-        tensor for tensor in tensors if tensor.kind == WORD
-    )
 
 
 def require_divisible(config: dict, ranks: int) -> None:

@@ -29,11 +29,6 @@ def _write_config(ours: dict) -> dict:
     }
 
 
-def _unit_head(theirs: dict) -> bool:
-    """Return whether the published model has unit head rows, as Baichuan2, which has a z-loss."""
-    return "z_loss_weight" in theirs
-
-
 BAICHUAN = replace(
     LLAMA,
     name="baichuan",
@@ -54,7 +49,7 @@ BAICHUAN = replace(
         write_config=_write_config,
         renamed=LLAMA.published.renamed,
         fused={"W_pack": ("q_proj", "k_proj", "v_proj")},
-        unit_head=_unit_head,
+        unit_head=lambda theirs: "z_loss_weight" in theirs,  # Baichuan2 has a z-loss, and unit head rows
         own_code=True,
         tokenizer=TokenizerFiles(
             sentencepiece=("tokenizer.model", "sentencepiece.bpe.model"),

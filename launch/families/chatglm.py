@@ -141,11 +141,6 @@ def _write_config(ours: dict) -> dict:
     }
 
 
-def _recognizes(theirs: dict) -> bool:
-    """Return whether a configuration is this family's: both ChatGLMs have the same model_type."""
-    return "ffn_hidden_size" not in theirs
-
-
 CHATGLM = Family(
     name="chatglm",
     title="ChatGLM-6B",
@@ -171,7 +166,7 @@ CHATGLM = Family(
     forward=ChatGLMForward,
     published=HuggingFace(
         model_type="chatglm",
-        recognizes=_recognizes,
+        recognizes=lambda theirs: "ffn_hidden_size" not in theirs,  # both ChatGLMs have the same model_type
         read_config=_read_config,
         write_config=_write_config,
         renamed=((r"^chatglm\.", ""),),

@@ -228,11 +228,6 @@ def _write_config(ours: dict) -> dict:
     }
 
 
-def _recognizes(theirs: dict) -> bool:
-    """Return whether a configuration is this family's: both ChatGLMs have the same model_type."""
-    return "ffn_hidden_size" in theirs
-
-
 CHATGLM_V2 = Family(
     name="chatglm_v2",
     title="ChatGLM2-6B",
@@ -261,7 +256,7 @@ CHATGLM_V2 = Family(
     forward=ChatGLM2Forward,
     published=HuggingFace(
         model_type="chatglm",
-        recognizes=_recognizes,
+        recognizes=lambda theirs: "ffn_hidden_size" in theirs,  # both ChatGLMs have the same model_type
         read_config=_read_config,
         write_config=_write_config,
         renamed=((r"^chatglm_v2\.", "transformer."),),

@@ -145,7 +145,7 @@ def encoding_of(
     """
     family = family_of_config(config)
 
-    directory = directory_of(tokenizer)
+    directory: Path | None = getattr(tokenizer, "directory", None)  # of launch/upstream/chat_templates_compiled.py
     encode, locate = _encoders(tokenizer, directory)
     template = find_template(data_args.chat_template, directory, config)
     if family_template:
@@ -156,11 +156,15 @@ def encoding_of(
     end, *others = end_ids(tokenizer, family, config.get("eos_token_id"))
     if template:
         template = replace(template, today=use, ends=tuple(tokenizer.convert_ids_to_tokens(others)))
-    begins = template is None or (template.after_start and family.begins_chats)
+    begin: list[int] = []  # the special tokens that the tokenizer puts before a text
+    if template is None or (template.after_start and family.begins_chats):
+        plain, full = encode("a"), tokenizer.encode("a")["input_ids"]
+        starts = (start for start in range(len(full)) if full[start : start + len(plain)] == plain)
+        begin = full[: next(starts, 0)]
     return Encoding(
         template=template,
         encode=encode,
-        begin=_begin(tokenizer, encode) if begins else (),
+        begin=tuple(begin),
         eos=end,
         src_length=data_args.src_length,
         max_length=data_args.max_length,
@@ -188,15 +192,6 @@ def _encoders(tokenizer, directory: Path | None) -> tuple[Callable[[str], list[i
     return lambda text: tokenizer.encode(text, add_special_tokens=False)["input_ids"], None
 
 
-def end_id(tokenizer, family: Family) -> int:
-    """Return the id that ends an answer.
-
-    Raises:
-        UserError: If the tokenizer has no such token.
-    """
-    return _id_of(tokenizer, family, family.answer_end) if family.answer_end else tokenizer.eos_token_id
-
-
 def end_ids(tokenizer, family: Family, stated: int | list[int] | None) -> tuple[int, ...]:
     """Return the ids that end an answer, first the one that training uses.
 
@@ -205,8 +200,11 @@ def end_ids(tokenizer, family: Family, stated: int | list[int] | None) -> tuple[
             another tokenizer.
         tokenizer: Of the model.
         family: Of the model.
+
+    Raises:
+        UserError: If the tokenizer lacks the family's token.
     """
-    end = end_id(tokenizer, family)
+    end = _id_of(tokenizer, family, family.answer_end) if family.answer_end else tokenizer.eos_token_id
     several = stated if isinstance(stated, list) else []
     return (end, *(other for other in several if other != end)) if end in several else (end,)
 
@@ -231,18 +229,6 @@ def _id_of(tokenizer, family: Family, token: str) -> int:
             "answer: --tokenizer_name_or_path names the one that the model was made with."
         )
     return number
-
-
-def directory_of(tokenizer) -> Path | None:
-    """Return the directory from which a tokenizer was loaded (launch/upstream/chat_templates_compiled.py)."""
-    return getattr(tokenizer, "directory", None)
-
-
-def _begin(tokenizer, encode) -> tuple[int, ...]:
-    """Return the special tokens that the tokenizer puts before a text."""
-    plain, full = encode("a"), tokenizer.encode("a")["input_ids"]
-    starts = (start for start in range(len(full)) if full[start : start + len(plain)] == plain)
-    return tuple(full[: next(starts, 0)])
 
 
 def prefix_lm_mask(length: int, context_length: int) -> np.ndarray:

@@ -65,14 +65,6 @@ class TokenizerFiles:
     byte_level: str = "GPT2Tokenizer"
 
 
-def _any(values: dict) -> bool:
-    return True
-
-
-def _none(values: dict) -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class HuggingFace:
     """The family's models at Hugging Face.
@@ -96,11 +88,11 @@ class HuggingFace:
     read_config: Callable[[Values], dict]
     write_config: Callable[[dict], dict]
     tokenizer: TokenizerFiles
-    recognizes: Callable[[dict], bool] = _any
+    recognizes: Callable[[dict], bool] = lambda theirs: True
     renamed: tuple[tuple[str, str], ...] = ()
     optional_prefix: str = ""
     fused: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    unit_head: Callable[[dict], bool] = _none
+    unit_head: Callable[[dict], bool] = lambda theirs: False
     own_code: bool = False
     two_copies: bool = False
     left_out: str = ""

@@ -343,18 +343,16 @@ class Model(ABC):
         """
         if self.tensor_parallel == 1:
             return self.linear(name, x)
-        whole = self._whole_input(x)
+        if self.job.sequence_parallel:
+            whole = self.gather(x)
+        else:
+            whole = x if self.job.tensor_parallel_overlap else self.identity(x)
         out = self.product(name, whole, self.weight(f"{name}.bias"))
         if self.job.sequence_parallel and self.job.tensor_parallel_overlap:
             self.ops.keep(out, x)  # beside what was gathered
         out = self.stretched(name, self.with_lora(name, out, whole if self.job.sequence_parallel else x, "column"))
         self.alive(x, whole)
         return out
-
-    def _whole_input(self, x: Tensor) -> Tensor:
-        if self.job.sequence_parallel:
-            return self.gather(x)
-        return x if self.job.tensor_parallel_overlap else self.identity(x)
 
     def row(self, name: str, x: Tensor) -> Tensor:
         """Return the output of a linear layer that is sharded by rows, summed over the ranks."""

@@ -56,7 +56,13 @@ class AIStudio(Hub):
                 raise self.failed(repository, "it lists no files")
             names = [entry["path"] for entry in listed if entry.get("type") == "file"]
             plain = own_files(repository, (RemoteFile(name, 0) for name in names))
-            files = {name: self._file(repository, name, revision) for name in plain if _may_be_needed(name)}
+            files = {
+                name: self._file(repository, name, revision)
+                for name in plain
+                if WEIGHTS.fullmatch(name)
+                or LICENCE.fullmatch(name)
+                or name.endswith((".json", ".txt", ".model", ".jinja"))
+            }
             licence = self._licence(repository, revision, plain)
         return Snapshot(self.key, repository, revision, "", licence, plain | files)
 
@@ -72,7 +78,9 @@ class AIStudio(Hub):
         if not part.exists() or done < file.size:
             headers = _header_fill() | ({"Range": f"bytes={done}-"} if done else {})
             with self._refusals(snapshot.repository, snapshot.revision):
-                address = self._address(snapshot.repository, "media", file.name, snapshot.revision)
+                reference = f"?ref={quote(snapshot.revision, safe='')}" if snapshot.revision else ""
+                path = f"{snapshot.repository}/media/{quote(file.name, safe='')}{reference}"
+                address = f"{self.endpoint}/api/v1/repos/{path}"
                 with self.reading():
                     answer = requests.get(address, headers=headers, timeout=SECONDS, stream=True)
                 with answer:
@@ -145,10 +153,6 @@ class AIStudio(Hub):
         stated = re.search(r"\A---\n.*?^license: *([^\n]+)\n.*?^---$", text.decode("utf-8", "replace"), re.M | re.S)
         return stated[1].strip("\"' ") if stated else ""
 
-    def _address(self, repository: str, what: str, path: str, revision: str) -> str:
-        reference = f"?ref={quote(revision, safe='')}" if revision else ""
-        return f"{self.endpoint}/api/v1/repos/{repository}/{what}/{quote(path, safe='')}{reference}"
-
     @contextmanager
     def _refusals(self, repository: str, revision: str) -> Iterator[None]:
         import requests
@@ -180,11 +184,6 @@ class _Refused(Exception):
     @property
     def status(self) -> int:
         return self.args[0]
-
-
-def _may_be_needed(name: str) -> bool:
-    known = WEIGHTS.fullmatch(name) or LICENCE.fullmatch(name)
-    return bool(known) or name.endswith((".json", ".txt", ".model", ".jinja"))
 
 
 def git_sha1(content: bytes) -> str:

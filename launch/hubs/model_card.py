@@ -67,7 +67,9 @@ def trained(run: Path, name: str, evaluation: Path | None = None) -> str:
 def _card(run: Path, name: str, results: Path) -> str:
     summary = read_summary(run)
     values, command = arguments_of(summary), summary["command"]
-    base = _base(Path(values.get("model_name_or_path") or ""))
+    directory = Path(values.get("model_name_or_path") or "")
+    record = read_record(directory)
+    base = record.repository if record else directory.name
     adapter = next((kind for kind in ("lora", "prefix_tuning") if values.get(kind)), "")
     head = {
         "base_model": base,
@@ -86,12 +88,6 @@ def _card(run: Path, name: str, results: Path) -> str:
         f"That of {base}, whose files LICENSE and NOTICE are here if it has them, and that of the data.",
     ]
     return "\n".join(lines) + "\n"
-
-
-def _base(directory: Path) -> str:
-    """Return the name of a base on its hub, or that of its folder."""
-    record = read_record(directory)
-    return record.repository if record else directory.name
 
 
 def _facts(summary: dict, values: dict) -> dict[str, str]:

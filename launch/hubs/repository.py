@@ -151,7 +151,9 @@ def needed_files(snapshot: Snapshot, family: Family, directory: Path, only_confi
     """
     own = family.published.tokenizer
     names = [CONFIG, GENERATION, *TOKENIZER, *((own.sentencepiece or ())[:1]), *own.copied]
-    names += [file.name for file in snapshot.files.values() if _is_licence(file)]
+    for file in snapshot.files.values():
+        if LICENCE.fullmatch(file.name) and file.size <= LARGEST_LICENCE:
+            names.append(file.name)
     found = snapshot.present(dict.fromkeys(names))
     if only_config:
         return found
@@ -166,10 +168,6 @@ def needed_files(snapshot: Snapshot, family: Family, directory: Path, only_confi
 def weight_bytes(files: Iterable[RemoteFile]) -> int:
     """Return the bytes of the weights."""
     return sum(file.size for file in files if WEIGHTS.fullmatch(file.name))
-
-
-def _is_licence(file: RemoteFile) -> bool:
-    return bool(LICENCE.fullmatch(file.name)) and file.size <= LARGEST_LICENCE
 
 
 def _shards(index: Path) -> list[str]:

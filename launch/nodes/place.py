@@ -41,13 +41,12 @@ def expand_hosts(hosts: str) -> list[str]:
     """
     if not HOST_LIST.fullmatch(hosts):
         raise UserError(f"list of hosts: found {hosts!r}, expected one such as node[01-03,07],login1.")
-    return [host for name in re.findall(HOST, hosts) for host in _expand_name(name)]
-
-
-def _expand_name(name: str) -> list[str]:
-    parts = BRACKETS.split(name)  # text, bracket, text, bracket, ..., text
-    choices = [[part] if number % 2 == 0 else _expand_ranges(part, name) for number, part in enumerate(parts)]
-    return ["".join(chosen) for chosen in product(*choices)]
+    found = []
+    for name in re.findall(HOST, hosts):
+        parts = BRACKETS.split(name)  # text, bracket, text, bracket, ..., text
+        choices = [[part] if number % 2 == 0 else _expand_ranges(part, name) for number, part in enumerate(parts)]
+        found += ["".join(chosen) for chosen in product(*choices)]
+    return found
 
 
 def _expand_ranges(ranges: str, name: str) -> list[str]:
@@ -247,19 +246,17 @@ def read_nodes(variables: Mapping[str, str]) -> Nodes:
     if rank >= count:
         numbers = f"nodes are numbered from 0 to {count - 1}"
         raise UserError(f"{sources['RANK']}: found {rank}, but {sources['NNODES']}={count}: {numbers}.")
+    names = [name for name in sources.values() if name]
+    source = ", ".join(dict.fromkeys(names))
+    if scheduler and set(names) - set(VARIABLES):  # such as "SLURM: SLURM_NNODES, SLURM_NODEID, MASTER"
+        source = f"{scheduler.name}: {source}"
     return Nodes(
         count=count,
         rank=rank,
         master=variables["MASTER"] if "MASTER" in given else from_scheduler.master,
-        source=_describe_sources([name for name in sources.values() if name], scheduler),
+        source=source,
         hosts=from_scheduler.hosts if len(from_scheduler.hosts) == count else (),
     )
-
-
-def _describe_sources(names: list[str], scheduler: Scheduler | None) -> str:
-    """Return the sources as text, such as "SLURM: SLURM_NNODES, SLURM_NODEID, MASTER"."""
-    listed = ", ".join(dict.fromkeys(names))
-    return f"{scheduler.name}: {listed}" if scheduler and set(names) - set(VARIABLES) else listed
 
 
 def _refuse_without_count(variables: Mapping[str, str]) -> None:

@@ -185,7 +185,9 @@ def _lead(meeting: Meeting, me: Member) -> Assembly:
             visitor = _accept(listener) if len(members) < me.count else None
             late = time.monotonic() >= deadline
             if visitor is None or late:  # all are there, or nobody comes now: of thousands, not after each that came
-                _forget_gone(members, connections)
+                # A member that left while others were awaited may come again.
+                for index in [index for index, connection in connections.items() if not connection.is_open()]:
+                    del members[index], connections[index]
                 missing = [index for index in range(me.count) if index not in members]
                 if not missing:
                     break
@@ -232,12 +234,6 @@ def _allow_open_files(members: int, what: str) -> None:
         )
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard) if limited else needed, hard))
-
-
-def _forget_gone(members: dict[int, Member], connections: dict[int, Connection]) -> None:
-    """Forget a member that left while others were awaited: it may come again."""
-    for index in [index for index, connection in connections.items() if not connection.is_open()]:
-        del members[index], connections[index]
 
 
 def _fault_of(meeting: Meeting, me: Member, member: Member, connections: dict[int, Connection]) -> str | None:

@@ -32,7 +32,7 @@ class HostMemory:
     @property
     def nbytes(self) -> int:
         """Bytes in the host."""
-        return sum(_nbytes(tensor) for tensor in self._kept.values())
+        return sum(int(np.prod(tensor.shape)) * tensor.element_size() for tensor in self._kept.values())
 
     def holds(self, tensor: Tensor) -> bool:
         """Return whether a tensor is in the host."""
@@ -173,7 +173,3 @@ def in_host_memory(tensor: Tensor) -> Tensor:
     )
     host.copy_(tensor, True)  # pyright: ignore[reportCallIssue]  # Paddle's stub has no arguments
     return host
-
-
-def _nbytes(tensor: Tensor) -> int:
-    return int(np.prod(tensor.shape)) * tensor.element_size()

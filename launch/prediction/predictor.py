@@ -240,11 +240,13 @@ def answer_rows(predictor: Predictor, questions: list[Question], args, decoding:
             reach(len(answers))
     if rank() == 0:
         both = enumerate(zip(questions, readings, strict=True))
-        rows = [question.row | _predicted(reading, answers[index]) for index, (question, reading) in both]
-        _write([json.dumps(row, ensure_ascii=False) + "\n" for row in rows], args.output_file)
+        rows = [question.row | predicted(reading, answers[index]) for index, (question, reading) in both]
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        _write(lines, args.output_file)
 
 
-def _predicted(reading: Reading, answer: str) -> dict:
+def predicted(reading: Reading, answer: str) -> dict:
+    """Return the keys that an answer adds to its row: its text, and where they are its reasoning and calls."""
     said, reasoning, calls = read_whole(reading, answer)
     found: dict = {"prediction": said} | ({"prediction_reasoning": reasoning} if reasoning else {})
     return found | ({"prediction_tool_calls": [call.as_json()["function"] for call in calls]} if calls else {})

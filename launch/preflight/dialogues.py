@@ -58,19 +58,17 @@ def _read_rows(values: FlagValues, kind: RowKind) -> tuple[Survey | None, list[F
         found = survey(values.dataset_name_or_path, wanted, kind.reader, values.max_broken_rows or 0)
     except DataError as error:
         return None, [Finding(False, "data", str(error), "DATA=FOLDER or --dataset_name_or_path names other data")]
-    parts = [_describe(name, source, kind) for name, source in (("train", found.train), ("dev", found.dev)) if source]
+    parts = []  # such as "train 114,599 dialogues (content/summary)"
+    for name, source in (("train", found.train), ("dev", found.dev)):
+        if source:
+            rows = [part for of_one in source for part in of_one]
+            schemas = ", ".join(dict.fromkeys(part.schema.name for part in rows))
+            parts.append(f"{name} {plural(sum(len(part.entries) for part in rows), kind.rows)} ({schemas})")
     if unused := unused_line(found.files):
         parts.append(unused)
     if found.faults:
         parts.append(f"broken rows left out: {len(found.faults)}, the first {found.faults[0]}")
     return found, [Finding(True, "data", "; ".join(parts) or "none needed")]
-
-
-def _describe(name: str, sources: list[list[Rows]], kind: RowKind) -> str:
-    """Return the rows and schemas, such as "train 114,599 dialogues (content/summary)"."""
-    rows = [part for source in sources for part in source]
-    schemas = ", ".join(dict.fromkeys(part.schema.name for part in rows))
-    return f"{name} {plural(sum(len(part.entries) for part in rows), kind.rows)} ({schemas})"
 
 
 def _check_template(values: FlagValues, found: Survey | None, kind: RowKind, shows: bool) -> list[Finding]:

@@ -25,7 +25,10 @@ def check_flags(script: str, flags: Flags) -> list[Finding]:
 
 def _fault(name: str, words: list[str], known: dict[str, Flag]) -> Finding | None:
     if name not in known:
-        return None if _is_negation(name, words, known) else _unknown(name, known)
+        # PaddleNLP's parser has --no_recompute for --recompute 0, and the like for all flags that are on by default.
+        positive = known.get(name.removeprefix("no_"))
+        negates = name.startswith("no_") and not words and positive is not None and positive.default is True
+        return None if negates else _unknown(name, known)
     expected = known[name]
     if not words and expected.kind != "bool" and not expected.alone:
         return Finding(False, f"--{name}", "found no value", f"--{name} VALUE ({expected.kind})")
@@ -39,15 +42,6 @@ def _fault(name: str, words: list[str], known: dict[str, Flag]) -> Finding | Non
             if allowed:
                 return Finding(False, f"--{name}", f"found {word!r}", f"allowed: {allowed}")
     return None
-
-
-def _is_negation(name: str, words: list[str], known: dict[str, Flag]) -> bool:
-    """Return whether a flag is like --no_recompute for --recompute 0.
-
-    PaddleNLP's parser has it for flags that are on by default.
-    """
-    positive = known.get(name.removeprefix("no_"))
-    return name.startswith("no_") and not words and positive is not None and positive.default is True
 
 
 def _unknown(name: str, known: dict[str, Flag]) -> Finding:

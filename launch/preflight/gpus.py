@@ -31,14 +31,10 @@ def check_cards(devices: tuple[str, ...], memory_gb: int = 0) -> list[Finding]:
     cards = {str(card.index): card for card in here} | {card.uuid: card for card in here}
     needed = f"{len(devices)}" + (f" of {memory_gb} GB" if memory_gb else "") + " needed"
     if len(here) < len(devices):
-        return [
-            Finding(
-                False,
-                "cards",
-                f"{needed}, here: {describe(here)}" if here else f"{needed}, here: none",
-                _fewer(len(here)),
-            )
-        ]
+        if not here:
+            return [Finding(False, "cards", f"{needed}, here: none", "run it on a machine that has them")]
+        fix = f"GPUS={len(here)} (a step keeps its samples where they can be dealt to {len(here)} cards)"
+        return [Finding(False, "cards", f"{needed}, here: {describe(here)}", fix)]
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     seen = cards if visible is None else {word.strip() for word in visible.split(",")}
     absent = [device for device in devices if device not in cards or device not in seen]
@@ -86,7 +82,10 @@ def check_free(chosen: list[DetectedCard]) -> list[Finding]:
     for card in chosen:
         used = card.memory_bytes - card.free_bytes
         if used > IDLE_BYTES:
-            users = ", ".join(_describe_process(*process) for process in card.processes)
+            users = ", ".join(
+                f"process {pid}" + ("" if used_bytes is None else f" ({used_bytes / GIB:.1f} GiB)")
+                for pid, used_bytes in card.processes
+            )
             found = f"{used / GIB:.1f} of {card.memory_bytes / GIB:.0f} GiB are in use by {users or 'others'}"
             fix = f"stop it (nvidia-smi -i {card.index} shows it), or DEVICES=0,1,... names other cards"
             findings.append(Finding(False, f"card {card.index}", found, fix))
@@ -139,16 +138,6 @@ def describe(cards: list[DetectedCard]) -> str:
     """Return the cards, such as "2 x NVIDIA A100-SXM4-80GB (80 GB)"."""
     kinds = Counter(f"{card.name} ({round(card.memory_bytes / GIB)} GB)" for card in cards)
     return ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
-
-
-def _describe_process(pid: int, memory_bytes: int | None) -> str:
-    return f"process {pid}" + (f" ({memory_bytes / GIB:.1f} GiB)" if memory_bytes is not None else "")
-
-
-def _fewer(count: int) -> str:
-    if not count:
-        return "run it on a machine that has them"
-    return f"GPUS={count} (a step keeps its samples where they can be dealt to {count} cards)"
 
 
 def check_driver(driver: Driver | None, cards: list[DetectedCard], build: str | None) -> Finding:

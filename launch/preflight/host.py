@@ -152,11 +152,8 @@ def _port_fault(host: str, address: tuple[str, int]) -> Finding | None:
                 found = f"{host} is not an address of this machine, which has {', '.join(own_addresses()) or 'none'}"
                 return Finding(False, "nodes", found, "MASTER= names the node with RANK=0, or RANK= is another")
             found = f"port {address[1]} on {host} is used by another process"
-            return Finding(False, "nodes", found, f"another port: MASTER={host}:{_free_port(address[0])}, on all nodes")
+            with socket.socket() as other:
+                other.bind((address[0], 0))  # the kernel names a free one
+                free = other.getsockname()[1]
+            return Finding(False, "nodes", found, f"another port: MASTER={host}:{free}, on all nodes")
     return None
-
-
-def _free_port(host: str) -> int:
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return probe.getsockname()[1]

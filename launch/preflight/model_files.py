@@ -12,7 +12,7 @@ from launch.config.flag_values import Flags
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.named_configs import find_config, load_config
-from launch.families.parameters import HEAD, SCORE, Parameter, gives_scores
+from launch.families.parameters import HEAD, SCORE, gives_scores
 from launch.families.registry import family_of_config, parameters
 from launch.families.tokenizer_files import ROLES, read_tokenizer
 from launch.preflight.report import Finding
@@ -85,19 +85,18 @@ def _misfits(weights: Mapping[str, Weight], config: dict, reward_model: bool) ->
     expected = {parameter.name: parameter for parameter in parameters(config)}
     if gives_scores(config) and not reward_model:
         return Misfits(extra={f"{SCORE}, of a reward model, which writes no text"})
-    extra = {name for name in weights.keys() - expected.keys() if not _may_be_ignored(name, list(expected.values()))}
+    tied = not any(parameter.kind == HEAD for parameter in expected.values())
+    extra = {  # but for a table that each model computes, and a tied head
+        name
+        for name in weights.keys() - expected.keys()
+        if not is_computed(name) and not (tied and name.startswith("lm_head."))
+    }
     different = {
         difference(name, str(list(weights[name].shape)), str(list(expected[name].shape)))
         for name in weights.keys() & expected.keys()
         if weights[name].shape != expected[name].shape
     }
     return Misfits(expected.keys() - weights.keys(), extra, different)
-
-
-def _may_be_ignored(name: str, expected: list[Parameter]) -> bool:
-    """Return whether a run may ignore this tensor: a table that each model computes, or a tied head."""
-    tied = not any(parameter.kind == HEAD for parameter in expected)
-    return is_computed(name) or (tied and name.startswith("lm_head."))
 
 
 def check_tokenizer(run: RunConfig) -> list[Finding]:

@@ -383,11 +383,9 @@ def fastest_layouts(run: RunConfig, card: Card, samples: int) -> list[Candidate]
     limits = SearchLimits(
         card.memory_bytes, allows=_is_legal, count=LAYOUTS, kind=lambda candidate: candidate.job.layout
     )
-    return _fastest(_divided(run, card, samples), limits) or _for_long_texts(run, card, samples, limits)
-
-
-def _for_long_texts(run: RunConfig, card: Card, samples: int, limits: SearchLimits) -> list[Candidate]:
-    """Return the fastest one by one where samples fit no card as they are: by what makes room for long ones."""
+    if found := _fastest(_divided(run, card, samples), limits):
+        return found
+    # Samples fit no card as they are: one by one, by what makes room for long texts.
     undivided_run = run.with_explicit(undivided(run.explicit))
     edits = [(edit,) for edit in long_text_edits(Job.from_run(undivided_run, card))]
     return _fastest(candidates(undivided_run, card, edits, samples, [1]), limits)

@@ -97,7 +97,13 @@ def _check_samples(
     corpora: (weight, corpus); without weights each sample is read once.
     """
     needed = [number for number, flag in ((TRAIN, values.do_train), (VALID, values.do_eval)) if flag]
-    counts = {number: [_count(corpus, number, values) for _, corpus in corpora] for number in needed}
+    counts: dict[int, list[int]] = {}
+    for number in needed:
+        counts[number] = []
+        for _, corpus in corpora:
+            first, last = split_boundaries(values.split or "", len(corpus))[number : number + 2]
+            split = Split(corpus, NAMES[number], first, last)
+            counts[number].append(split.count_samples(values.max_seq_length or 0))
     faults = [
         Finding(False, "samples", _why_none(corpora, number, values), SAMPLES_FIX)
         for number in needed
@@ -111,11 +117,6 @@ def _check_samples(
     if wanted > epoch:
         found += f": each is read {wanted / epoch:.1f} times"
     return [Finding(True, "samples", found, warns=wanted > epoch)]
-
-
-def _count(corpus: IndexedDataset, number: int, values: FlagValues) -> int:
-    first, last = split_boundaries(values.split or "", len(corpus))[number : number + 2]
-    return Split(corpus, NAMES[number], first, last).count_samples(values.max_seq_length or 0)
 
 
 def _epoch(stated: list[float | None], counts: list[int]) -> int:

@@ -59,16 +59,15 @@ def environment_command(variables: Mapping[str, str], master_host: str | None, d
     if master_host and any(variables.get(name) for name in PROXIES):
         exceptions = [variables[name] for name in WITHOUT_PROXY if variables.get(name)][:1]
         arguments.append(f"no_proxy={','.join([*exceptions, master_host])}")
-    if not _found(devices, variables.get(CARDS)):
+    # The launcher must find all the cards; without the variable it knows them by numbers alone.
+    visible = variables.get(CARDS)
+    if visible is None:
+        found = all(device.isdecimal() for device in devices)
+    else:
+        found = set(devices) <= set(visible.split(","))
+    if not found:
         arguments.append(f"{CARDS}={','.join(devices)}")
     return ["env", *arguments] if arguments else []
-
-
-def _found(devices: tuple[str, ...], visible: str | None) -> bool:
-    """Return whether the launcher finds all the cards; without the variable it knows them by numbers alone."""
-    if visible is None:
-        return all(device.isdecimal() for device in devices)
-    return set(devices) <= set(visible.split(","))
 
 
 LAUNCHER = "paddle.distributed.launch"
@@ -153,12 +152,16 @@ class LaunchCommand:
     def _head(self, rank: int, launcher: list[str]) -> list[str]:
         """Return the command up to the script, for the node with this number."""
         point = self._meeting_point()
+        if importlib.util.find_spec("paddle") is None:
+            python = ".venv/bin/python"  # that of `make setup`
+        else:  # this one, by name where that finds it, else by path
+            python = "python" if shutil.which("python") == sys.executable else _short(sys.executable)
         where = ["--nproc_per_node", str(self.processes)]
         if self.devices:
             where = ["--gpus", ",".join(self.devices)]
         return [
             *environment_command(os.environ, point[0] if point else None, self.devices),
-            *[_python(), *launcher, *where],
+            *[python, *launcher, *where],
             *self._node_arguments(rank),
             *["--log_dir", self._log_dir(rank)],
         ]
@@ -199,13 +202,6 @@ def _without_current_folder() -> list[str]:
         return ["-P", "-m", LAUNCHER]
     run = f"runpy.run_module({LAUNCHER!r}, run_name='__main__', alter_sys=True)"
     return ["-c", f"import sys; sys.path.remove(''); import runpy; {run}"]
-
-
-def _python() -> str:
-    """Return this interpreter, by name where that finds it, else by path; without Paddle, the one of `make setup`."""
-    if importlib.util.find_spec("paddle") is None:
-        return ".venv/bin/python"
-    return "python" if shutil.which("python") == sys.executable else _short(sys.executable)
 
 
 def _short(path: str | Path) -> str:

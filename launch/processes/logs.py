@@ -149,8 +149,4 @@ def _place(log: Path) -> str:
 
 def _frame(frame: tuple[str, str, str]) -> str:
     file, line, function = frame
-    return f"{function} ({_short(file)}:{line})"
-
-
-def _short(file: str) -> str:
-    return "/".join(Path(file).parts[-2:])
+    return f"{function} ({'/'.join(Path(file).parts[-2:])}:{line})"

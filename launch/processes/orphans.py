@@ -66,7 +66,9 @@ def die_with_parent() -> None:
     (fork.py), and in a process that is no rank, that is where no launcher has set PADDLE_TRAINER_ID: a training started
     by hand must survive the end of its shell.
     """
-    if "PADDLE_TRAINER_ID" in os.environ and not _has_requested_signal():
+    requested = ctypes.c_int()  # what the kernel sends this process already
+    _prctl(PR_GET_PDEATHSIG, ctypes.addressof(requested))
+    if "PADDLE_TRAINER_ID" in os.environ and not requested.value:
         signal_at_parents_end(signal.SIGTERM)
 
 
@@ -149,13 +151,6 @@ def run_child(command: list[str], environment: Mapping[str, str] | None = None, 
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent ends."""
     _prctl(PR_SET_CHILD_SUBREAPER, 1)
-
-
-def _has_requested_signal() -> bool:
-    """Return whether the kernel sends this process a signal already."""
-    number = ctypes.c_int()
-    _prctl(PR_GET_PDEATHSIG, ctypes.addressof(number))
-    return number.value != 0
 
 
 def _prctl(option: int, value: int) -> None:

@@ -93,7 +93,10 @@ def _run(command: list[str], log_dir: Path, ranks: int, link: Link | None, grace
             print(f"\nstopped by {signal.Signals(received).name}; the logs of all ranks: {log_dir}", file=sys.stderr)
         return 128 + received, None
     if failed_here:
-        is_lost = _is_lost_connection(log_dir, ranks)
+        # If all tracebacks of ranks here end on a lost connection, another node's end is the reason.
+        ends = [last_lines(log_path(log_dir, rank)) for rank in range(ranks)]
+        errors = [end.rpartition(PYTHON_ERROR)[2].splitlines()[-1] for end in ends if PYTHON_ERROR in end]
+        is_lost = bool(errors) and all(LOST_CONNECTION.search(error) for error in errors)
         peer = link.lost(SECONDS_TO_HEAR if is_lost else 0) if link else None
         if peer and is_lost:
             print(f"\n{peer.why}: the ranks here have lost it; their traces are in {log_dir}", file=sys.stderr)
@@ -117,7 +120,12 @@ def _wait(
     """
     received = peer = kill_at = None
     make, received_at = _SignalsOfMake(), 0.0
-    while (code := launcher.poll()) is None or (code < 0 and _are_left()):
+    while True:
+        code = launcher.poll()
+        if code is not None and code >= 0:
+            break
+        if code is not None and not psutil.wait_procs(psutil.Process().children(), timeout=0)[1]:
+            break  # killed, and no process below this one lives; ended ones are cleared away
         time.sleep(POLL_SECONDS)
         follower.copy()
         if link and peer is None and received is None and (peer := link.lost()):
@@ -161,11 +169,6 @@ class _SignalsOfMake:
         return sorted(before & self.seen)[:1]
 
 
-def _are_left() -> bool:
-    """Return whether any process below this one lives; ended ones are cleared away."""
-    return bool(psutil.wait_procs(psutil.Process().children(), timeout=0)[1])
-
-
 def _signal_ranks(launcher: subprocess.Popen, number: int) -> None:
     """Send a signal to the ranks, not to the launcher, which would give them 30 seconds.
 
@@ -185,13 +188,6 @@ def _end_descendants() -> None:
         process.terminate()
     for process in psutil.wait_procs(left, timeout=SECONDS_TO_END)[1]:
         process.kill()
-
-
-def _is_lost_connection(log_dir: Path, ranks: int) -> bool:
-    """Return whether all tracebacks of ranks here end on a lost connection: then another node's end is the reason."""
-    ends = [last_lines(log_path(log_dir, rank)) for rank in range(ranks)]
-    errors = [end.rpartition(PYTHON_ERROR)[2].splitlines()[-1] for end in ends if PYTHON_ERROR in end]
-    return bool(errors) and all(LOST_CONNECTION.search(error) for error in errors)
 
 
 def _stopped_by_launcher(returncode: int, launcher_log: Path) -> int | None:

@@ -36,18 +36,18 @@ SHARES = list(accumulate(1 / rank for rank in range(1, WORDS + 1)))  # of the fi
 def documents() -> Iterator[str]:
     """Yield texts of invented words, about 0.6 MB in all."""
     random = Random(1)
-    words = ["".join(_some(random, SYLLABLES_OF_A_WORD, lambda: _syllable(random))) for _ in range(WORDS)]
+
+    def syllable() -> str:
+        return SYLLABLES[int(random.random() * len(SYLLABLES))]
+
+    words = ["".join(_some(random, SYLLABLES_OF_A_WORD, syllable)) for _ in range(WORDS)]
+
+    def sentence() -> str:
+        chosen = _some(random, WORDS_OF_A_SENTENCE, lambda: words[bisect(SHARES, random.random() * SHARES[-1])])
+        return f"{' '.join(chosen).capitalize()}."
+
     for _ in range(DOCUMENTS):
-        yield " ".join(_some(random, SENTENCES_OF_A_DOCUMENT, lambda: _sentence(random, words))) + "\n"
-
-
-def _sentence(random: Random, words: list[str]) -> str:
-    chosen = _some(random, WORDS_OF_A_SENTENCE, lambda: words[bisect(SHARES, random.random() * SHARES[-1])])
-    return f"{' '.join(chosen).capitalize()}."
-
-
-def _syllable(random: Random) -> str:
-    return SYLLABLES[int(random.random() * len(SYLLABLES))]
+        yield " ".join(_some(random, SENTENCES_OF_A_DOCUMENT, sentence)) + "\n"
 
 
 def _some(random: Random, count: tuple[int, int], make) -> list[str]:

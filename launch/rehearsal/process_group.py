@@ -44,7 +44,9 @@ def create_group(name: str, rank: int, size: int, group_id: int) -> core.Process
     """
     key = f"rehearsal/{name}"
     if rank == 0:
-        host = _own_address()
+        host = "127.0.0.1"  # where the other ranks find this one
+        if os.environ.get("PADDLE_NNODES", "1") != "1":  # `launch --backend gloo` does not set it
+            host = address_towards(split_address(os.environ["PADDLE_MASTER"])[0])
         with reserved_ports(1) as [port], _sockets_without_delay():
             # A world size of 0 makes the constructor return at once instead of waiting for the others.
             store = core.TCPStore(host, port, True, 0, TIMEOUT_SECONDS)
@@ -115,16 +117,6 @@ def install_rendezvous() -> None:
     # paddle.distributed.parallel has imported the function by name: the default group, which is the first one
     # and opens the common store, stays upstream's.
     collective._new_process_group_impl = new_process_group
-
-
-def _own_address() -> str:
-    """Return the address where the other ranks find this one.
-
-    On several nodes it is the address on the way to the first of them.
-    """
-    if os.environ.get("PADDLE_NNODES", "1") == "1":  # `launch --backend gloo` does not set it
-        return "127.0.0.1"
-    return address_towards(split_address(os.environ["PADDLE_MASTER"])[0])
 
 
 @contextmanager

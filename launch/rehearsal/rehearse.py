@@ -91,7 +91,8 @@ def scale_down(method: Method, flags: Flags, materials: Path, output: Path) -> t
     model, own = str(materials / "model"), method.rehearsal_data(flags, materials)
     changes = [
         _always(flags, "device", "cpu", "no card is used"),
-        *_layers(flags),
+        # A card has stock layers, not those of launch/cpu.
+        *([] if "cpu_fast" in flags else [_always(flags, "cpu_fast", "off", "stock layers, as a card has them")]),
         _always(flags, "model_name_or_path", model, "a tiny model of the same family"),
         _always(flags, "tokenizer_name_or_path", model, "its tokenizer"),
         *(_always(flags, flag, *change) for flag, change in own.items()),
@@ -117,11 +118,6 @@ def scale_down(method: Method, flags: Flags, materials: Path, output: Path) -> t
     if "num_train_epochs" in flags and "max_steps" not in flags:
         changes.append(_always(flags, "max_steps", str(STEPS), "instead of epochs"))
     return flags | {change.flag: [change.after] for change in changes}, changes
-
-
-def _layers(flags: Flags) -> list[Change]:
-    """Return the change to stock layers: a card has them, not the layers of launch/cpu, unless the switch is given."""
-    return [] if "cpu_fast" in flags else [_always(flags, "cpu_fast", "off", "stock layers, as a card has them")]
 
 
 def _samples(flags: Flags) -> list[Change]:

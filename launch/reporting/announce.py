@@ -125,17 +125,15 @@ def describe_steps(trainer) -> str:
         f"steps: {args.max_steps:,} of {trainer.data.step_text(args.global_batch)},"
         f" {stream.samples / args.global_batch * trainer.data.passes:,.1f} steps an epoch, {epochs:.2f} epochs"
     )
-    if hasattr(trainer.train_dataset, "samples_used"):
-        line += f"\n{describe_blend(trainer.train_dataset)}"
+    blend = trainer.train_dataset
+    if hasattr(blend, "samples_used"):  # the next epoch continues with the rest
+        parts = [
+            f"{used:,} of {len(corpus):,}" for used, corpus in zip(blend.samples_used, blend.datasets, strict=True)
+        ]
+        line += f"\nblend: an epoch uses {', '.join(parts)} samples of its corpora"
     if epochs > max(trainer.data.epochs_requested, 1):
         line += f"\nwarning: --max_steps {args.max_steps} reads each sample {epochs:.1f} times"
     return line
-
-
-def describe_blend(blend) -> str:
-    """Return how much of each corpus an epoch of a blend uses; the next continues with the rest."""
-    parts = [f"{used:,} of {len(corpus):,}" for used, corpus in zip(blend.samples_used, blend.datasets, strict=True)]
-    return f"blend: an epoch uses {', '.join(parts)} samples of its corpora"
 
 
 HEIGHT = 18  # lines

@@ -193,18 +193,14 @@ NEUTRAL_IN_MESSAGES = {"annotations": ([],), "audio": (), "function_call": (), "
 
 def _require_nothing(extra: dict | None, neutral: dict[str, tuple]) -> None:
     """Raise ValueError for keys of features that the server does not have."""
-    requested = [
-        key
-        for key, value in (extra or {}).items()
-        if value is not None and not any(_is_same(value, known) for known in neutral.get(key, ()))
-    ]
+    requested = []
+    for key, value in (extra or {}).items():
+        # A number is no truth value: 0 is not False.
+        same = (isinstance(value, bool) == isinstance(known, bool) and value == known for known in neutral.get(key, ()))
+        if value is not None and not any(same):
+            requested.append(key)
     if requested:
         raise ValueError(f"not understood by this server: {', '.join(sorted(requested))}")
-
-
-def _is_same(value: object, known: object) -> bool:
-    """Return whether two values are equal, where a number is no truth value: 0 is not False."""
-    return value == known and isinstance(value, bool) == isinstance(known, bool)
 
 
 def _as_list(stop: object) -> object:

@@ -220,7 +220,11 @@ def attention_errors(attend: Attend, heads: Heads, dtype: str, shape: Shape) -> 
     found[0] *= shape.seen()[:, :, None, None]
     expected = exact_attention(*map(array_of, (query, key, value, upstream)), shape=shape, slopes=heads.slopes)
     names = ("result", "query gradient", "key gradient", "value gradient")
-    return {name: _largest_relative_error(*pair) for name, *pair in zip(names, found, expected, strict=True)}
+    errors = {}
+    for name, one, right in zip(names, found, expected, strict=True):  # of a head's matrix, relative to that matrix
+        relative = np.linalg.norm(one - right, axis=(1, 3)) / np.linalg.norm(right, axis=(1, 3))
+        errors[name] = float(relative.max())
+    return errors
 
 
 def _describe(shape: Shape) -> str:
@@ -267,11 +271,6 @@ def exact_attention(query, key, value, upstream, shape: Shape, slopes: Sequence[
     yield _heads_first(scores_grad @ k)
     yield _heads_first(_summed(_transposed(scores_grad) @ q, groups))
     yield _heads_first(_summed(_transposed(weights) @ dout, groups))
-
-
-def _largest_relative_error(found: np.ndarray, right: np.ndarray) -> float:
-    """Return the largest error of a head's matrix in a sample, relative to that matrix; both [b, s, heads, d]."""
-    return float((np.linalg.norm(found - right, axis=(1, 3)) / np.linalg.norm(right, axis=(1, 3))).max())
 
 
 def _heads_first(array: np.ndarray) -> np.ndarray:

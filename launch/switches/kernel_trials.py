@@ -61,7 +61,10 @@ def rope_fault(heads: Heads, dtype: str) -> str:
     in_order = paddle.arange(LENGTH, dtype="int64").expand((BATCH, LENGTH))
     for positions in (None, in_order, in_order % 40):
         places = np.tile(np.arange(LENGTH), (BATCH, 1)) if positions is None else positions.numpy()
-        tables = [_rounded(table, dtype) for table in _tables(heads.size)]
+        # [1, LENGTH, 1, size], as LlamaRotaryEmbedding has them
+        frequencies = 10000.0 ** (-np.arange(0, heads.size, 2) / heads.size)
+        angles = np.outer(np.arange(LENGTH), np.concatenate([frequencies, frequencies]))[None, :, None]
+        tables = [_rounded(table, dtype) for table in (np.cos(angles), np.sin(angles))]
         cosine, sine = (array_of(table)[0, :, 0][places][:, :, None] for table in tables)
 
         def turn(query, key, tables=tables, positions=positions):
@@ -94,13 +97,6 @@ def fused_rope(query, key, tables, positions):
     return fused_rotary_position_embedding(
         query, key, v=None, sin=sine, cos=cosine, position_ids=positions, use_neox_rotary_style=False
     )
-
-
-def _tables(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return cosines and sines [1, LENGTH, 1, size], as LlamaRotaryEmbedding has them."""
-    frequencies = 10000.0 ** (-np.arange(0, size, 2) / size)
-    angles = np.outer(np.arange(LENGTH), np.concatenate([frequencies, frequencies]))[None, :, None]
-    return np.cos(angles), np.sin(angles)
 
 
 def _rotated(x: np.ndarray) -> np.ndarray:

@@ -27,7 +27,8 @@ def predicted(model: str, template: str, answer: str) -> dict:
     from pathlib import Path
 
     from data_tools.dialogues.chat_template import load_template
-    from launch.prediction.predictor import _predicted, load_predictor
+    from launch.prediction.predictor import load_predictor
+    from launch.prediction.predictor import predicted as keys_of
 
     predictor = load_predictor(model, None, None)
 
@@ -37,4 +38,4 @@ def predicted(model: str, template: str, answer: str) -> dict:
 
     readings = [reading(prompt) for prompt in ("a", "a<think>\n", "a<think>\n\n</think>\n\n")]
     ways = [[one.reasons, one.opened] for one in readings]
-    return {"ends": list(predictor.ends), "ways": ways, "row": _predicted(readings[1], answer)}
+    return {"ends": list(predictor.ends), "ways": ways, "row": keys_of(readings[1], answer)}
