@@ -83,13 +83,6 @@ def faults_of(files: list[Rows[Preference]]) -> list[Fault]:
     return [fault for rows in files for fault in rows.faults]
 
 
-def in_characters(files: list[Rows[Preference]]) -> Lengths:
-    """Return the lengths in characters."""
-    prompts = (sum(message.size for message in one.prompt.messages if message.role != "system") for one in every(files))
-    responses = ([said.size if said else 0 for said in (one.chosen, one.rejected)] for one in every(files))
-    return _lengths("characters", list(prompts), list(responses), list(every(files)))
-
-
 def in_tokens(encoded: list[tuple[Preference, EncodedPreference]]) -> Lengths:
     """Return the lengths in tokens.
 
@@ -134,7 +127,13 @@ def check(args) -> None:
     if unused := unused_line(files):
         console.print(unused)
     encoded, faults = _encoded(files, args) if args.tokenizer else ([], [])
-    lengths = in_tokens(encoded) if encoded else in_characters(files)
+    if encoded:
+        lengths = in_tokens(encoded)
+    else:
+        rows = list(every(files))
+        prompts = [sum(text.size for text in one.prompt.messages if text.role != "system") for one in rows]
+        responses = [[said.size if said else 0 for said in (one.chosen, one.rejected)] for one in rows]
+        lengths = _lengths("characters", prompts, responses, rows)
     report_lengths(lengths, args.max_length if encoded else UNLIMITED, console)
     report_repeated(list(every(files)), console)
     if encoded:

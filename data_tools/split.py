@@ -26,12 +26,6 @@ NAMES = ("train", "valid", "test")
 SCALE = 1 << 32
 
 
-def side_of(content: bytes, boundaries: list[int]) -> int:
-    """Return the number of the side of a document. boundaries: of split_boundaries(shares, SCALE)."""
-    place = int.from_bytes(hashlib.blake2b(content, digest_size=4).digest(), "little")
-    return int(np.searchsorted(boundaries[1:], place, side="right"))
-
-
 def split_corpus(prefix: str, folder: str | Path, shares: str) -> dict[str, int]:
     """Write a corpus for each share above 0; {prefix: documents}.
 
@@ -47,7 +41,9 @@ def split_corpus(prefix: str, folder: str | Path, shares: str) -> dict[str, int]
         writers = {side: stack.enter_context(IndexedWriter(prefixes[side], id_limit([corpus]))) for side in sides}
         advance = stack.enter_context(progress("splitting", corpus.tokens.nbytes))
         for document in corpus:
-            writers[side_of(document.tobytes(), boundaries)].add_document(document)
+            place = int.from_bytes(hashlib.blake2b(document.tobytes(), digest_size=4).digest(), "little")
+            side = int(np.searchsorted(boundaries[1:], place, side="right"))
+            writers[side].add_document(document)
             advance(document.nbytes, 1, document.size)
         for side, writer in writers.items():
             if not writer.tokens:

@@ -115,7 +115,8 @@ def tokenize_files(
     ):
         done = _tokenize(files, text_key, total, pool, writer, max_bad_lines)
         if pool.speeds:
-            print(_speeds(pool), file=sys.stderr)
+            tried = ", ".join(f"{count}: {speed / 1e6:.1f} MB/s" for count, speed in sorted(pool.speeds.items()))
+            print(f"workers: {pool.active} ({tried})", file=sys.stderr)
         made = {
             **identity, "input": [[os.path.basename(file), total_bytes([file])] for file in files],
             "vocab_size": encoder.vocab_size, "empty": done.empty, "bad_lines": done.bad_lines,
@@ -165,11 +166,6 @@ def _identity_of(file: str) -> list:
         return [file]  # checked by what was read of it (Place.checksum)
     status = os.stat(file)
     return [os.path.abspath(file), status.st_size, status.st_mtime_ns]
-
-
-def _speeds(pool: Workers) -> str:
-    tried = ", ".join(f"{count}: {speed / 1e6:.1f} MB/s" for count, speed in sorted(pool.speeds.items()))
-    return f"workers: {pool.active} ({tried})"
 
 
 def main() -> None:

@@ -199,7 +199,7 @@ def main() -> None:
         if args.extend:
             model, before, after = extend_tokenizer(args.extend, texts, args.vocab_size, args.max_lines)
             refuse_another(args.output, model)
-            save_tokenizer(args.output, model, _config_of(args.extend))
+            save_tokenizer(args.output, model, read_object(Path(args.extend, CONFIG_NAME)) or CONFIG)
             print(
                 f"{args.output}: {args.extend} with more pieces, {args.vocab_size} ids; tokens a character of held-out "
                 f"documents: {before:.3f} before, {after:.3f} after ({1 - after / before:.0%} fewer)"
@@ -221,11 +221,6 @@ def _texts(files: list[str], text_key: str, max_bad_lines: int, advance: Callabl
     if not count:
         raise DataError(f"{', '.join(files)}: no text in them. Give files with text.")
     print(f"training on {plural(count, 'document')} ...", file=sys.stderr, flush=True)
-
-
-def _config_of(directory: str) -> dict:
-    path = Path(directory, CONFIG_NAME)
-    return read_object(path) or CONFIG
 
 
 if __name__ == "__main__":

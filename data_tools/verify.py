@@ -60,7 +60,8 @@ def compare_with_source(
                     f"{with_text[len(corpus) - number].where} is not in it. Name the files it was made from, "
                     "or make it again."
                 )
-            ids = [_without_eos(corpus[number + i].tolist(), encoder.eos_id) for i in range(len(with_text))]
+            ids = [corpus[number + i].tolist() for i in range(len(with_text))]
+            ids = [one[:-1] if one and one[-1] == encoder.eos_id else one for one in ids]
             for document, decoded in zip(with_text, encoder.decode(ids), strict=True):
                 _compare(corpus, number, document, decoded, encoder.as_decoded(document.text))
                 number += 1
@@ -69,10 +70,6 @@ def compare_with_source(
         raise DataError(
             f"{corpus.prefix} has {plural(len(corpus), 'document')}, its source only {number}. Name all files of it."
         )
-
-
-def _without_eos(ids: list[int], eos_id: int | None) -> list[int]:
-    return ids[:-1] if ids and ids[-1] == eos_id else ids
 
 
 def _compare(corpus: IndexedDataset, number: int, source: Document, decoded: str, expected: str) -> None:

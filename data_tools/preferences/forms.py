@@ -229,7 +229,10 @@ def _sorted(row: dict) -> Preference:
     questions, answers = [*questions, *said[1::2]], [*answers, *said[0::2]]
     if len(questions) != len(answers) + 1:
         raise RowError(f"{len(questions)} texts at 'src' and {len(answers)} at 'tgt', expected one more at 'src'")
-    if not isinstance(order, list) or not all(_is_finite(number) for number in order):
+    # Not NaN, too: json.dumps writes it of a score that failed, and no comparison orders it.
+    if not isinstance(order, list) or not all(
+        isinstance(number, int) or (isinstance(number, float) and isfinite(number)) for number in order
+    ):
         raise RowError(f"'sort' is not a list of finite numbers: {quoted(order)}")
     if len(responses) != len(order) or len(responses) not in (1, 2):
         raise RowError(f"{len(responses)} texts at 'response' and {len(order)} at 'sort', expected two of each, or one")
@@ -251,11 +254,6 @@ def _responses(row: dict) -> tuple[list[str], list[str]]:
     if len(said) % 2 or any(len(one) != len(said) + 1 or one[:-1] != said for one in sessions):
         raise RowError("'response' has lists that differ before their last text, which alone may differ")
     return [one[-1] for one in sessions], said
-
-
-def _is_finite(number: object) -> bool:
-    """Return False for NaN, too: json.dumps writes it of a score that failed, and no comparison orders it."""
-    return isinstance(number, int) or (isinstance(number, float) and isfinite(number))
 
 
 def _labeled(row: dict) -> Preference:

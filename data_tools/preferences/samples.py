@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import chain
 from operator import add
 from os.path import commonprefix
 from typing import NamedTuple
@@ -107,7 +106,13 @@ def _encode(found: list[Rendered | DataError], encoding: Encoding, desired: bool
         origin = encoding.template.origin if encoding.template else "the bare texts"
         raise DataError(f"{origin}: the text before the response depends on the response, so the two do not share it.")
     parts = [encoding.parts(turns)[0] for turns in both]
-    prompt, *others = ([*chain.from_iterable(_earlier(one, encoding)), *one[-1][0]] for one in parts)
+    prompts = []
+    for *turns, (last_question, _) in parts:
+        ids = []
+        for asked, said in turns:  # of bare texts; of a template's there are none
+            ids += [*asked, *encoding.ended(said, last=False)]
+        prompts.append([*ids, *last_question])
+    prompt, *others = prompts
     responses = [encoding.ended(one[-1][1], last=True) for one in parts]
     for number, other in enumerate(others, 1):  # a token across the border may hold something of the responses
         same = len(commonprefix([prompt, other]))
@@ -120,13 +125,6 @@ def _encode(found: list[Rendered | DataError], encoding: Encoding, desired: bool
     prompt = [*encoding.begin, *prompt[max(len(prompt) - allowed, 0) :]]
     room = encoding.max_length - len(prompt)
     return EncodedPreference(prompt, [ids[:room] for ids in responses], desired, whole)
-
-
-def _earlier(parts: list[tuple[list[int], list[int]]], encoding: Encoding) -> Iterator[list[int]]:
-    """Yield the ids of earlier turns of bare texts, which a template's last answer has none of."""
-    for question, answer in parts[:-1]:
-        yield question
-        yield encoding.ended(answer, last=False)
 
 
 @dataclass(frozen=True)

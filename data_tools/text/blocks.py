@@ -154,7 +154,9 @@ def _parquet(file: str, text_key: str, place: ReadingPlace) -> Iterator[Block]:
             groups, first = _groups_from(parquet.metadata, place.offset)
             if not groups:
                 return
-            size = most_rows(file, parquet.metadata, _rows_of_a_block(parquet.metadata))
+            group_sizes = (parquet.metadata.row_group(group).total_byte_size for group in range(parquet.num_row_groups))
+            of_a_block = max(1, min(BLOCK_ROWS, BLOCK_BYTES * rows // max(1, sum(group_sizes))))
+            size = most_rows(file, parquet.metadata, of_a_block)
             for batch in parquet.iter_batches(size, groups, [text_key], use_threads=False):
                 done = max(0, place.offset - first)
                 begin, first = first + done, first + len(batch)
@@ -198,11 +200,6 @@ def _groups_from(metadata, row: int) -> tuple[list[int], int]:
             return list(range(group, metadata.num_row_groups)), first
         first = behind
     return [], first
-
-
-def _rows_of_a_block(metadata) -> int:
-    stored = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-    return max(1, min(BLOCK_ROWS, BLOCK_BYTES * metadata.num_rows // max(1, stored)))
 
 
 class _Stream:

@@ -174,7 +174,9 @@ class JsonEncoder:
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = max(vocabulary.values()) + 1  # the ids may have gaps
         self._keeps_space_sign = self.decode([self.encode([SPACE])[0].tolist()]) == [SPACE]
-        self.eos_id = self._tokenizer.token_to_id(_eos_token(path.parent) or "")
+        eos = read_object(path.parent / CONFIG_NAME).get("eos_token")
+        eos = eos.get("content") if isinstance(eos, dict) else eos
+        self.eos_id = self._tokenizer.token_to_id(eos if isinstance(eos, str) else "")
 
     def encode(self, texts: list[str]) -> list[np.ndarray]:
         """Return int32 ids of each text."""
@@ -320,9 +322,3 @@ def _added_tokens(directory: Path) -> dict[str, int]:
     if not all(isinstance(number, int) for number in added.values()):
         raise DataError(f"{directory / ADDED_NAME}: expected tokens and their ids. Copy the file again.")
     return added
-
-
-def _eos_token(directory: Path) -> str | None:
-    token = read_object(directory / CONFIG_NAME).get("eos_token")
-    token = token.get("content") if isinstance(token, dict) else token
-    return token if isinstance(token, str) else None

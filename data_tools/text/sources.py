@@ -126,8 +126,10 @@ def documents(block: Block, text_key: str = "text") -> Iterator[Document | BadLi
         try:
             if block.kind == LINES and isinstance(content, bytes):
                 text = _text_of_line(content, text_key, where)
+            elif content is None:
+                raise DataError(f"{where}: no text, the row is null. Mend or remove the row.")
             else:
-                text = _text_of(content, where)
+                text = _decoded(content, where) if isinstance(content, bytes) else content
         except DataError as error:
             yield BadLine(str(error))
         else:
@@ -177,12 +179,6 @@ def _text_of_line(line: bytes, text_key: str, where: str) -> str:
     if b"\\u" in line:  # UTF-8 itself has none
         _check_surrogates(record[text_key], where)
     return record[text_key]
-
-
-def _text_of(content: bytes | str | None, where: str) -> str:
-    if content is None:
-        raise DataError(f"{where}: no text, the row is null. Mend or remove the row.")
-    return _decoded(content, where) if isinstance(content, bytes) else content
 
 
 def _check_surrogates(text: str, where: str) -> None:

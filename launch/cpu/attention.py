@@ -66,10 +66,11 @@ class RotaryEmbedding:
             return self._stock(q, k, cos, sin, position_ids)
         if position_ids is not self._position_ids:
             # Every row must count 0, 1, 2, ...; None means just that.
-            self._position_ids, self._from_the_start = position_ids, True
+            self._from_the_start = True
             if position_ids is not None:
                 counted = paddle.arange(position_ids.shape[-1], dtype=position_ids.dtype)
                 self._from_the_start = bool((position_ids == counted).all())
+            self._position_ids = position_ids
         if not self._from_the_start:
             return self._stock(q, k, cos, sin, position_ids)
         if self._compiled:

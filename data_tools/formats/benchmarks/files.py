@@ -175,7 +175,8 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict]]:
     names: list[str] | None = None
     for line, row in csv_rows(file):
         if names is None:
-            if _has_names(row):
+            # Names are a benchmark's, or another number of values than MMLU's rows.
+            if len(row) != len(MMLU_COLUMNS) or any(set(row) >= set(form.keys) for form in FORMS.values()):
                 names = row
                 continue
             names = MMLU_COLUMNS
@@ -184,8 +185,3 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, dict]]:
                 f"{file}:{line}: found {len(row)} columns, expected {len(names)}. Mend the row; is a quote missing?"
             )
         yield line, dict(zip(names, row, strict=True))
-
-
-def _has_names(row: list[str]) -> bool:
-    """Return whether the first row has column names: a benchmark's, or another number of values than MMLU's rows."""
-    return len(row) != len(MMLU_COLUMNS) or any(set(row) >= set(form.keys) for form in FORMS.values())

@@ -169,15 +169,15 @@ class ResumableWriter:
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
-            kept = f"what was done until then is kept: {self._kept()}" if self.state else "nothing is kept"
+            kept = "nothing is kept"
+            if self.state:
+                record = json.loads(self._record_path.read_bytes())
+                done = f"{record['documents']:,} documents, {record['tokens']:,} tokens"
+                kept = f"what was done until then is kept: {done}"
             raise DataError(
                 f"no room for {self.prefix}.bin ({error.strerror}): {kept}. Make room and give the same command "
                 "again: it goes on."
             ) from None
-
-    def _kept(self) -> str:
-        record = json.loads(self._record_path.read_bytes())
-        return f"{record['documents']:,} documents, {record['tokens']:,} tokens"
 
 
 def _checksum(record: dict) -> str:
