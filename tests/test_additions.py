@@ -81,7 +81,10 @@ ADDITIONS = {
     "flag": lambda: {
         **edited(
             "launch/methods/finetuning.py",
-            ("    src_length: int", '    louder: bool = flag(False, help="Say it louder.")\n    src_length: int'),
+            (
+                "    src_length: int",
+                '    louder: int = flag(0, bounds={"least": 0}, help="Say it louder.")\n    src_length: int',
+            ),
         ),
         **edited("launch/config/resume_flags.py", ("lora_dropout", "louder lora_dropout")),
     },

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launch.config.bounds import AT_LEAST_ONE, POSITIVE, SAMPLE
 from launch.methods.method import ArgumentFiles, Fit, Flags, Method, RowArguments, RowKind, flag
 
 
@@ -18,14 +19,14 @@ class FinetuningDataArguments(RowArguments):
         help="Answers of a chat that count in the loss: all, each as it is served, or the last.",
         choices=["all", "last"],
     )
-    src_length: int = flag(1024, help="Tokens of a question, at most: its end is kept.")
-    max_length: int = flag(2048, help="Tokens of a sample, at most.")
+    src_length: int = flag(1024, bounds=AT_LEAST_ONE, help="Tokens of a question, at most: its end is kept.")
+    max_length: int = flag(2048, bounds=SAMPLE, help="Tokens of a sample, at most.")
     zero_padding: bool = flag(
         False, help="Pack several dialogues into each row of max_length tokens; none sees another. Less padding."
     )
     neftune: bool = flag(False, help="NEFTune: add uniform noise to the embeddings during training.")
     neftune_noise_alpha: float = flag(
-        5.0, help="NEFTune: the noise is at most this / sqrt(tokens of a row x hidden size)."
+        5.0, bounds=POSITIVE, help="NEFTune: the noise is at most this / sqrt(tokens of a row x hidden size)."
     )
     eval_with_do_generation: bool = flag(
         False, help="Evaluate by answers, too: BLEU and ROUGE, and what was said in OUTPUT/predictions."

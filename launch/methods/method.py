@@ -9,11 +9,19 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from launch.config.bounds import AT_LEAST_ONE, STEPS
+
 Flags = dict[str, list[str]]  # as in launch/config/flag_values.py
 
 
 def flag(default: Any, *, help: str, **metadata) -> Any:
-    """Return a field of an argument class. default: MISSING where the flag is required. metadata: such as `choices`."""
+    """Return a field of an argument class.
+
+    Args:
+        default: MISSING where the flag is required.
+        help: What it is for.
+        metadata: `choices` of a text, `bounds` of a number (launch/config/bounds.py).
+    """
     return field(default=default, metadata={"help": help, **metadata})
 
 
@@ -27,8 +35,12 @@ class RowArguments:
     chat_template: str | None = flag(
         None, help="How turns become text: a name, file or none. Default: none for pairs, else the model's."
     )
-    pad_to_multiple_of: int = flag(1, help="Pad batches to a length that this divides: 8 suits tensor cores.")
-    max_broken_rows: int = flag(0, help="Rows that cannot be read and are left out, at most; more stop the run.")
+    pad_to_multiple_of: int = flag(
+        1, bounds=AT_LEAST_ONE, help="Pad batches to a length that this divides: 8 suits tensor cores."
+    )
+    max_broken_rows: int = flag(
+        0, bounds=STEPS, help="Rows that cannot be read and are left out, at most; more stop the run."
+    )
 
 
 @dataclass(frozen=True)

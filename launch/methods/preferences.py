@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from launch.config.bounds import AT_LEAST_ONE, NOT_NEGATIVE, SAMPLE
 from launch.methods.method import ArgumentFiles, Fit, Flags, Method, RowArguments, RowKind, flag
 from launch.methods.preference_flags import AUTO, COMPARES, KTO, REFERENCES, rows_of
 
@@ -14,8 +15,10 @@ UNQUANTIZED = "--weight_quantize_algo= --weight_double_quant="
 class PreferenceDataArguments(RowArguments):
     """The flags of pairs and single responses."""
 
-    src_length: int = flag(1024, help="Tokens of a prompt, at most where a response needs the room: its end is kept.")
-    max_length: int = flag(2048, help="Tokens of a prompt with a response, at most.")
+    src_length: int = flag(
+        1024, bounds=AT_LEAST_ONE, help="Tokens of a prompt, at most where a response needs the room: its end is kept."
+    )
+    max_length: int = flag(2048, bounds=SAMPLE, help="Tokens of a prompt with a response, at most.")
     zero_padding: bool = flag(
         False, help="Pack several pairs into two rows of max_length tokens; none sees another. Less padding."
     )
@@ -31,18 +34,28 @@ class PreferenceArguments:
         "reference. Of single responses, kto: KTO.",
         choices=list(COMPARES),
     )
-    beta: float = flag(0.1, help="How strongly the reference holds the policy; tau of IPO, beta of SimPO.")
-    label_smoothing: float = flag(
-        0.0, help="sigmoid, simpo: the share of pairs that are taken to be the wrong way round."
+    beta: float = flag(
+        0.1,
+        bounds={"above": 0, "most": 1000},
+        help="How strongly the reference holds the policy; tau of IPO, beta of SimPO.",
     )
-    simpo_gamma: float = flag(0.5, help="simpo: by how much the chosen response's reward should be higher.")
-    desirable_weight: float = flag(1.0, help="kto: the weight of desired responses, lambda_D.")
-    undesirable_weight: float = flag(1.0, help="kto: the weight of undesired responses, lambda_U.")
+    label_smoothing: float = flag(
+        0.0,
+        bounds={"least": 0, "below": 0.5},  # from there on the loss prefers the rejected response
+        help="sigmoid, simpo: the share of pairs that are taken to be the wrong way round.",
+    )
+    simpo_gamma: float = flag(
+        0.5, bounds=NOT_NEGATIVE, help="simpo: by how much the chosen response's reward should be higher."
+    )
+    desirable_weight: float = flag(1.0, bounds=NOT_NEGATIVE, help="kto: the weight of desired responses, lambda_D.")
+    undesirable_weight: float = flag(1.0, bounds=NOT_NEGATIVE, help="kto: the weight of undesired responses, lambda_U.")
     pref_loss_ratio: float | None = flag(
-        None, help="The weight of the preference loss. Default: 1, of ORPO 0.1, its lambda."
+        None, bounds=NOT_NEGATIVE, help="The weight of the preference loss. Default: 1, of ORPO 0.1, its lambda."
     )
     sft_loss_ratio: float | None = flag(
-        None, help="The weight of the chosen response's own mean -ln p beside it. Default: 0, of ORPO 1."
+        None,
+        bounds=NOT_NEGATIVE,
+        help="The weight of the chosen response's own mean -ln p beside it. Default: 0, of ORPO 1.",
     )
     reference_free: bool = flag(False, help="Without a reference, which then finds all responses equally likely.")
     reference: str = flag(

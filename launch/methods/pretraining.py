@@ -3,6 +3,7 @@
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
+from launch.config.bounds import AT_LEAST_ONE, UNSTATED_OR_STEPS
 from launch.methods.method import ArgumentFiles, Fit, Flags, Method, flag
 
 
@@ -14,9 +15,11 @@ class DataArguments:
         MISSING, help="Directory with .bin/.idx files, one prefix, or weights and prefixes: 0.7 a 0.3 b."
     )
     split: str = flag("949,50,1", help="Shares of train, valid and test documents.")
-    max_seq_length: int = flag(2048, help="Tokens a sample.")
+    max_seq_length: int = flag(2048, bounds=AT_LEAST_ONE, help="Tokens a sample.")
     data_cache: str | None = flag(None, help="Where sample indices are cached. Default: index_cache beside the data.")
-    max_eval_samples: int = flag(1000, help="Evaluate on this many samples of the valid split at most; -1: on all.")
+    max_eval_samples: int = flag(
+        1000, bounds=UNSTATED_OR_STEPS, help="Evaluate on this many samples of the valid split at most; -1: on all."
+    )
 
 
 def _rehearsal_data(flags: Flags, materials: Path) -> dict[str, tuple[str, str]]:

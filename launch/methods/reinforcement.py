@@ -8,6 +8,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
+from launch.config.bounds import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SAMPLE, STEPS
 from launch.methods.method import Fit, Flags, Method, RowArguments, RowKind, flag
 from launch.methods.preference_flags import AUTO
 
@@ -56,8 +57,10 @@ class PromptArguments(RowArguments):
     answer_column: str | None = flag(
         None, help="Key of the right answer. Default: answer, solution, ground_truth, target, else the last answer."
     )
-    src_length: int = flag(512, help="Tokens of a prompt, at most: its end is kept.")
-    max_length: int = flag(1024, help="Tokens of a prompt with an answer: an answer has the rest beside src_length.")
+    src_length: int = flag(512, bounds=AT_LEAST_ONE, help="Tokens of a prompt, at most: its end is kept.")
+    max_length: int = flag(
+        1024, bounds=SAMPLE, help="Tokens of a prompt with an answer: an answer has the rest beside src_length."
+    )
 
 
 @dataclass(frozen=True)
@@ -69,8 +72,10 @@ class ReinforcementArguments:
         help="What an answer is worth: number, choice, exact, tool, json, regex:PATTERN, length:TOKENS, "
         "FILE.py:FUNCTION or command:COMMAND; several with weights: 0.9 number 0.1 json.",
     )
-    reward_seconds: float = flag(10.0, help="Time for the reward of one answer; what takes longer is worth 0.")
-    reward_gigabytes: float = flag(4.0, help="Memory of a process that rewards.")
+    reward_seconds: float = flag(
+        10.0, bounds=POSITIVE, help="Time for the reward of one answer; what takes longer is worth 0."
+    )
+    reward_gigabytes: float = flag(4.0, bounds=POSITIVE, help="Memory of a process that rewards.")
     reward_sandbox: bool = flag(True, help="command: has no network. Stops where the kernel allows no such sandbox.")
     algorithm: str = flag(
         "grpo",
@@ -78,24 +83,44 @@ class ReinforcementArguments:
         "upper clip, truncated answers masked; gspo: the ratio of whole answers; rloo: compared with the others.",
         choices=list(ALGORITHMS),
     )
-    group_size: int = flag(8, help="Answers to each prompt, which are compared with each other.")
-    rollout_steps: int = flag(1, help="Steps that learn from answers sampled together, before the first of them.")
-    rollout_passes: int = flag(1, help="Times that these steps are made with the same answers; 2: two updates by each.")
-    redraw_rounds: int = flag(
-        0, help="Rounds that replace prompts whose answers are all worth the same by the next ones, at most."
+    group_size: int = flag(
+        8, bounds={"least": 2, "most": 4096}, help="Answers to each prompt, which are compared with each other."
     )
-    temperature: float = flag(1.0, help="By which logits are divided, in sampling and in the loss alike.")
-    top_k: int = flag(0, help="Sample among so many of the most likely tokens; 0: among all.")
-    top_p: float = flag(1.0, help="Sample among the fewest tokens whose probabilities add up to it.")
-    sampled_at_once: int = flag(64, help="Answers that are sampled at the same time, at most.")
-    clip_low: float | None = flag(None, help="How far a ratio may fall below 1. Default: 0.2, of gspo 0.0003.")
+    rollout_steps: int = flag(
+        1, bounds=AT_LEAST_ONE, help="Steps that learn from answers sampled together, before the first of them."
+    )
+    rollout_passes: int = flag(
+        1, bounds=AT_LEAST_ONE, help="Times that these steps are made with the same answers; 2: two updates by each."
+    )
+    redraw_rounds: int = flag(
+        0,
+        bounds=STEPS,
+        help="Rounds that replace prompts whose answers are all worth the same by the next ones, at most.",
+    )
+    temperature: float = flag(
+        1.0, bounds=POSITIVE, help="By which logits are divided, in sampling and in the loss alike."
+    )
+    top_k: int = flag(0, bounds=STEPS, help="Sample among so many of the most likely tokens; 0: among all.")
+    top_p: float = flag(
+        1.0, bounds={"above": 0, "most": 1}, help="Sample among the fewest tokens whose probabilities add up to it."
+    )
+    sampled_at_once: int = flag(
+        64, bounds={"least": 1, "most": 65_536}, help="Answers that are sampled at the same time, at most."
+    )
+    clip_low: float | None = flag(
+        None, bounds={"above": 0, "below": 1}, help="How far a ratio may fall below 1. Default: 0.2, of gspo 0.0003."
+    )
     clip_high: float | None = flag(
-        None, help="How far a ratio may rise above 1. Default: 0.2, of dapo 0.28, of gspo 0.0004."
+        None,
+        bounds={"above": 0, "most": 1000},
+        help="How far a ratio may rise above 1. Default: 0.2, of dapo 0.28, of gspo 0.0004.",
     )
     mask_truncated: bool | None = flag(
         None, help="Answers that reach the largest length count for nothing. Default: 0, of dapo 1."
     )
-    kl_weight: float = flag(0.0, help="Weight of the divergence from the model before training; 0: not computed.")
+    kl_weight: float = flag(
+        0.0, bounds=NOT_NEGATIVE, help="Weight of the divergence from the model before training; 0: not computed."
+    )
     reference: str = flag(
         AUTO,
         help="That model, with --kl_weight. adapter_off: the model without its LoRA; copy: a second copy of it; auto: "
@@ -104,10 +129,13 @@ class ReinforcementArguments:
     )
     max_log_ratio: float | None = flag(
         None,
+        bounds=POSITIVE,
         help="Stop where sampler and trainer disagree by more than this in the logarithm of a probability, before "
         "the first update of a rollout. Default: 0.001 in float32, 1 in half precision.",
     )
-    sample_steps: int = flag(10, help="Write the answers of every so many rollouts to OUTPUT/rollouts; 0: none.")
+    sample_steps: int = flag(
+        10, bounds=STEPS, help="Write the answers of every so many rollouts to OUTPUT/rollouts; 0: none."
+    )
 
 
 def _prompts(values: Any) -> RowKind:

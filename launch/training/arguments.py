@@ -12,6 +12,7 @@ from typing import Any, Literal
 from paddlenlp.trainer import IntervalStrategy, TrainingArguments
 from paddlenlp.trainer.trainer_utils import OptimizerNames
 
+from launch.config.bounds import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE_BELOW_ONE, UNSTATED_OR_STEPS
 from launch.config.flag_values import LOWER_IS_BETTER
 from launch.config.run_config import SENDS_SHAPES, RunConfig
 from launch.errors import UserError
@@ -65,13 +66,17 @@ class AdapterArguments:
     """Flags of adapters."""
 
     lora: bool = flag(False, help="Train low-rank adapters, the model's own weights frozen.")
-    lora_rank: int = flag(8, help="Rank r of the adapters.")
+    lora_rank: int = flag(8, bounds={"least": 1, "most": 65_536}, help="Rank r of the adapters.")
     lora_alpha: float | None = flag(
-        None, help="Their product counts alpha / r times. Default: PaddleNLP's own, 2 r, or 4 with --rslora."
+        None,
+        bounds=POSITIVE,
+        help="Their product counts alpha / r times. Default: PaddleNLP's own, 2 r, or 4 with --rslora.",
     )
-    lora_dropout: float = flag(0.0, help="Dropout on what the adapters read.")
+    lora_dropout: float = flag(0.0, bounds=SHARE_BELOW_ONE, help="Dropout on what the adapters read.")
     lora_plus_scale: float = flag(
-        1.0, help="LoRA+: the learning rate of lora_B is so many times that of lora_A; the paper takes 16."
+        1.0,
+        bounds=POSITIVE,
+        help="LoRA+: the learning rate of lora_B is so many times that of lora_A; the paper takes 16.",
     )
     rslora: bool = flag(False, help="rsLoRA: the adapters' product counts alpha / sqrt(r) times, not alpha / r.")
     pissa: bool = flag(
@@ -90,23 +95,29 @@ class AdapterArguments:
     prefix_tuning: bool = flag(
         False, help="Train keys and values before the first token's, the model's weights frozen."
     )
-    num_prefix_tokens: int = flag(128, help="How many of them in each layer.")
+    num_prefix_tokens: int = flag(128, bounds=AT_LEAST_ONE, help="How many of them in each layer.")
     weight_quantize_algo: str | None = flag(
         None,
         help="Keep the frozen weights of linear layers in 8 or 4 bits.",
         choices=["weight_only_int8", "weight_only_int4", "nf4", "fp4", "llm.int8"],
     )
-    weight_blocksize: int = flag(64, help="Weights that share a scale in nf4 and fp4.")
+    weight_blocksize: int = flag(64, bounds=AT_LEAST_ONE, help="Weights that share a scale in nf4 and fp4.")
     weight_double_quant: bool = flag(False, help="Keep the scales of nf4 and fp4 in 8 bits, not in 32.")
-    weight_double_quant_block_size: int = flag(256, help="Scales that share a scale with --weight_double_quant.")
+    weight_double_quant_block_size: int = flag(
+        256, bounds=AT_LEAST_ONE, help="Scales that share a scale with --weight_double_quant."
+    )
 
 
 @dataclass
 class RunArguments(TrainingArguments):
     """Flags of all methods: upstream's TrainingArguments, and our own additions."""
 
-    min_learning_rate: float = flag(0.0, help="Where a cosine or linear schedule ends.")
-    decay_steps: int = flag(-1, help="Steps until min_learning_rate is reached. Default: max_steps.")
+    min_learning_rate: float = flag(
+        0.0, bounds={"least": 0, "most": 10}, help="Where a cosine or linear schedule ends."
+    )
+    decay_steps: int = flag(
+        -1, bounds=UNSTATED_OR_STEPS, help="Steps until min_learning_rate is reached. Default: max_steps."
+    )
     logging_first_step: bool = flag(True, help="Log step 1, too.")
     optim: str = flag(
         "adamw",
@@ -127,10 +138,14 @@ class RunArguments(TrainingArguments):
         "For random weights (pretraining) it is ln V + h sigma^2/2 within 5 per cent, unless off.",
     )
     loss_collapse: float = flag(
-        0.01, help="Stop at less than this share of the first loss, in the first 100 steps and first epoch; 0: never."
+        0.01,
+        bounds=SHARE_BELOW_ONE,
+        help="Stop at less than this share of the first loss, in the first 100 steps and first epoch; 0: never.",
     )
     loss_spike: float = flag(
-        2.0, help="Stop at a loss so many nats above the median of the last 20 logged ones; 0: never."
+        2.0,
+        bounds=NOT_NEGATIVE,
+        help="Stop at a loss so many nats above the median of the last 20 logged ones; 0: never.",
     )
     loss_chunk_tokens: str = flag(
         "auto",
@@ -143,9 +158,13 @@ class RunArguments(TrainingArguments):
         "backward pass; auto: slices of 8192 tokens; off: whole. For long texts.",
     )
     hang_factor: float = flag(
-        20, help="End the run, with every rank's stack in its log, after this many median steps without one."
+        20,
+        bounds=NOT_NEGATIVE,
+        help="End the run, with every rank's stack in its log, after this many median steps without one.",
     )
-    hang_seconds: float = flag(300, help="The least time without a step that counts as hung; six times that at first.")
+    hang_seconds: float = flag(
+        300, bounds=POSITIVE, help="The least time without a step that counts as hung; six times that at first."
+    )
     bf16: Switch | bool = flag(
         "off",
         help="Compute in bfloat16. auto: where the card has it, float16 on older cards. On a CPU products of matrices "
@@ -165,11 +184,13 @@ class RunArguments(TrainingArguments):
         "forward and backward pass.",
         choices=["activations"],
     )
-    loss_scale_window: int = flag(1000, help="fp16: the loss scale doubles after so many steps without an overflow.")
-    loss_scale_hysteresis: int = flag(
-        2, help="fp16: overflows since it last doubled, from which on each halves the loss scale."
+    loss_scale_window: int = flag(
+        1000, bounds=AT_LEAST_ONE, help="fp16: the loss scale doubles after so many steps without an overflow."
     )
-    min_loss_scale: float = flag(1.0, help="fp16: the loss scale never falls below it.")
+    loss_scale_hysteresis: int = flag(
+        2, bounds=AT_LEAST_ONE, help="fp16: overflows since it last doubled, from which on each halves the loss scale."
+    )
+    min_loss_scale: float = flag(1.0, bounds=POSITIVE, help="fp16: the loss scale never falls below it.")
     resume_from_checkpoint: str = flag(
         "auto",
         help="auto: continue from the newest whole checkpoint in --output_dir, if there is one; none: start at "
@@ -187,7 +208,9 @@ class RunArguments(TrainingArguments):
     deterministic: bool = flag(
         False, help="On GPUs: equal runs are equal to the bit, at some cost in speed. On a CPU they always are."
     )
-    max_run_minutes: float = flag(0, help="Save and end after the step in which this time is over; 0: no limit.")
+    max_run_minutes: float = flag(
+        0, bounds=NOT_NEGATIVE, help="Save and end after the step in which this time is over; 0: no limit."
+    )
 
     def __post_init__(self):
         requested = stated(self.precision, str(self.bf16), self.fp16)  # upstream types bf16 as a bool

@@ -11,6 +11,7 @@ import inspect
 import json
 import sys
 import textwrap
+from collections.abc import Mapping
 from dataclasses import Field, fields
 from enum import Enum
 from pathlib import Path
@@ -18,6 +19,17 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from data_tools.cli import Parser
+from launch.config.bounds import (
+    AT_LEAST_ONE,
+    BATCH,
+    DEGREE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    SHARE,
+    SHARE_BELOW_ONE,
+    STEPS,
+    UNSTATED_OR_STEPS,
+)
 from launch.config.flag import Flag, default_of
 from launch.errors import UserError
 from launch.guard import guarded
@@ -45,30 +57,13 @@ CHOICES = {
     "ckpt_quant_stage": ["O0", "O1", "O2"],
     "hybrid_parallel_topo_order": ["pp_first", "sharding_first"],
 }
-INT32_MAX = 2**31 - 1
-DEGREE = {"least": -1, "most": 65_536}  # of a parallel dimension; -1: not stated
-BATCH = {"least": 1, "most": 1_000_000}
-TOKENS = {"least": 1, "most": INT32_MAX}
-STEPS = {"least": 0, "most": INT32_MAX}
-AT_LEAST_ONE = {"least": 1, "most": INT32_MAX}
-UNSTATED_OR_STEPS = {"least": -1, "most": INT32_MAX}
-NOT_NEGATIVE = {"least": 0}
-POSITIVE = {"above": 0}
-SHARE = {"least": 0, "most": 1}
-SHARE_BELOW_ONE = {"least": 0, "below": 1}
-
-# The values that each numeric flag takes. Every one is finite, also where a side has no bound.
+# The values that upstream's numeric flags take; our own have theirs beside them.
 RANGES = {
     "adam_beta1": SHARE_BELOW_ONE,  # 1: the moment never changes, and its correction divides by zero
     "adam_beta2": SHARE_BELOW_ONE,
     "adam_epsilon": POSITIVE,
-    "beta": {"above": 0, "most": 1000},
-    "clip_high": {"above": 0, "most": 1000},
-    "clip_low": {"above": 0, "below": 1},
     "context_parallel_degree": DEGREE,
     "dataloader_num_workers": {"least": 0, "most": 1024},
-    "decay_steps": UNSTATED_OR_STEPS,
-    "desirable_weight": NOT_NEGATIVE,
     "eval_accumulation_steps": AT_LEAST_ONE,
     "eval_steps": STEPS,
     "expert_max_capacity": {"least": 1},
@@ -76,41 +71,17 @@ RANGES = {
     "expert_parallel_degree": DEGREE,
     "expert_tensor_parallel_degree": DEGREE,
     "gradient_accumulation_steps": BATCH,
-    "group_size": {"least": 2, "most": 4096},
-    "hang_factor": NOT_NEGATIVE,
-    "hang_seconds": POSITIVE,
-    "kl_weight": NOT_NEGATIVE,
-    "label_smoothing": {"least": 0, "below": 0.5},  # from there on the loss prefers the rejected response
     "learning_rate": {"least": 0, "most": 100},  # plain SGD takes rates above 10
     "local_rank": UNSTATED_OR_STEPS,
     "logging_steps": AT_LEAST_ONE,
-    "lora_alpha": POSITIVE,
-    "lora_dropout": SHARE_BELOW_ONE,
-    "lora_plus_scale": POSITIVE,
-    "lora_rank": {"least": 1, "most": 65_536},
-    "loss_collapse": SHARE_BELOW_ONE,
-    "loss_scale_hysteresis": AT_LEAST_ONE,
-    "loss_scale_window": AT_LEAST_ONE,
-    "loss_spike": NOT_NEGATIVE,
     "lr_end": NOT_NEGATIVE,
-    "max_broken_rows": STEPS,
-    "max_eval_samples": UNSTATED_OR_STEPS,
     "max_evaluate_steps": UNSTATED_OR_STEPS,
     "max_grad_norm": NOT_NEGATIVE,
-    "max_length": {"least": 2, "most": INT32_MAX},  # one token of the question and one of the answer
-    "max_log_ratio": POSITIVE,
-    "max_run_minutes": NOT_NEGATIVE,
-    "max_seq_length": TOKENS,
     "max_steps": UNSTATED_OR_STEPS,
-    "min_learning_rate": {"least": 0, "most": 10},
-    "min_loss_scale": POSITIVE,
     "minimum_eval_times": AT_LEAST_ONE,
-    "neftune_noise_alpha": POSITIVE,
     "num_cycles": POSITIVE,
-    "num_prefix_tokens": TOKENS,
     "num_train_epochs": {"above": 0, "most": 1_000_000},
     "ordered_save_group_size": STEPS,
-    "pad_to_multiple_of": TOKENS,
     "pad_token_id": STEPS,
     "past_index": UNSTATED_OR_STEPS,
     "pdc_download_timeout": STEPS,
@@ -118,14 +89,6 @@ RANGES = {
     "per_device_train_batch_size": BATCH,
     "pipeline_parallel_degree": DEGREE,
     "power": POSITIVE,
-    "pref_loss_ratio": NOT_NEGATIVE,
-    "redraw_rounds": STEPS,
-    "reward_gigabytes": POSITIVE,
-    "reward_seconds": POSITIVE,
-    "rollout_passes": AT_LEAST_ONE,
-    "rollout_steps": AT_LEAST_ONE,
-    "sample_steps": STEPS,
-    "sampled_at_once": {"least": 1, "most": 65_536},
     "save_steps": AT_LEAST_ONE,
     "save_total_limit": UNSTATED_OR_STEPS,
     "scale_loss": POSITIVE,
@@ -133,21 +96,12 @@ RANGES = {
     "sep_parallel_degree": DEGREE,
     "sharding_comm_buffer_size_MB": UNSTATED_OR_STEPS,
     "sharding_degree": DEGREE,
-    "sft_loss_ratio": NOT_NEGATIVE,
     "sharding_parallel_degree": DEGREE,
-    "simpo_gamma": NOT_NEGATIVE,
     "skip_data_intervals": STEPS,
-    "src_length": TOKENS,
-    "temperature": POSITIVE,
     "tensor_parallel_degree": DEGREE,
-    "top_k": STEPS,
-    "top_p": {"above": 0, "most": 1},
-    "undesirable_weight": NOT_NEGATIVE,
     "warmup_ratio": SHARE,
     "warmup_steps": STEPS,
-    "weight_blocksize": TOKENS,
     "weight_decay": NOT_NEGATIVE,
-    "weight_double_quant_block_size": TOKENS,
 }
 # Flags of several words -> the name of the variable whose words TrainingArguments.__post_init__ checks in a loop.
 WORD_LISTS = {
@@ -222,13 +176,16 @@ def _flag(field: Field, hint: Any, choices: dict, words: dict) -> Flag:
     default = default_of(field)
     if default is None and hint is bool:
         default = False
-    if kind in ("int", "float") and field.name not in RANGES:
-        raise UserError(f"--{field.name}: found a number without bounds. Add them to RANGES in {Path(__file__).name}.")
+    bounds: Mapping[str, float] = {}
+    if kind in ("int", "float"):
+        bounds = field.metadata.get("bounds") or RANGES.get(field.name, {})
+        if not bounds:
+            raise UserError(f"--{field.name}: found a number without bounds. flag(..., bounds=...) gives them.")
     return Flag(
         kind,
         default.value if isinstance(default, Enum) else default,
         choices=tuple(allowed),
-        range=RANGES[field.name] if kind in ("int", "float") else {},
+        range=bounds,
         words=tuple(words.get(field.name, ())),
         many=many,
         alone=field.metadata.get("const", ""),

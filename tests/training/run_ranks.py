@@ -32,6 +32,7 @@ def arguments_of_both(runs: list) -> list[str]:
 
     runs: (script, words) each. Upstream's derived values are left out: they follow from these.
     """
+    import argparse
     import types
     from typing import Literal, Optional, Union, get_args, get_origin, get_type_hints
 
@@ -53,8 +54,12 @@ def arguments_of_both(runs: list) -> list[str]:
                 found[name] = Optional[parts[0]]  # noqa: UP045
         return found
 
+    def without_bounds(parser, *names, bounds=None, **properties):
+        return argparse.ArgumentParser.add_argument(parser, *names, **properties)
+
     assert get_origin(arguments.Switch) is Literal
     argparser.get_type_hints = hints_for_the_parser
+    argparser.PdArgumentParser.add_argument = without_bounds
     arguments.RunArguments.__post_init__ = lambda self: None
     differences = []
     for script, words in runs:
