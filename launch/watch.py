@@ -370,16 +370,6 @@ class RunPhase:
         self.name = before  # not after an error: the message names the phase that failed
 
 
-def _cannot_be_pinned(error: BaseException) -> bool:
-    """Return True for Paddle's error where page-locked memory is refused, or is above its cap.
-
-    A copy to nowhere then fails (paddle/phi/core/memory/allocation/pinned_allocator.cc, system_allocator.cc in the same
-    folder).
-    """
-    said = str(error)
-    return "pinned_allocator.cc" in said or ("cudaErrorInvalidValue" in said and "cuda_info.cc" in said)
-
-
 @contextlib.contextmanager
 def out_of_memory_explained(phase: RunPhase, args):
     """Raise a UserError with the phase and what to change for an out-of-memory error within the block.
@@ -389,8 +379,11 @@ def out_of_memory_explained(phase: RunPhase, args):
     try:
         yield
     except (MemoryError, RuntimeError, SystemError, OSError) as error:
-        pinned = _cannot_be_pinned(error)
-        if not (pinned or isinstance(error, MemoryError) or any(word in str(error) for word in WORDS)):
+        # Page-locked memory is refused, or above its cap: a copy to nowhere then fails
+        # (paddle/phi/core/memory/allocation/pinned_allocator.cc, system_allocator.cc in the same folder).
+        said = str(error)
+        pinned = "pinned_allocator.cc" in said or ("cudaErrorInvalidValue" in said and "cuda_info.cc" in said)
+        if not (pinned or isinstance(error, MemoryError) or any(word in said for word in WORDS)):
             raise
         what = f"{PINNED}, in {phase.name}" if pinned else phase.name
         raise UserError(_message(error, what, changes(PINNED if pinned else phase.name, args))) from error

@@ -80,6 +80,7 @@ OTHERS = [
     "-m docs.tools.messages",
     "-m docs.tools.notebooks",
     "-m docs.tools.regenerate",
+    "-m docs.tools.sizes",
     "-m launch.training.flag_schema",
 ]
 # Parts of commands, started by make, by recipes and by other commands alone.

@@ -1,13 +1,21 @@
-"""Docstrings begin with a verb, and a class name stands for one thing."""
+"""Docstrings begin with a verb, a class name stands for one thing, and a short helper in its only caller's place."""
 
 import ast
 import re
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+from docs.tools.short_helpers import parsed, short_helpers
+
 FOLDERS = ("launch", "data_tools", "custom_ops", "benchmarks")
-GENERATED = ("generation_pb2.py", "generation_pb2_grpc.py")
+# Rooms that still have short helpers with one caller.
+WITH_HELPERS = (
+    "data_tools/dialogues/",
+    "launch/adapters/",
+    "launch/generation/",
+    "launch/plan/",
+    "launch/studio/",
+    "launch/training/",
+    "launch/weights/",
+)
 # First words that ruff's D401 lets pass and that are no imperative.
 NO_VERBS = re.compile(
     "(A|All|An|And|Another|As|At|Before|Both|By|Bytes|Each|Every|For|From|How|If|In|Its?|Keys|None|Nothing|No|Of|On"
@@ -16,17 +24,15 @@ NO_VERBS = re.compile(
 )
 
 
-@cache
 def _definitions() -> list[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
     """Return (file:line, definition) of all functions and classes."""
-    found = []
-    for folder in FOLDERS:
-        for file in (ROOT / folder).rglob("*.py"):
-            if file.name not in GENERATED:
-                for node in ast.walk(ast.parse(file.read_text())):
-                    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                        found.append((f"{file.relative_to(ROOT).as_posix()}:{node.lineno}", node))
-    return found
+    return [
+        (f"{path}:{node.lineno}", node)
+        for folder in FOLDERS
+        for path, nodes in parsed(folder).items()
+        for node in nodes
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    ]
 
 
 def test_a_functions_docstring_begins_with_a_verb():
@@ -47,3 +53,10 @@ def test_a_class_name_stands_for_one_thing():
             found.setdefault(node.name, []).append(place)
     twice = {name: places for name, places in found.items() if len(places) > 1}
     assert twice == {}
+
+
+def test_a_short_helper_stands_in_its_only_callers_place():
+    """What is still allowed is counted by `python -m docs.tools.sizes`."""
+    found = short_helpers()
+    assert [helper for helper in found if not helper.startswith(WITH_HELPERS)] == []
+    assert [room for room in WITH_HELPERS if not any(helper.startswith(room) for helper in found)] == []

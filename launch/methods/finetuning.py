@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.config.bounds import AT_LEAST_ONE, POSITIVE, SAMPLE
+from launch.methods.bounds import AT_LEAST_ONE, POSITIVE, SAMPLE
 from launch.methods.method import ArgumentFiles, Fit, Flags, Method, RowArguments, RowKind, flag
 
 

@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from launch.config.bounds import AT_LEAST_ONE, STEPS
+from launch.methods.bounds import AT_LEAST_ONE, STEPS
 
 Flags = dict[str, list[str]]  # as in launch/config/flag_values.py
 
@@ -20,7 +20,7 @@ def flag(default: Any, *, help: str, **metadata) -> Any:
     Args:
         default: MISSING where the flag is required.
         help: What it is for.
-        metadata: `choices` of a text, `bounds` of a number (launch/config/bounds.py).
+        metadata: `choices` of a text, `bounds` of a number (launch/methods/bounds.py).
     """
     return field(default=default, metadata={"help": help, **metadata})
 

@@ -3,7 +3,7 @@
 from dataclasses import MISSING, dataclass
 from pathlib import Path
 
-from launch.config.bounds import AT_LEAST_ONE, UNSTATED_OR_STEPS
+from launch.methods.bounds import AT_LEAST_ONE, UNSTATED_OR_STEPS
 from launch.methods.method import ArgumentFiles, Fit, Flags, Method, flag
 
 

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from typing import Any
 
-from launch.config.bounds import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SAMPLE, STEPS
+from launch.methods.bounds import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SAMPLE, STEPS
 from launch.methods.method import Fit, Flags, Method, RowArguments, RowKind, flag
 from launch.methods.preference_flags import AUTO
 

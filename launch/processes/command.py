@@ -152,16 +152,12 @@ class LaunchCommand:
     def _head(self, rank: int, launcher: list[str]) -> list[str]:
         """Return the command up to the script, for the node with this number."""
         point = self._meeting_point()
-        if importlib.util.find_spec("paddle") is None:
-            python = ".venv/bin/python"  # that of `make setup`
-        else:  # this one, by name where that finds it, else by path
-            python = "python" if shutil.which("python") == sys.executable else _short(sys.executable)
         where = ["--nproc_per_node", str(self.processes)]
         if self.devices:
             where = ["--gpus", ",".join(self.devices)]
         return [
             *environment_command(os.environ, point[0] if point else None, self.devices),
-            *[python, *launcher, *where],
+            *[_python(), *launcher, *where],
             *self._node_arguments(rank),
             *["--log_dir", self._log_dir(rank)],
         ]
@@ -202,6 +198,13 @@ def _without_current_folder() -> list[str]:
         return ["-P", "-m", LAUNCHER]
     run = f"runpy.run_module({LAUNCHER!r}, run_name='__main__', alter_sys=True)"
     return ["-c", f"import sys; sys.path.remove(''); import runpy; {run}"]
+
+
+def _python() -> str:
+    """Return this interpreter, by name where that finds it, else by path; without Paddle, the one of `make setup`."""
+    if importlib.util.find_spec("paddle") is None:
+        return ".venv/bin/python"
+    return "python" if shutil.which("python") == sys.executable else _short(sys.executable)
 
 
 def _short(path: str | Path) -> str:

@@ -12,10 +12,10 @@ from typing import Any, Literal
 from paddlenlp.trainer import IntervalStrategy, TrainingArguments
 from paddlenlp.trainer.trainer_utils import OptimizerNames
 
-from launch.config.bounds import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE_BELOW_ONE, UNSTATED_OR_STEPS
 from launch.config.flag_values import LOWER_IS_BETTER
 from launch.config.run_config import SENDS_SHAPES, RunConfig
 from launch.errors import UserError
+from launch.methods.bounds import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE_BELOW_ONE, UNSTATED_OR_STEPS
 from launch.methods.method import Method, flag
 from launch.switches.precision import PRECISIONS, products_in_bfloat16, resolve, stated
 from launch.training.device import compute_capability

@@ -19,7 +19,10 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from data_tools.cli import Parser
-from launch.config.bounds import (
+from launch.config.flag import Flag, default_of
+from launch.errors import UserError
+from launch.guard import guarded
+from launch.methods.bounds import (
     AT_LEAST_ONE,
     BATCH,
     DEGREE,
@@ -30,9 +33,6 @@ from launch.config.bounds import (
     STEPS,
     UNSTATED_OR_STEPS,
 )
-from launch.config.flag import Flag, default_of
-from launch.errors import UserError
-from launch.guard import guarded
 from launch.methods.registry import METHODS
 
 PAGE = Path(__file__).resolve().parents[1] / "config" / "flags.py"
