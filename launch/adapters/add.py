@@ -202,4 +202,5 @@ def base_format(adapter_args) -> Format | None:
         block=adapter_args.weight_blocksize,
         double_quant=adapter_args.weight_double_quant,
         double_block=adapter_args.weight_double_quant_block_size,
+        head=bool(adapter_args.quantize_head),
     )

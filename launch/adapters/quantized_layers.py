@@ -12,6 +12,7 @@ were in one) the rounded rows are taken.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from launch.adapters.quantization import KEPT, LARGEST, Format, Packed, dequanti
 from launch.checkpoint.model_loader import Fill, without_values
 from launch.checkpoint.stored_tensor import convert
 from launch.families.registry import Family, family_of_config
+from launch.tape.quantized import HEAD_WEIGHT, columns_of_part
 
 LARGEST_FLOAT16 = 65504.0
 THRESHOLD = 6.0  # the paper's, and the default of bitsandbytes and of paddle.nn.quant.llm_int8_linear
@@ -128,6 +130,8 @@ stock_linear = F.linear
 
 def linear(x, weight, bias=None, name=None) -> paddle.Tensor:
     """Compute paddle.nn.functional.linear, also with a Packed weight."""
+    if isinstance(weight, PackedColumns):
+        return paddle.concat([Product.apply(x, part) for part in weight.parts], axis=-1)
     if not isinstance(weight, Packed):
         return stock_linear(x, weight, bias, name)
     outputs = (Int8Product if weight.format.algo == "llm.int8" else Product).apply(x, weight)
@@ -187,6 +191,52 @@ class Int8Product(PyLayer):
             return input_gradient(gradient, ctx.columns, ctx.packed).astype(ctx.dtype)
 
 
+# ---- the output layer
+
+
+@dataclass(frozen=True)
+class PackedColumns:
+    """The quantized weight of an output layer, in parts of some columns, of which one at a time is dequantized."""
+
+    parts: tuple[Packed, ...]
+    stop_gradient = True
+
+    @classmethod
+    def of(cls, weight: paddle.Tensor, format: Format) -> "PackedColumns":
+        """Quantize a weight [hidden, vocabulary]."""
+        step = columns_of_part(weight.shape[0])
+        starts = range(0, weight.shape[1], step)
+        return cls(tuple(quantize(weight[:, start : start + step].contiguous(), format) for start in starts))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Of the weight."""
+        return self.parts[0].shape[0], sum(part.shape[1] for part in self.parts)
+
+    @property
+    def dtype(self) -> paddle.dtype:
+        """Of the weight."""
+        return self.parts[0].dtype
+
+    def astype(self, dtype: paddle.dtype) -> "PackedColumns":
+        """Return the weight whose parts are dequantized to another dtype."""
+        return PackedColumns(tuple(replace(part, dtype=dtype) for part in self.parts))
+
+    def logits(self, inputs: paddle.Tensor) -> paddle.Tensor:
+        """Return the logits of inputs [tokens, hidden]."""
+        return linear(inputs, self)
+
+    def hidden(self, gradient: paddle.Tensor) -> paddle.Tensor:
+        """Return the gradient of the inputs, summed over the parts in float32. gradient: of the logits."""
+        total, start = paddle.zeros([gradient.shape[0], self.shape[0]], "float32"), 0
+        for part in self.parts:
+            columns = gradient[:, start : start + part.shape[1]]
+            weight = dequantize(part).astype(gradient.dtype)
+            total.add_(paddle.matmul(columns, weight, transpose_y=True).astype("float32"))
+            start += part.shape[1]
+        return total.astype(gradient.dtype)
+
+
 # ---- layers
 
 
@@ -215,13 +265,23 @@ class QuantizedWeight:
             self.computing = False
 
 
+class QuantizedHead:
+    """A base class to put before an output layer's own."""
+
+    packed: PackedColumns
+
+    def forward(self, hidden_states, *args, **kwargs):
+        """Return the logits."""
+        return linear(hidden_states, self.packed)
+
+
 def quantize_filled(family: Family, format: Format) -> Callable[[Fill], None]:
     """Return load_model's callback for each tensor, which quantizes weights of linear layers and releases them."""
 
     def quantize_one(fill: Fill) -> None:
-        if _is_linear_weight(fill.name, family):
+        if format.takes(fill.name, _is_linear_weight(fill.name, family)):
             exact = _exact_rows(fill) if format.algo == "llm.int8" else None
-            fill.parameter.packed = quantize(fill.parameter, format, exact)
+            fill.parameter.packed = _packed(fill.name, fill.parameter, format, exact)
             fill.release()
 
     return quantize_one
@@ -232,10 +292,16 @@ def use_quantized(model, format: Format) -> str:
 
     Returns a line about it.
     """
-    found = [(layer, packed) for layer in model.sublayers() if (packed := _packed_of(layer))]
-    for layer, packed in found:
-        _swap(layer, packed)
-    return describe([layer for layer, _ in found], format)
+    for layer in model.sublayers():
+        _swap(layer)
+    return describe([layer for layer in model.sublayers() if hasattr(layer, "packed")], format)
+
+
+def use_quantized_head(model) -> None:
+    """Make a quantized output layer compute with its codes, before anything else is put before its class."""
+    for layer in model.sublayers():
+        if isinstance(_packed_of(layer), PackedColumns):
+            _swap(layer)
 
 
 def random_model(model_class, config, dtype: str, format: Format):
@@ -252,9 +318,11 @@ def random_model(model_class, config, dtype: str, format: Format):
         parameters = {key: value for key, value in layer._parameters.items() if value is not None and value._init_func}
         for parameter in parameters.values():
             parameter.initialize()
-        if "weight" in parameters and _is_linear_weight(f"{name}.weight", family):
+        of_weight = f"{name}.weight"
+        if "weight" in parameters and format.takes(of_weight, _is_linear_weight(of_weight, family)):
             weight = parameters["weight"]
-            weight.packed = quantize(paddle.tensor.random.gaussian(weight.shape, std=deviation, dtype=dtype), format)
+            values = paddle.tensor.random.gaussian(weight.shape, std=deviation, dtype=dtype)
+            weight.packed = _packed(of_weight, values, format)
             weight._clear_data()
         elif parameters:
             with dtype_guard(dtype):
@@ -266,25 +334,32 @@ def random_model(model_class, config, dtype: str, format: Format):
 
 def describe(layers: list, format: Format) -> str:
     """Return one line about the quantized layers."""
-    weights = sum(layer.packed.shape[0] * layer.packed.shape[1] for layer in layers)
-    nbytes = sum(layer.packed.nbytes for layer in layers)
-    changed, whole = (sum(layer.packed.squares[i] for layer in layers) for i in (0, 1))
-    by_kernel = sum(layer.packed.by_kernel for layer in layers)
+    parts = [part for layer in layers for part in getattr(layer.packed, "parts", [layer.packed])]
+    weights = sum(part.shape[0] * part.shape[1] for part in parts)
+    nbytes = sum(part.nbytes for part in parts)
+    changed, whole = (sum(part.squares[i] for part in parts) for i in (0, 1))
+    by_kernel = sum(part.by_kernel for part in parts)
     kernels = f" ({by_kernel} on Paddle's kernels)" if by_kernel else ""
-    if reasons := _why_not(layers):
-        kernels += f" ({len(layers) - by_kernel} not on Paddle's kernels: {'; '.join(reasons)})"
+    if reasons := _why_not(parts):
+        kernels += f" ({len(parts) - by_kernel} not on Paddle's kernels: {'; '.join(reasons)})"
+    heads = sum(isinstance(layer, QuantizedHead) for layer in layers)
+    head = " and the output layer" if heads else ""
     return (
-        f"base: {len(layers)} linear layers in {format.algo}{kernels}, {8 * nbytes / weights:.2f} bits a weight, "
+        f"base: {len(layers) - heads} linear layers{head} in {format.algo}{kernels}, "
+        f"{8 * nbytes / weights:.2f} bits a weight, "
         f"{nbytes / 1e9:.2f} GB; rounding is {100 * math.sqrt(changed / whole):.2f} % of the weights (rms)"
     )
 
 
-def _why_not(layers: list) -> list[str]:
-    """Return the reasons why Paddle's kernels do not compute with some layers on a card, in the order they come."""
-    weights = [layer.packed for layer in layers]
+def _why_not(weights: list[Packed]) -> list[str]:
+    """Return the reasons why Paddle's kernels do not compute with some weights on a card, in the order they come."""
     others = [packed for packed in weights if not packed.by_kernel and cuda_kernels.on_card(packed.codes)]
     reasons = [cuda_kernels.why_not(packed.format.algo, packed.shape, packed.dtype) for packed in others]
     return list(dict.fromkeys(reasons))
+
+
+def _packed(name: str, weight: paddle.Tensor, format: Format, exact: ExactRows | None = None) -> Packed | PackedColumns:
+    return PackedColumns.of(weight, format) if name == HEAD_WEIGHT else quantize(weight, format, exact)
 
 
 def _is_linear_weight(name: str, family: Family) -> bool:
@@ -300,13 +375,16 @@ def _exact_rows(fill: Fill) -> ExactRows:
     return ExactRows(read, fill.parameter.shape[0], fill.dtype)
 
 
-def _packed_of(layer) -> Packed | None:
+def _packed_of(layer) -> Packed | PackedColumns | None:
     return getattr(layer._parameters.get("weight"), "packed", None)
 
 
-def _swap(layer, packed: Packed) -> None:
+def _swap(layer) -> None:
+    if not (packed := _packed_of(layer)):
+        return
     del layer._parameters["weight"]
     layer.packed = packed
-    layer.__class__ = type(f"Quantized{type(layer).__name__}", (QuantizedWeight, type(layer)), {})
+    kind = QuantizedHead if isinstance(packed, PackedColumns) else QuantizedWeight
+    layer.__class__ = type(f"Quantized{type(layer).__name__}", (kind, type(layer)), {})
     if "linear" in vars(layer):  # fleet's layers keep the function that they were made with
         layer.linear = linear

@@ -52,13 +52,13 @@ def load_model(model_class, config, dtype: str, directory: str | Path, filled: "
 
 
 def run_fills(directory: str | Path, fills: "list[Fill]", filled: "Callable[[Fill], None] | None" = None) -> None:
-    """Read and set the values of all `fills`.
+    """Read and set the values of all `fills`; where `filled` may release them, the largest first, beside the fewest.
 
     Raises:
         UserError: On every rank where values are beyond float16, NaN or infinite.
     """
     too_large, not_finite = [], []
-    for fill in fills:
+    for fill in sorted(fills, key=lambda fill: -fill.parameter.size) if filled else fills:
         try:
             fill.run()
         except OverflowError as error:

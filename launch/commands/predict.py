@@ -28,7 +28,14 @@ from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.guard import guarded
-from launch.prediction.model_flags import DEVICES, add_weight_flags, check_adapter, check_model, default_device
+from launch.prediction.model_flags import (
+    DEVICES,
+    add_weight_flags,
+    check_adapter,
+    check_head,
+    check_model,
+    default_device,
+)
 from launch.processes.orphans import die_with_parent
 
 LONGEST_ROW = 1 << 26  # bytes
@@ -40,6 +47,7 @@ def main(argv: list[str]) -> None:
     if args.plan:
         return _print_plan(args)
     check_model(args.model_name_or_path)
+    check_head(args)
     if args.adapter_path:
         check_adapter(args.model_name_or_path, args.adapter_path)
     if args.output_file:
@@ -103,7 +111,7 @@ def _print_plan(args: argparse.Namespace) -> None:
     base = None
     if args.weight_quantize_algo:
         blocks = (args.weight_blocksize, args.weight_double_quant, args.weight_double_quant_block_size)
-        base = Format(args.weight_quantize_algo, *blocks)
+        base = Format(args.weight_quantize_algo, *blocks, head=bool(args.quantize_head))
     cards, memory = args.plan
     config = load_config(args.model_name_or_path)
     require_divisible(config, cards)

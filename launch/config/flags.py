@@ -281,6 +281,8 @@ class CommonFlags:
     """When performing evaluation and predictions, only returns the loss."""
     prefix_tuning: bool = known("bool", False)
     """Train keys and values before the first token's, the model's weights frozen."""
+    quantize_head: bool = known("bool", False)
+    """Keep the output layer in the format of --weight_quantize_algo, too, where it has its own weight."""
     recompute: bool = known("bool", False)
     """Recompute the forward pass to calculate gradients. Used for saving memory. Only support for networks with
     transformer blocks."""

@@ -6,7 +6,7 @@ _NAMES = {
     "refused": """
         model_name_or_path continue_training reference
         lora lora_rank lora_alpha lora_plus_scale rslora pissa dora lora_target_modules prefix_tuning num_prefix_tokens
-        weight_quantize_algo weight_blocksize weight_double_quant weight_double_quant_block_size
+        weight_quantize_algo weight_blocksize weight_double_quant weight_double_quant_block_size quantize_head
         input_dir split max_seq_length dataset_name_or_path prompt_column response_column answer_column chat_template
         src_length
         max_length trained_answers zero_padding max_broken_rows tokenizer_name_or_path seed

@@ -46,7 +46,7 @@ TOGETHER = (
     frozenset(LAYOUT),
     frozenset(BATCH),
     frozenset({"lora", "lora_rank", "lora_alpha", "prefix_tuning", "num_prefix_tokens"})
-    | {"weight_quantize_algo", "weight_double_quant"},
+    | {"weight_quantize_algo", "weight_double_quant", "quantize_head"},
     frozenset({"evaluation_strategy", "eval_steps", "save_strategy", "save_steps", "load_best_model_at_end"}),
     frozenset({"max_steps", "num_train_epochs"}),
     frozenset({"warmup_steps", "warmup_ratio"}),

@@ -20,6 +20,7 @@ FEWEST = 30  # items from which resamples say anything
 SETTINGS = (
     *("model", "adapter", "dtype"),
     *("weight_quantize_algo", "weight_blocksize", "weight_double_quant", "weight_double_quant_block_size"),
+    "quantize_head",
     *("apply_chat_template", "num_fewshot", "split", "limit", "max_new_tokens"),
 )
 LONGEST_SETTING = 200  # characters: of a path

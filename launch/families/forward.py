@@ -416,13 +416,16 @@ class Model(ABC):
             if self.tensor_parallel > 1:
                 x = self.identity(x)
             trained = self.memory.recording and weight.node is not None
+            base = self.job.base if self.job.base and self.job.base.head else None
             chunk = self.job.loss_chunk(weight.shape[0 if transposed else 1], trained)
             if chunk:
                 rows = self.job.rows_of_head(weight.shape) if trained and not transposed else 0
                 if rows:
                     taken = self.job.update_bytes((rows, weight.shape[1]))
                     return self.ops.entropy_by_rows(x, weight, chunk, self.entropy, rows, taken)
-                return self.ops.chunked_entropy(x, weight, transposed, chunk, self.entropy, self.job.weighed)
+                return self.ops.chunked_entropy(x, weight, transposed, chunk, self.entropy, self.job.weighed, base)
+            if base:
+                return self.ops.quantized_columns(x, weight, base)
             return self.ops.matmul(x, weight, transpose_y=transposed)
 
     def score(self, x: Tensor) -> Tensor:

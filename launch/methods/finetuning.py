@@ -64,7 +64,7 @@ FINETUNING = Method(
     fits={
         "full": Fit("llama-7b/finetune.sh", smaller=("lora", "qlora")),
         "lora": Fit("llama-7b/lora.sh", smaller=("qlora",)),
-        "qlora": Fit("llama-7b/lora.sh", "--weight_quantize_algo nf4"),
+        "qlora": Fit("llama-7b/lora.sh", "--weight_quantize_algo nf4 --weight_double_quant 1"),
         "prefix": Fit("llama-7b/lora.sh", "--lora 0 --prefix_tuning 1"),
     },
 )

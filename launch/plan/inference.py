@@ -15,7 +15,7 @@ from launch.plan.hardware import GIB, Card
 from launch.plan.job import FLOAT32, ITEM, Job
 from launch.plan.memory_model import outside_allocator, workspace
 from launch.plan.shards import local_tensors
-from launch.tape.quantized import Format
+from launch.tape.quantized import HEAD_WEIGHT, PART, Format
 
 WIDE = 8  # tensors as wide as the hidden size that a layer has at once, and 3 as wide as its MLP
 
@@ -65,7 +65,11 @@ def plan_answers(
     job = Job(config, layout, batch, 1, prompt, compute=dtype, base=base)
     item, hidden = ITEM[dtype], config["hidden_size"]
     of_token = 2 * layers(config) * key_value_heads(config) * head_size(config) // cards  # elements on a card
-    widest = max(tensor.size for tensor in local_tensors(job) if tensor.base or not base)
+    widest = max(
+        min(tensor.size, PART) if tensor.base and tensor.name == HEAD_WEIGHT else tensor.size
+        for tensor in local_tensors(job)
+        if tensor.base or not base
+    )
     parts = {
         "weights": sum(tensor.nbytes for tensor in local_tensors(job)),
         "keys and values": of_token * batch * (prompt + answer) * item,

@@ -19,13 +19,13 @@ from launch.families.arithmetic import (
 )
 from launch.families.lora_targets import lora_targets
 from launch.families.parameters import gives_scores
-from launch.families.registry import Family, as_reward_model, family_of_config
+from launch.families.registry import Family, as_reward_model, family_of_config, parameters
 from launch.methods.preference_flags import ADAPTER_OFF, KTO, NONE, SECOND_COPY, reference_of_flags
 from launch.plan.hardware import Card
 from launch.plan.interconnect import Group, Network, network_of
 from launch.switches import FLASH_ATTENTION, FLASH_MASK, FUSED_RMS_NORM, FUSED_ROPE, OVERLAP, precision
 from launch.switches.switch import case_of
-from launch.tape.quantized import Format
+from launch.tape.quantized import HEAD_WEIGHT, Format
 
 FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
 # Bytes an element that is updated: both moments in float32, and the noise of one; of 8 bits both moments, and places,
@@ -212,6 +212,11 @@ class Job:
     def eight_bits(self) -> bool:
         """Whether moments are in 8 bits, with a scale for each block, and weights have no float32 copy."""
         return self.moment_item == 1
+
+    @property
+    def has_own_head(self) -> bool:
+        """Whether the model has an output layer that can be quantized."""
+        return any(parameter.name == HEAD_WEIGHT for parameter in parameters(self.config))
 
     def rows_of_head(self, shape: tuple[int, ...]) -> int:
         """Return how many rows of an output layer whose loss is in chunks are updated at a time; 0: all.
@@ -469,6 +474,7 @@ def _base(values: FlagValues) -> Format | None:
         values.weight_blocksize,
         bool(values.weight_double_quant),
         values.weight_double_quant_block_size,
+        bool(values.quantize_head),
     )
 
 

@@ -127,7 +127,7 @@ def _shard(parameter: Parameter, job: Job) -> PlannedTensor:
         axis is not None,
         parameter.kind != CORRECTION and (job.trains_all or parameter.name == SCORE),
         FLOAT32 if parameter.kind == CORRECTION else job.item,
-        job.base if parameter.kind == LINEAR else None,
+        job.base if job.base and job.base.takes(parameter.name, parameter.kind == LINEAR) else None,
     )
 
 

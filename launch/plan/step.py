@@ -37,14 +37,17 @@ def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
 def load(job: Job, place: Place, memory: Memory) -> None:
     """Load the model before it is sharded (launch/checkpoint/model_loader.py).
 
-    Of a base that is quantized while it is read there is one weight as it was (launch/adapters/quantized_layers.py).
-    Parameters that are offloaded pass one by one (launch/offload/group_sharded.py).
+    Of a base that is quantized while it is read there is one weight as it was (launch/adapters/quantized_layers.py):
+    the largest first. Parameters that are offloaded pass one by one (launch/offload/group_sharded.py).
     """
     tensors = [one for one in tensors_of(job, place.stage) if one.kind != ADAPTER]
     quantized = [one for one in tensors if one.base]
     stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)
-    passing = max((one.size * job.item for one in moved), default=0)
-    memory.take(sum(one.nbytes for one in stay) + passing, "parameters")
+    there = peak = 0
+    for one in sorted({*stay, *moved}, key=lambda one: -one.size):
+        there += one.nbytes if one in stay else 0
+        peak = max(peak, there + (one.size * job.item if one in moved else 0))
+    memory.take(peak, "parameters")
     if job.reference == SECOND_COPY:
         memory.take(sum(one.nbytes for one in tensors), REFERENCE)
 

@@ -56,6 +56,14 @@ def long_text_edits(job: Job) -> Iterator[Edit]:
         yield Edit(title, ACTIVATIONS_ON_HOST.kind, ACTIVATIONS_ON_HOST.flags | {SLICES: "auto"})
 
 
+def head_edits(job: Job) -> Iterator[Edit]:
+    """Yield what quantizes the output layer, too, of a quantized base that has one of its own on one process."""
+    layout, base = job.layout, job.base
+    alone = layout.tensor_parallel_degree == layout.pipeline_parallel_degree == 1
+    if alone and base and not base.head and base.algo != "llm.int8" and job.has_own_head:
+        yield Edit(f"output layer in {base.bits} bits", "head", {"quantize_head": "1"}, "the output layer is rounded")
+
+
 def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
     """Yield the single changes that make a run smaller, in the order in which the literature tries them.
 
@@ -95,6 +103,7 @@ def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
     if (job.own_loss or run.flags.lora) and not job.base:
         flags = {"weight_quantize_algo": QUANTIZED} | ({} if run.flags.lora else {"lora": "1"})
         yield Edit("QLoRA: a base of 4 bits", "adapter", flags, "adapters are trained, the frozen model is rounded")
+    yield from head_edits(job)
     yield from map(_recompute, GRADES[GRADES.index(job.recompute) + 1 :])
     if job.on_gpu:
         yield from long_text_edits(job)

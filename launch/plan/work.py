@@ -255,14 +255,21 @@ class Work:
         if chunks > 1 and job.trains_all:
             moved += hidden * vocabulary * (chunks * CHUNK_SUM_BYTES + CHUNKS_END_BYTES)
         again = self.head_forward if chunks > 1 and job.weighed else 0.0
-        return product * (1 + (BACKWARD if job.trains_all else BACKWARD_FROZEN)) + self.pace.stream(moved) + again
+        computed = product * (1 + (BACKWARD if job.trains_all else BACKWARD_FROZEN)) + self.pace.stream(moved) + again
+        return computed + 2 * chunks * self._dequantized_head
 
     @property
     def head_forward(self) -> float:
         """Seconds of the output head and the loss without gradients: half of what is moved."""
         vocabulary = self.job.config["vocab_size"] / self.tensor
         product = self.pace.multiply(self.tokens, self.job.config["hidden_size"], vocabulary)
-        return product + self.pace.stream(self.tokens * vocabulary * LOGIT_BYTES / 2)
+        return product + self.pace.stream(self.tokens * vocabulary * LOGIT_BYTES / 2) + self._dequantized_head
+
+    @property
+    def _dequantized_head(self) -> float:
+        """Seconds in which a quantized output layer is computed from its codes once."""
+        job, size = self.job, self.job.config["hidden_size"] * self.job.config["vocab_size"]
+        return self.pace.stream(job.base.moved(size, job.item)) if job.base and job.base.head else 0.0
 
     def product(self, linear: Parameter) -> float:
         """Return the seconds of the product with this matrix, forward; its gradient's takes as long."""

@@ -1,5 +1,6 @@
 """What the commands that load a model to use it say alike."""
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import gives_scores
 from launch.families.registry import parameters
+from launch.tape.quantized import HEAD_WEIGHT
 
 QUANTIZED = ["weight_only_int8", "weight_only_int4", "llm.int8", "nf4", "fp4"]  # of launch/adapters/quantization.py
 FORMATS = ", ".join(QUANTIZED)
@@ -49,6 +51,7 @@ def add_weight_flags(add: Callable) -> None:
         default=256,
         help="scales in 8 bits that share one scale",
     )
+    add("--quantize_head", type=int, default=0, help="1: the output layer, too; one process, not llm.int8")
 
 
 def check_model(name: str) -> None:
@@ -67,6 +70,28 @@ def check_model(name: str) -> None:
         )
     if Path(name).is_dir():
         find_weights(name)
+
+
+def check_head(args: argparse.Namespace) -> None:
+    """Check --quantize_head.
+
+    Raises:
+        UserError: For formats, models and numbers of processes whose output layer is not quantized.
+    """
+    if not args.quantize_head:
+        return
+    if args.weight_quantize_algo in (None, "llm.int8"):
+        allowed = ", ".join(name for name in QUANTIZED if name != "llm.int8")
+        raise UserError(
+            f"--quantize_head: found 1 with --weight_quantize_algo {args.weight_quantize_algo or 'left out'}, allowed: "
+            f"with {allowed}."
+        )
+    if args.tensor_parallel_degree > 1:
+        raise UserError("--quantize_head: found 1 with --tensor_parallel_degree above 1. Leave one of the two out.")
+    if HEAD_WEIGHT not in {parameter.name for parameter in parameters(load_config(args.model_name_or_path))}:
+        raise UserError(
+            f"--quantize_head: found 1, but {args.model_name_or_path} has no output layer of its own. Leave it out."
+        )
 
 
 def check_adapter(name: str, adapter: Path) -> None:

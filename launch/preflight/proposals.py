@@ -29,6 +29,7 @@ from launch.plan.variations import (
     ONE_EVALUATED,
     SAMPLED_AT_ONCE,
     SLICES,
+    head_edits,
     layouts,
     literature,
     long_text_edits,
@@ -385,10 +386,13 @@ def fastest_layouts(run: RunConfig, card: Card, samples: int) -> list[Candidate]
     )
     if found := _fastest(_divided(run, card, samples), limits):
         return found
-    # Samples fit no card as they are: one by one, by what makes room for long texts.
+    # Samples fit no card as they are: one by one, by what makes room for long texts, last with a rounded output layer.
     undivided_run = run.with_explicit(undivided(run.explicit))
-    edits = [(edit,) for edit in long_text_edits(Job.from_run(undivided_run, card))]
-    return _fastest(candidates(undivided_run, card, edits, samples, [1]), limits)
+    job = Job.from_run(undivided_run, card)
+    edits = [(edit,) for edit in long_text_edits(job)]
+    smaller = [(*kept, head) for head in head_edits(job) for kept in edits]
+    tried = (candidates(undivided_run, card, each, samples, [1]) for each in (edits, smaller))
+    return next((found for each in tried if (found := _fastest(each, limits))), [])
 
 
 def smallest_layout(run: RunConfig, card: Card, samples: int) -> Candidate | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from math import prod
 
 from launch.tape.autograd import FLOAT32, Computed, Deferred, Leaf, Memory, Node, Storage, Tensor, backward
-from launch.tape.quantized import Format
+from launch.tape.quantized import Format, columns_of_part
 
 # Bytes of a half-precision product of a chunk with its float32 copy (launch/training/chunked_loss.py).
 PRODUCT_BYTES = 64 * 2**20
@@ -105,6 +105,24 @@ class Operators:
             out = self.new(shape, x.item)
             self.memory.alive(values)
         return self.record(out, [x], temporary=max(scratch - x.nbytes, weight.nbytes))
+
+    def quantized_columns(self, x: Tensor, weight: Tensor, base: Format, of_gradient: bool = False) -> Tensor:
+        """Return the product with an output layer of which each pass computes some columns at a time from their codes.
+
+        of_gradient: The gradient of the inputs instead, from the logits' gradient x.
+        """
+        hidden, vocabulary = weight.shape
+        columns = min(columns_of_part(hidden), vocabulary)
+        part = hidden * columns
+        scratch, rows = base.scratch(part, weight.item), x.elements // x.shape[-1]
+        products = self.new((rows, hidden) if of_gradient else (rows, vocabulary), FLOAT32 if of_gradient else x.item)
+        self.memory.take(scratch)
+        read = self.memory.take(part * weight.item + (rows * columns * x.item if of_gradient else 0))
+        self.memory.take(rows * (hidden if of_gradient else columns) * x.item)
+        self.memory.alive(read)
+        out = self.new((*x.shape[:-1], hidden if of_gradient else vocabulary), x.item)
+        self.alive(products)
+        return self.record(out, [x], temporary=scratch + out.nbytes)
 
     def _rounded_product(self, x: Tensor, weight: Tensor) -> None:
         """Take the memory of LLM.int8 (launch/adapters/quantization.py).
@@ -354,13 +372,14 @@ class Operators:
         chunk: int,
         entropy: Callable[[Tensor], Tensor],
         weighed: bool = False,
+        base: Format | None = None,
     ) -> Tensor:
         """Return the entropy of each token by the product of x with an output layer, over chunks of tokens.
 
         See launch/training/chunked_loss.py. Chunks are alike: one is replayed. Their gradients are there after the
         forward pass or, where tokens weigh differently, computed with the logits once more in the backward pass.
 
-        entropy: of the logits of a chunk.
+        entropy: of the logits of a chunk. base: the format of a quantized output layer.
         """
         losses = self.new((*x.shape[:-1], 1), FLOAT32)
         trained = [one for one in (x, weight) if self.memory.recording and one.node]
@@ -369,7 +388,7 @@ class Operators:
             """Return a chunk's entropy; the gradients of x and weight, None for tensors without one."""
             hidden = self.new(x.shape, x.item) if x in trained else None
             of_weight = self.new(weight.shape, FLOAT32) if weight in trained else None
-            self._chunk(x, weight, transposed, chunk, entropy, hidden, of_weight)
+            self._chunk(x, weight, transposed, chunk, entropy, hidden, of_weight, base)
             return [hidden, of_weight]
 
         def gradients() -> list[Storage]:
@@ -384,7 +403,7 @@ class Operators:
 
         inputs = [(one.node, one.slot, one.nbytes) for one in (x, weight) if one.node]
         if weighed or not trained:
-            self._chunk(x, weight, transposed, chunk, entropy, None, None)
+            self._chunk(x, weight, transposed, chunk, entropy, None, None, base)
             self.alive(losses, x)
             if trained:
                 deferred = Deferred(self.memory, inputs, [x.storage] if x.storage else [])
@@ -447,12 +466,18 @@ class Operators:
         entropy: Callable[[Tensor], Tensor],
         hidden_gradient: Tensor | None,
         weight_gradient: Tensor | None,
+        base: Format | None = None,
     ) -> None:
         """Compute logits and losses of a chunk, and add to the existing gradients."""
         trained = hidden_gradient is not None or weight_gradient is not None
         inputs = self.new((chunk, x.shape[-1]), x.item)
         with self.memory.without_gradients():
-            logits = self.cast(self.matmul(inputs, weight, transpose_y=transposed), FLOAT32)
+            logits = (
+                self.quantized_columns(inputs, weight, base)
+                if base
+                else self.matmul(inputs, weight, transpose_y=transposed)
+            )
+            logits = self.cast(logits, FLOAT32)
         leaf = Leaf(self.memory, "logits", logits.shape, logits.elements)
         logits.node = leaf if trained else None
         entropies = entropy(logits)
@@ -460,7 +485,7 @@ class Operators:
             backward(entropies)
             assert isinstance(leaf.gradient, Storage)
             gradient = Tensor(logits.shape, FLOAT32, leaf.gradient)
-            self._chunk_products(inputs, weight, gradient, transposed, hidden_gradient, weight_gradient)
+            self._chunk_products(inputs, weight, gradient, transposed, hidden_gradient, weight_gradient, base)
 
     def _chunk_products(
         self,
@@ -470,11 +495,14 @@ class Operators:
         transposed: bool,
         hidden_gradient: Tensor | None,
         weight_gradient: Tensor | None,
+        base: Format | None = None,
     ) -> None:
         """Compute the products with the gradient of a chunk's logits."""
         with self.memory.without_gradients():
             narrow = self.cast(gradient, inputs.item)
-            if hidden_gradient is not None:
+            if base:
+                self.quantized_columns(narrow, weight, base, of_gradient=True)
+            elif hidden_gradient is not None:
                 self.matmul(narrow, weight, transpose_y=not transposed)
             if weight_gradient is not None and weight.item == FLOAT32:
                 self.memory.take(narrow.nbytes if transposed else inputs.nbytes)  # a transposed copy

@@ -1,6 +1,6 @@
 """Frozen weights in 8 or 4 bits: what they take, and what using one takes (launch/adapters/quantization.py)."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from launch.tape.autograd import FLOAT32
 
@@ -12,6 +12,13 @@ SCRATCH = {"weight_only_int8": 4, "llm.int8": 4, "weight_only_int4": 6, "nf4": 6
 # place.
 MOVED = {8: 5 + 8, 4: 2.5 + 6 + 8}
 PIECE = 2**22  # elements of a weight that are computed at once
+PART = 2**26  # elements of an output layer's columns that are whole at once: about the largest weight of an 8B's layers
+HEAD_WEIGHT = "lm_head.weight"  # [hidden, vocabulary]; other output layers are not quantized
+
+
+def columns_of_part(inputs: int) -> int:
+    """Return how many outputs of an output layer are whole at once: whole blocks, and what the kernels' tiles want."""
+    return max(PART // inputs // 64, 1) * 64
 
 
 @dataclass(frozen=True)
@@ -21,12 +28,23 @@ class Format:
     Attributes:
         algo: As --weight_quantize_algo names it, or "dynamic" for the scales of double_quant.
         block, double_quant, double_block: For nf4 and fp4.
+        head: Whether the output layer is quantized, too.
     """
 
     algo: str
     block: int = 64
     double_quant: bool = False
     double_block: int = 256
+    head: bool = False
+
+    @property
+    def identity(self) -> dict:
+        """What a checkpoint compares: all fields, `head` only where it is set, which older checkpoints do not have."""
+        return {name: value for name, value in asdict(self).items() if name != "head" or value}
+
+    def takes(self, name: str, linear: bool) -> bool:
+        """Return whether a tensor is quantized. linear: whether it is the weight of a layer's linear layer."""
+        return linear or (self.head and name == HEAD_WEIGHT)
 
     @property
     def bits(self) -> int:

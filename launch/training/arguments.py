@@ -106,6 +106,9 @@ class AdapterArguments:
     weight_double_quant_block_size: int = flag(
         256, bounds=AT_LEAST_ONE, help="Scales that share a scale with --weight_double_quant."
     )
+    quantize_head: bool = flag(
+        False, help="Keep the output layer in the format of --weight_quantize_algo, too, where it has its own weight."
+    )
 
 
 @dataclass

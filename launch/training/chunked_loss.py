@@ -19,6 +19,7 @@ from paddlenlp.transformers import PretrainedConfig
 from paddlenlp.transformers.model_outputs import ModelOutput
 
 from data_tools.dialogues.encoding import IGNORED
+from launch.adapters.quantized_layers import PackedColumns
 from launch.families.arithmetic import PRODUCT_BYTES, loss_chunk, rows_of_part
 from launch.families.family import Family, Head
 from launch.upstream.token_loss import token_entropies
@@ -100,6 +101,7 @@ class ChunkedEntropy(PyLayer):
                 weight_gradient.add(inputs, gradient)
             del gradient  # before the logits of the next chunk
         ctx.gradients, ctx.chunk, ctx.scale = (hidden_gradient, weight_gradient), chunk, scale
+        ctx.quantized = isinstance(weight, PackedColumns)
         return losses
 
     @staticmethod
@@ -115,7 +117,7 @@ class ChunkedEntropy(PyLayer):
             factor = factor / ctx.scale
         return (
             hidden_gradient if hidden_gradient is None else multiplied(hidden_gradient, factor, ctx.chunk),
-            weight_gradient if weight_gradient is None else weight_gradient.finish(factor),
+            *([] if ctx.quantized else [weight_gradient and weight_gradient.finish(factor)]),
             None,
         )
 
@@ -170,7 +172,8 @@ class WeighedEntropy(PyLayer):
                 if weight_gradient is not None:
                     weight_gradient.add(inputs, gradient)
                 del gradient  # before the logits of the next chunk
-        return hidden_gradient, weight_gradient and weight_gradient.finish(paddle.ones([])), None
+        of_weight = [] if isinstance(weight, PackedColumns) else [weight_gradient]
+        return hidden_gradient, *(one and one.finish(paddle.ones([])) for one in of_weight), None
 
 
 class WeightProducts:
@@ -338,7 +341,8 @@ class ChunkedHead(paddle.nn.Layer):
             hidden_states = GatherOp.apply(hidden_states)
         # Its one parameter, or what stands in its place (InFloat32 of launch/training/model.py); GLM's has none.
         name = next(iter(self._parameters), "weight")
-        weight = getattr(self, name).astype(hidden_states.dtype)
+        kept = getattr(self, "packed", None) or getattr(self, name)  # or a quantized weight
+        weight = kept.astype(hidden_states.dtype)
         if self.sharded(weight):
             group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
             identity: Any = paddle.distributed.collective._c_identity  # its stub says None, too
@@ -346,7 +350,7 @@ class ChunkedHead(paddle.nn.Layer):
         recording = paddle.is_grad_enabled()
         trained = tuple(recording and not tensor.stop_gradient for tensor in (hidden_states, weight))
         flat = hidden_states.reshape([-1, hidden_states.shape[-1]])
-        stored = getattr(self, name) is self._parameters.get(name) and weight.dtype == getattr(self, name).dtype
+        stored = kept is self._parameters.get(name) and weight.dtype == kept.dtype
         self.by_rows = self.update is not None and stored and not self.transposed
         if self.by_rows:  # for autograd it has no gradient
             weight = weight.detach()
@@ -356,8 +360,10 @@ class ChunkedHead(paddle.nn.Layer):
         losses = losses.reshape([*labels.shape, 1])
         return losses.transpose([1, 0, 2]) if length_first and not self.form.gives_length_first else losses
 
-    def products_with(self, weight: paddle.Tensor) -> WeightProducts:
+    def products_with(self, weight: paddle.Tensor | PackedColumns) -> Any:
         """Return the products of a batch with the weight."""
+        if isinstance(weight, PackedColumns):
+            return weight
         return (self.products_class or WeightProducts)(weight, self.transposed)
 
     def gradient_of(self, products: WeightProducts, inputs: paddle.Tensor):
@@ -391,15 +397,14 @@ class ChunkedHead(paddle.nn.Layer):
         The gradient is times scale where there is one. part: of the batch's tokens, the chunk. factors: float32
         [tokens, 1], how much each loss counts in the sum; default: 1.
         """
-        weight = products.weight
         logits: Any = products.logits(inputs).astype("float32")
         logits.stop_gradient = not trained
         with paddle.enable_grad():
             if self.sampled:
                 losses = self.sampled(logits, labels, part)
             else:
-                losses = token_entropies(logits, labels, self.sharded(weight))
-        self.correct.add(logits, labels, self.sharded(weight))
+                losses = token_entropies(logits, labels, logits.shape[-1] < self.config.vocab_size)
+        self.correct.add(logits, labels, logits.shape[-1] < self.config.vocab_size)
         if not trained:
             return losses, None
         paddle.autograd.backward([losses], [factors])

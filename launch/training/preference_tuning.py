@@ -4,7 +4,6 @@ Of a pair the chosen response shall become likelier than the rejected one; of si
 likelier.
 """
 
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -105,7 +104,7 @@ class PreferenceTuning(PairTraining):
         return {
             "model": model_identity(base.config.to_dict())["config"],
             "weights": weights_identity(base, self.model_args, args.seed),
-            "precision": [*computes, asdict(quantized) if quantized else None],
+            "precision": [*computes, quantized.identity if quantized else None],
         }
 
 

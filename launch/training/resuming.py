@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +214,7 @@ def identify_model(model, model_args, adapter_args, seed: int, reference_weights
     else:
         adapter = {"num_prefix_tokens": model.prefix_config.num_prefix_tokens}
     if quantized := base_format(adapter_args):
-        adapter |= asdict(quantized)
+        adapter |= quantized.identity
     return model_identity(model.model.config.to_dict(), adapter, weights_identity(model.model, model_args, seed))
 
 

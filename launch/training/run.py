@@ -11,6 +11,7 @@ from paddlenlp.peft import LoRAModel
 from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import add_adapter, base_format
 from launch.adapters.pissa import begin_pissa
+from launch.adapters.quantized_layers import use_quantized_head
 from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
@@ -175,6 +176,7 @@ def build_base(training: Training, config, products: BFloat16Products | None) ->
     model = build_model(config, model_args, args, base_format(adapter_args))
     trained = not (adapter_args.lora or adapter_args.prefix_tuning)
     lines = []
+    use_quantized_head(model)
     if products and not model_args.fp32_norms_and_head:
         products.replace_head(model)
     if not training.method.reward_model:

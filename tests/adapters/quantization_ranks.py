@@ -4,18 +4,69 @@ from unittest.mock import patch
 
 import numpy as np
 import paddle
+from paddlenlp.transformers.llama.modeling import LlamaLMHead
 
 from launch.adapters import quantization
 from launch.adapters import quantized_layers as quantized_base
 from launch.adapters import quantized_layers as quantized_product
 from launch.adapters.quantization import Format, dequantize, quantize
 from launch.families.registry import FAMILIES
+from launch.tape import quantized as tape_quantized
+from launch.training.chunked_loss import Chunks, chunk_loss
+from launch.upstream.token_loss import token_entropies
 from tests.families import family_ranks
 
 
 def observe(jobs: list, algos: list[str]) -> dict:
     """Return what the functions below find: of [values, format, piece], and of formats under mixed precision."""
-    return {"weights": [_there_and_back(*job) for job in jobs], "random": _random_model(), "amp": _under_amp(algos)}
+    weights = [_there_and_back(*job) for job in jobs]
+    return {"weights": weights, "random": _random_model(), "head": _output_layers(), "amp": _under_amp(algos)}
+
+
+def _output_layers() -> dict[str, dict]:
+    """By how the loss is computed, an output layer of four parts beside one whose weight is what its codes stand for:
+    how far losses and gradients of the inputs are apart; the weights that are left."""
+    config = family_ranks.tiny("llama")
+    draw = np.random.default_rng(0)
+    inputs = paddle.to_tensor(draw.normal(0, 1, [2, 20, config.hidden_size]).astype("float32"))
+    labels = paddle.to_tensor(draw.integers(0, config.vocab_size, [2, 20]))
+    return {name: _output_layer(config, inputs, labels, *way) for name, *way in WAYS}
+
+
+WAYS = [("whole", 0, False), ("in chunks", 12, False), ("in chunks, weighed", 12, True)]
+
+
+def _output_layer(config, inputs: paddle.Tensor, labels: paddle.Tensor, chunk: int, weighed: bool) -> dict:
+    found = {}
+    for quantized in (True, False):
+        model = paddle.nn.Layer()
+        paddle.seed(3)
+        model.lm_head = LlamaLMHead(config)
+        with patch.object(tape_quantized, "PART", 64 * config.hidden_size):
+            packed = quantized_base.PackedColumns.of(model.lm_head.weight, Format("nf4", double_quant=True))
+        if quantized:
+            model.lm_head.weight.packed = packed
+            quantized_base.use_quantized_head(model)
+            whole = list(model.state_dict())
+        else:
+            model.lm_head.weight.set_value(paddle.concat([dequantize(part) for part in packed.parts], axis=1))
+            model.lm_head.weight.stop_gradient = True
+        chunk_loss(model, FAMILIES["llama"], Chunks(chunk, chunk), pipeline=False)
+        hidden_states = inputs.detach()
+        hidden_states.stop_gradient = False
+        if chunk:
+            model.lm_head.weighed = weighed
+            with model.lm_head.of(labels):
+                losses = model.lm_head(hidden_states)
+        else:
+            losses = token_entropies(model.lm_head(hidden_states), labels, False)
+        factors = paddle.linspace(1, 2, 40).reshape(losses.shape) if weighed else paddle.ones_like(losses)
+        losses.backward(factors)
+        found[quantized] = [losses.flatten().numpy(), hidden_states.grad.numpy()]
+    errors = [
+        float(np.abs(one - other).max() / np.abs(other).max()) for one, other in zip(*found.values(), strict=True)
+    ]
+    return {"errors": errors, "parts": len(packed.parts), "left": whole}
 
 
 def _there_and_back(values: list[list[float]], format: dict, piece: int | None = None) -> dict:

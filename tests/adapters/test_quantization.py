@@ -126,6 +126,13 @@ def test_codes_become_numbers_without_mixed_precision(observed):
     assert observed["amp"] == dict.fromkeys(AMP, [2, "AmpLevel.O0"])
 
 
+def test_an_output_layer_in_parts_computes_with_what_its_codes_stand_for(observed):
+    """Losses and gradients of the inputs, whole and in chunks; no dense weight stays."""
+    assert set(observed["head"]) == {"whole", "in chunks", "in chunks, weighed"}
+    for way, found in observed["head"].items():
+        assert max(found["errors"]) < 1e-6 and found["parts"] == 4 and found["left"] == [], (way, found)
+
+
 def test_random_weights_are_quantized_one_after_the_other(observed):
     found = observed["random"]
     for layer in ("q_proj", "down_proj", "embed_tokens", "lm_head"):

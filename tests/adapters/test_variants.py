@@ -56,6 +56,13 @@ def test_rslora_counts_by_the_root_of_the_rank(trained):
     assert (config["rslora"], config["lora_alpha"], config["scaling"]) == (True, 4, 2.0)
 
 
+@pytest.mark.long
+def test_an_output_layer_in_four_bits_trains_adapters_almost_as_a_whole_one(trained):
+    nf4 = (*LORA, "--weight_quantize_algo", "nf4", "--weight_double_quant", "1")
+    whole, four_bits = losses(trained("whole", *nf4)), losses(trained("head", *nf4, "--quantize_head", "1"))
+    assert whole != four_bits == pytest.approx(whole, rel=0.02)
+
+
 def test_lora_plus_has_a_learning_rate_of_its_own_for_lora_b(runs):
     """The first step of plain SGD changes lora_B and a DoRA's lengths, which were 0, 16 times as much, not lora_A."""
     changed, expected = (runs(FULL, sgd=1, **cells.LORA, **cells.DORA, **more).weights for more in (PLUS, {}))

@@ -187,6 +187,14 @@ GPUS=2 --sharding stage2 --sharding_parallel_config enable_stage2_overlap --logg
 --pad_to_multiple_of 7 ✗ --pad_to_multiple_of: 7, which does not divide --max_length
 --lora 0 --weight_quantize_algo nf4 ✗ --weight_quantize_algo: nf4 without an adapter
 --weight_quantize_algo llm.int8 --pad_to_multiple_of 8
+--quantize_head 1 ✓ --quantize_head: 1 does nothing without --weight_quantize_algo
+--weight_quantize_algo llm.int8 --quantize_head 1 ✗ --quantize_head: 1 with --weight_quantize_algo llm.int8
+--weight_quantize_algo nf4 --quantize_head 1 --fp32_norms_and_head 1
+    ✗ --quantize_head: 1 with --fp32_norms_and_head 1
+--model_name_or_path qwen2.5-0.5b --weight_quantize_algo nf4 --quantize_head 1
+    ✗ --quantize_head: 1 for a model without an output layer of its own
+GPUS=2 --tensor_parallel_degree 2 --weight_quantize_algo nf4 --quantize_head 1
+    ✗ --quantize_head: 1 with --tensor_parallel_degree 2 and --pipeline_parallel_degree 1
 --weight_quantize_algo llm.int8 --sequence_slices auto ✗ --sequence_slices: auto with --weight_quantize_algo llm.int8
 GPUS=2 --sharding stage1 --sharding_parallel_config enable_stage1_overlap --save_strategy no
     ✗ --sharding_parallel_config: enable_stage1_overlap with --lora 1

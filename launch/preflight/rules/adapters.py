@@ -5,6 +5,7 @@ from launch.preflight.rules.rule import ANNOUNCE, Rule
 QUANTIZATION = "launch/adapters/quantization.py"
 PISSA = "launch/adapters/pissa.py"
 DORA = "launch/adapters/dora.py"
+QUANTIZED_HEAD = "launch/adapters/quantized_layers.py, PackedColumns"
 BLOCKWISE = ("nf4", "fp4")
 
 RULES = (
@@ -175,6 +176,46 @@ RULES = (
         reason="it is for the scales of blocks, which nf4 and fp4 have",
         source=QUANTIZATION,
         action=ANNOUNCE,
+    ),
+    Rule(
+        flag="quantize_head",
+        when=lambda run: bool(run.flags.quantize_head) and not run.flags.weight_quantize_algo,
+        found="1 does nothing without --weight_quantize_algo",
+        reason="the output layer takes the format of the other linear layers",
+        source=QUANTIZATION,
+        action=ANNOUNCE,
+    ),
+    Rule(
+        flag="quantize_head",
+        when=lambda run: bool(run.flags.quantize_head) and run.flags.weight_quantize_algo == "llm.int8",
+        found="1 with --weight_quantize_algo llm.int8",
+        reason="outliers of the last hidden states are not looked for",
+        source=QUANTIZED_HEAD,
+        fix="--weight_quantize_algo weight_only_int8, or --quantize_head 0",
+    ),
+    Rule(
+        flag="quantize_head",
+        when=lambda run: bool(run.flags.quantize_head) and max(run.tensor, run.pipeline) > 1,
+        found="1 with --tensor_parallel_degree {run.tensor} and --pipeline_parallel_degree {run.pipeline}",
+        reason="parts of a quantized output layer are computed on one process",
+        source=QUANTIZED_HEAD,
+        fix="--tensor_parallel_degree 1 and --pipeline_parallel_degree 1, or --quantize_head 0",
+    ),
+    Rule(
+        flag="quantize_head",
+        when=lambda run: bool(run.flags.quantize_head and run.flags.fp32_norms_and_head),
+        found="1 with --fp32_norms_and_head 1",
+        reason="a quantized output layer computes in the dtype of training, its sums in float32",
+        source=QUANTIZED_HEAD,
+        fix="one of the two",
+    ),
+    Rule(
+        flag="quantize_head",
+        when=lambda run: bool(run.flags.quantize_head and run.model) and not run.has_head,
+        found="1 for a model without an output layer of its own",
+        reason="its weight is the word embedding's, or not [hidden, vocabulary]",
+        source=QUANTIZED_HEAD,
+        fix="--quantize_head 0",
     ),
     Rule(
         flag="eval_with_do_generation",

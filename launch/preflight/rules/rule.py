@@ -10,10 +10,11 @@ from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
 from launch.families.parameters import HEADS, INNER, LAYERS, POSITIONS, stated
-from launch.families.registry import Family, family_of_config
+from launch.families.registry import Family, family_of_config, parameters
 from launch.methods.preference_flags import KTO, reference_of_flags
 from launch.preflight.report import Finding
 from launch.switches.precision import stated as stated_precision
+from launch.tape.quantized import HEAD_WEIGHT
 
 REFUSE, ANNOUNCE = "refuse", "announce"
 
@@ -176,6 +177,15 @@ class Request:
             return family_of_config(self.model) if self.model else None
         except UserError:
             return None
+
+    @property
+    def has_head(self) -> bool:
+        """Whether the model has an output layer that can be quantized; True for an unknown one."""
+        try:
+            names = {parameter.name for parameter in parameters(self.model)}
+        except UserError:
+            return True
+        return HEAD_WEIGHT in names and not self.run.method.reward_model
 
     @property
     def lacking(self) -> dict[str, str]:
