@@ -6,8 +6,8 @@ r"""Plan the fastest ways to train a model on given cards. Nothing is run; neith
 
 All layouts that the checks allow are planned, with the length and as many samples a step as in the model's recipe of
 the method, or its family's. The fastest three that fit are printed as commands of make; one that leaves less than 4 %
-of a card free is tight, and offered only where no other fits. MODEL, DATA, OUTPUT and ARGS mean what they mean for a
-recipe.
+of a card free is tight, and offered only where no other fits. On a quantized base what needs the least memory is
+printed, too. MODEL, DATA, OUTPUT and ARGS mean what they mean for a recipe.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from launch.guard import guarded
 from launch.methods.registry import METHODS
 from launch.plan.hardware import CARDS, Card, kind_of, requested_card
 from launch.plan.interconnect import NETWORK_HELP, network_of
-from launch.preflight.proposals import describe, layouts_on, smallest_layout
+from launch.preflight.proposals import describe, layouts_on, smallest_form, smallest_layout
 from launch.preflight.rules.model_limits import without_what_is_lacking
 
 FITS = {name: fit for method in METHODS for name, fit in method.fits.items()}  # by the value of METHOD
@@ -68,6 +68,9 @@ def main(argv: list[str]) -> None:
     for number, proposal in enumerate(proposals, start=1):
         print("", wrapped(f"{number}. {localized(describe(proposal.candidate))}", "# ", "#    "), sep="\n")
         print(f"make {recipe.target}{given_variables(variables | _cards(args) | {'ARGS': proposal.arguments})}")
+    if smallest := smallest_form(run, card, batch):
+        print("", wrapped(localized(f"smallest: {localized(describe(smallest.candidate))}"), "# ", "#    "), sep="\n")
+        print(f"make {recipe.target}{given_variables(variables | _cards(args) | {'ARGS': smallest.arguments})}")
 
 
 def _cards(args: argparse.Namespace) -> dict[str, str]:

@@ -220,6 +220,8 @@ class CommonFlags:
     offload: str | None = known("str", None, choices=("activations",))
     """activations: the inputs of layers that --recompute computes again are in host memory between their forward and
     backward pass."""
+    offload_embedding: bool = known("bool", False)
+    """Keep the frozen word embedding in host memory, beside an adapter; a batch's rows are copied."""
     offload_optim: bool = known("bool", False)
     """Offload optimizer after optimizer.step()"""
     optim: str = known("str", "adamw", choices=("adamw", "adafactor", "adamw_mini", "adamw_custom",

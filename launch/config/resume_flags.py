@@ -39,7 +39,8 @@ _NAMES = {
         ignore_load_lr_and_optim ignore_save_lr_and_optim lazy_data_processing load_sharded_model local_rank
         log_on_each_node logging_dir logging_first_step logging_steps logging_strategy loss_chunk_tokens
         loss_collapse loss_first loss_spike loss_watch max_run_minutes metrics_output_path minimum_eval_times
-        no_cuda offload offload_optim ordered_save_group_size output_dir output_signal_dir overwrite_output_dir
+        no_cuda offload offload_embedding offload_optim ordered_save_group_size output_dir output_signal_dir
+        overwrite_output_dir
         max_log_ratio pad_to_multiple_of pad_token_id past_index pdc_download_ckpt pdc_download_timeout
         per_device_eval_batch_size pipeline_parallel_config pipeline_parallel_degree precision recompute
         recompute_granularity refined_recompute remove_unused_columns report_to resume_changed

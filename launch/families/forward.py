@@ -129,6 +129,11 @@ class ForwardJob(Protocol):
         """The tokens that MLPs and norms compute at once; 0: all."""
         ...
 
+    @property
+    def host_embedding(self) -> bool:
+        """Whether the word embedding is in host memory."""
+        ...
+
 
 class Model(ABC):
     """One rank's part of a model.
@@ -400,6 +405,8 @@ class Model(ABC):
         """Return [batch, length, hidden], or under sequence parallelism this rank's rows of [batch length, hidden]."""
         table = self.weights[f"{name}.weight"]
         x = self.ops.embedding(Tensor((self.batch, self.length), 8, None), table)
+        if self.job.host_embedding:  # rows come in float32
+            self.memory.take(FLOAT32 * x.elements + x.nbytes)
         if self.tensor_parallel > 1 and table.shape[0] < self.job.config["vocab_size"]:
             x = self.all_reduce(x)
         if self.job.sequence_parallel:

@@ -9,6 +9,7 @@ continues from stale copies of weights that were gathered but not updated.)
     host_memory.py          host memory, and copies between it and the device
     streamed_optimizer.py   the update, and the unscaling of a loss scale, one parameter at a time
     activations.py          inputs of recomputed layers: `--offload activations`, with any stage of sharding or none
+    embedding.py            a frozen word embedding: `--offload_embedding 1`
     group_sharded.py        gradients of stage 2, slices and gradients of stage 3; puts all of this into a Trainer's run
 
 These stay on the device: the parameters of stage 2; gradients in sharding's own buffers (stage 2: those of the smaller

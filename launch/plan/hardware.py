@@ -235,6 +235,17 @@ CARDS = {
             sources=_sources("11.76 GiB", "NVIDIA GeForce RTX 3060 specifications, 12 GB", nvlink="none: PCIe only"),
         ),
         Card(
+            name="3080",
+            named_gb=10,
+            compute_capability=(8, 6),
+            memory_bytes=int(9.78 * GIB),
+            memory_bandwidth=760e9,
+            half_flops=TERAFLOPS["3080"] * 1e12,
+            full_flops=29.8e12,
+            pcie=(4, 16),
+            sources=_sources("9.78 GiB", f"{GA102.removesuffix('3090')}3080", nvlink="none: PCIe only"),
+        ),
+        Card(
             name="L40S",
             named_gb=45,
             compute_capability=(8, 9),

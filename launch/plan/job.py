@@ -180,6 +180,7 @@ class Job:
     sequence_slices: str = "off"
     saves_in_background: bool = False
     save_steps: int = 0
+    host_embedding: bool = False
     moment_item: int = ITEM[FLOAT32]
     in_backward: bool = False
     nodes: int = 1
@@ -429,6 +430,7 @@ class Job:
             loss_chunk_tokens=values.loss_chunk_tokens,
             sequence_slices=values.sequence_slices,
             saves_in_background=bool(values.use_async_save),
+            host_embedding=bool(values.offload_embedding),
             save_steps=values.save_steps if values.save_strategy == "steps" else 0,
             moment_item=moment_item(values),
             in_backward=bool(values.update_in_backward),

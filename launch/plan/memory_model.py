@@ -250,6 +250,7 @@ def host_bytes(job: Job) -> dict[str, int]:
         "process": PROCESS,
         "data workers": job.data_workers * WORKER,
         "offload": max(_offloaded(job, stage) for stage in stages),
+        "word embedding": sum(one.size * one.item for one in tensors_of(job) if one.on_host),
         "checkpoint": max(_written_at_once(job, stage) for stage in stages),
     }
     return {part: size for part, size in parts.items() if size}

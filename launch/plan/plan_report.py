@@ -128,6 +128,8 @@ def _how(job: Job) -> list[str]:
         how.append("updates within the backward pass")
     if job.offload.activations:
         how.append("activations in host memory")
+    if job.host_embedding:
+        how.append("word embedding in host memory")
     if job.slice_tokens:
         how.append(f"MLPs and norms by slices of {job.slice_tokens:,} tokens")
     if job.loss_chunk(job.config["vocab_size"] // job.layout.tensor_parallel_degree, job.trains_all):

@@ -50,6 +50,7 @@ class PlannedTensor:
         sharded: Over the tensor parallel ranks.
         item: Bytes of an element.
         base: How it is quantized.
+        on_host: Whether it is in host memory.
     """
 
     name: str
@@ -59,6 +60,7 @@ class PlannedTensor:
     trained: bool
     item: int
     base: Format | None = None
+    on_host: bool = False
 
     @cached_property
     def size(self) -> int:
@@ -67,7 +69,9 @@ class PlannedTensor:
 
     @cached_property
     def nbytes(self) -> int:
-        """Bytes of the elements."""
+        """Bytes of the elements on the device."""
+        if self.on_host:
+            return 0
         return self.base.nbytes(*self.shape) if self.base else self.size * self.item
 
 
@@ -128,6 +132,7 @@ def _shard(parameter: Parameter, job: Job) -> PlannedTensor:
         parameter.kind != CORRECTION and (job.trains_all or parameter.name == SCORE),
         FLOAT32 if parameter.kind == CORRECTION else job.item,
         job.base if job.base and job.base.takes(parameter.name, parameter.kind == LINEAR) else None,
+        job.host_embedding and parameter.kind == WORD,
     )
 
 

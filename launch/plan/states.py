@@ -79,7 +79,7 @@ def _of_policy(job: Job, tensors: Sequence[PlannedTensor]) -> tuple[States, ...]
 def _stage1(job: Job, tensors: Sequence[PlannedTensor]) -> tuple[States, ...]:
     """Return the states of stage 1: all gradients, and the optimizer's dealt to ranks; of one rank all."""
     # Frozen tensors are dealt, too; quantized ones are no parameters.
-    dealt = [tensor for tensor in tensors if not tensor.base]
+    dealt = [tensor for tensor in tensors if not (tensor.base or tensor.on_host)]
     owners = deal([tensor.size for tensor in dealt], job.layout.sharding_parallel_degree, largest_first=True)
     optimized, moments = ([0] * job.layout.sharding_parallel_degree for _ in range(2))
     for tensor, owner in zip(dealt, owners, strict=True):

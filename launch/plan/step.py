@@ -41,7 +41,7 @@ def load(job: Job, place: Place, memory: Memory) -> None:
     the largest first. Parameters that are offloaded pass one by one (launch/offload/group_sharded.py).
     """
     tensors = [one for one in tensors_of(job, place.stage) if one.kind != ADAPTER]
-    quantized = [one for one in tensors if one.base]
+    quantized = [one for one in tensors if one.base or one.on_host]
     stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)
     there = peak = 0
     for one in sorted({*stay, *moved}, key=lambda one: -one.size):

@@ -246,9 +246,11 @@ class Traffic:
     def activations(self, layers: float) -> float:
         """Return the seconds of the inputs of `layers` layers of a micro batch, to the host and back.
 
-        See launch/offload/activations.py.
+        With them those of the rows of a word embedding in host memory, in float32 (launch/offload).
         """
-        return self.pace.copy(2 * layers * self.job.residual_bytes) if self.job.offload.activations else 0.0
+        copies = 2 * layers if self.job.offload.activations else 0
+        rows = ITEM[FLOAT32] / self.job.item if self.job.host_embedding else 0
+        return self.pace.copy((copies + rows) * self.job.residual_bytes) if copies or rows else 0.0
 
     @property
     def weight_bytes(self) -> float:

@@ -56,10 +56,15 @@ def long_text_edits(job: Job) -> Iterator[Edit]:
         yield Edit(title, ACTIVATIONS_ON_HOST.kind, ACTIVATIONS_ON_HOST.flags | {SLICES: "auto"})
 
 
-def head_edits(job: Job) -> Iterator[Edit]:
-    """Yield what quantizes the output layer, too, of a quantized base that has one of its own on one process."""
+def vocabulary_edits(job: Job) -> Iterator[Edit]:
+    """Yield what makes room beside an adapter on one process: the word embedding in host memory, a quantized head.
+
+    They are for models whose output layer has a weight of its own.
+    """
     layout, base = job.layout, job.base
     alone = layout.tensor_parallel_degree == layout.pipeline_parallel_degree == 1
+    if alone and not (job.trains_all or job.host_embedding or job.offload.parameters) and job.has_own_head:
+        yield Edit("word embedding in host memory", "embedding", {"offload_embedding": "1"})
     if alone and base and not base.head and base.algo != "llm.int8" and job.has_own_head:
         yield Edit(f"output layer in {base.bits} bits", "head", {"quantize_head": "1"}, "the output layer is rounded")
 
@@ -103,7 +108,7 @@ def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
     if (job.own_loss or run.flags.lora) and not job.base:
         flags = {"weight_quantize_algo": QUANTIZED} | ({} if run.flags.lora else {"lora": "1"})
         yield Edit("QLoRA: a base of 4 bits", "adapter", flags, "adapters are trained, the frozen model is rounded")
-    yield from head_edits(job)
+    yield from vocabulary_edits(job)
     yield from map(_recompute, GRADES[GRADES.index(job.recompute) + 1 :])
     if job.on_gpu:
         yield from long_text_edits(job)

@@ -29,7 +29,6 @@ from launch.plan.variations import (
     ONE_EVALUATED,
     SAMPLED_AT_ONCE,
     SLICES,
-    head_edits,
     layouts,
     literature,
     long_text_edits,
@@ -37,6 +36,7 @@ from launch.plan.variations import (
     recomputes,
     samplings,
     undivided,
+    vocabulary_edits,
 )
 
 # ---- FIT
@@ -359,12 +359,15 @@ def lines_after_out_of_memory(planned: ThisRun) -> list[str]:
 LAYOUTS = 3  # that are offered
 
 
-def _divided(run: RunConfig, card: Card, samples: int, **choices: tuple[str, ...]) -> Iterator[Candidate]:
-    """Yield the run divided in all ways, with micro batches that are powers of two."""
+def _divided(
+    run: RunConfig, card: Card, samples: int, beside: tuple[Edit, ...] = (), **choices: tuple[str, ...]
+) -> Iterator[Candidate]:
+    """Yield the run divided in all ways, with micro batches that are powers of two. beside: edits of each."""
     sizes = [1 << exponent for exponent in range(samples.bit_length())]
     if run.flags.update_in_backward:  # which takes no accumulation
         sizes = [samples]
-    vary = ((edit, *more) for edit in layouts(run.processes, **choices) for more in _samplings(run, samples))
+    more = _samplings(run, samples)
+    vary = ((edit, *each, *beside) for edit in layouts(run.processes, **choices) for each in more)
     return candidates(run.with_explicit(undivided(run.explicit)), card, vary, samples, sizes)
 
 
@@ -386,12 +389,13 @@ def fastest_layouts(run: RunConfig, card: Card, samples: int) -> list[Candidate]
     )
     if found := _fastest(_divided(run, card, samples), limits):
         return found
-    # Samples fit no card as they are: one by one, by what makes room for long texts, last with a rounded output layer.
+    # Samples fit no card as they are: one by one, by what makes room for long texts, then with the word embedding in
+    # host memory, too, last with an output layer in fewer bits, which is rounded.
     undivided_run = run.with_explicit(undivided(run.explicit))
     job = Job.from_run(undivided_run, card)
-    edits = [(edit,) for edit in long_text_edits(job)]
-    smaller = [(*kept, head) for head in head_edits(job) for kept in edits]
-    tried = (candidates(undivided_run, card, each, samples, [1]) for each in (edits, smaller))
+    edits, more = [(edit,) for edit in long_text_edits(job)], tuple(vocabulary_edits(job))
+    smaller = [[(*kept, *more[:count]) for kept in edits] for count in range(len(more) + 1)]
+    tried = (candidates(undivided_run, card, each, samples, [1]) for each in smaller)
     return next((found for each in tried if (found := _fastest(each, limits))), [])
 
 
@@ -400,6 +404,21 @@ def smallest_layout(run: RunConfig, card: Card, samples: int) -> Candidate | Non
     divided = _divided(run, card, samples, grades=("", "full"))
     least = (candidate for candidate in divided if candidate.job.micro_batch == 1 and _is_legal(candidate))
     return min(least, key=lambda candidate: candidate.peak_bytes, default=None)
+
+
+def smallest_form(run: RunConfig, card: Card, samples: int) -> Proposal | None:
+    """Return what needs the least memory with all of vocabulary_edits.
+
+    None where there are none, without a quantized base, and where it does not fit.
+    """
+    job = Job.from_run(run.with_explicit(undivided(run.explicit)), card)
+    if not job.base or run.processes > 1 or not (edits := tuple(vocabulary_edits(job))):
+        return None
+    divided = _divided(run, card, samples, edits, grades=("full",))
+    ones = (candidate for candidate in divided if candidate.job.micro_batch == 1 and _is_legal(candidate))
+    least = min(ones, key=lambda candidate: candidate.peak_bytes, default=None)
+    found = [least] if least and least.peak_bytes <= card.memory_bytes else []
+    return next(iter(_proposals(run, found, lambda candidate: 1.0, PINNED)), None)
 
 
 def layouts_on(run: RunConfig, card: Card, cards: int, nodes: Nodes = ONE_NODE) -> tuple[RunConfig, list[Proposal]]:
@@ -453,6 +472,8 @@ def describe(candidate: Candidate) -> str:
         "offload" if job.offload.gradients else "",
         f"{job.sampled_at_once} answers at once" if job.sampled_at_once else "",
         "activations in host memory" if job.offload.activations else "",
+        "word embedding in host memory" if job.host_embedding else "",
+        f"output layer in {job.base.bits} bits" if job.base and job.base.head else "",
         "MLPs and norms in slices" if job.slice_tokens else "",
     ]
     how = ", ".join([_batch(job), *filter(None, others)])

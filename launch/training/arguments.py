@@ -187,6 +187,9 @@ class RunArguments(TrainingArguments):
         "forward and backward pass.",
         choices=["activations"],
     )
+    offload_embedding: bool = flag(
+        False, help="Keep the frozen word embedding in host memory, beside an adapter; a batch's rows are copied."
+    )
     loss_scale_window: int = flag(
         1000, bounds=AT_LEAST_ONE, help="fp16: the loss scale doubles after so many steps without an overflow."
     )

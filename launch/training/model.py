@@ -1,6 +1,7 @@
 """From flags to a model: configuration by name or directory, weights random or loaded, tokenizer."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import quantize_filled, random_model
 from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.model_identity import vocabulary_so_far
-from launch.checkpoint.model_loader import load_model
+from launch.checkpoint.model_loader import Fill, load_model
 from launch.checkpoint.ranks import broadcast, first_on_rank_zero, rank
 from launch.cpu import kernels
 from launch.cpu.bfloat16 import BFloat16Products
@@ -28,6 +29,8 @@ from launch.families.registry import as_reward_model, family_of_config
 from launch.families.tokenizer_files import fresh_vocabulary, read_tokenizer
 from launch.models.reward_model import reward_model_class
 from launch.offload.activations import offload_activations
+from launch.offload.embedding import NAME as EMBEDDING
+from launch.offload.embedding import to_host
 from launch.offload.group_sharded import keep_filled
 from launch.switches import FLASH_ATTENTION, FUSED_RMS_NORM, FUSED_ROPE
 from launch.switches.precision import attention_dtype, instead_of_bf16
@@ -151,10 +154,20 @@ def class_of(config, pipeline: bool = False):
 
 def _when_filled(family, base: Format | None, training_args):
     """Return the function that is called with each parameter as soon as it is read; None without one."""
-    if base:
-        return quantize_filled(family, base)
+    quantized = quantize_filled(family, base) if base else None
+    if training_args.offload_embedding:
+        return partial(_embedding_to_host, then=quantized)
+    if quantized:
+        return quantized
     sliced = training_args.host_offload and ShardingOption.FULL_SHARD in training_args.sharding
     return keep_filled if sliced and training_args.do_train else None
+
+
+def _embedding_to_host(fill: Fill, then: Callable[[Fill], None] | None) -> None:
+    if fill.name.endswith(f".{EMBEDDING}"):
+        to_host(fill.parameter)
+    elif then:
+        then(fill)
 
 
 def weights_directory(name: str, model_class, config) -> Path:

@@ -19,6 +19,7 @@ from launch.cpu.bfloat16 import BFloat16Products
 from launch.families.arithmetic import ModelShape
 from launch.families.registry import family_of_config
 from launch.methods.method import Method
+from launch.offload.embedding import use_host_embedding
 from launch.reporting.announce import announce
 from launch.reporting.throughput import Throughput
 from launch.switches import FLASH_MASK
@@ -177,6 +178,8 @@ def build_base(training: Training, config, products: BFloat16Products | None) ->
     trained = not (adapter_args.lora or adapter_args.prefix_tuning)
     lines = []
     use_quantized_head(model)
+    if args.offload_embedding:
+        lines += use_host_embedding(model)
     if products and not model_args.fp32_norms_and_head:
         products.replace_head(model)
     if not training.method.reward_model:

@@ -63,6 +63,19 @@ def test_an_output_layer_in_four_bits_trains_adapters_almost_as_a_whole_one(trai
     assert whole != four_bits == pytest.approx(whole, rel=0.02)
 
 
+@pytest.mark.long
+def test_a_word_embedding_in_host_memory_changes_no_number(trained):
+    """To the bit: losses and the adapter's file, beside a base in 4 bits and one that is not quantized."""
+    for name, base in {"nf4": ("--weight_quantize_algo", "nf4"), "whole": ()}.items():
+        card, host = (
+            trained(f"{name}-card", *LORA, *base),
+            trained(f"{name}-host", *LORA, *base, "--offload_embedding", "1"),
+        )
+        assert losses(host) == losses(card)
+        files = [sorted(output.glob("peft_model-*.safetensors")) for output in (card, host)]
+        assert [one.read_bytes() for one in files[0]] == [one.read_bytes() for one in files[1]] != []
+
+
 def test_lora_plus_has_a_learning_rate_of_its_own_for_lora_b(runs):
     """The first step of plain SGD changes lora_B and a DoRA's lengths, which were 0, 16 times as much, not lora_A."""
     changed, expected = (runs(FULL, sgd=1, **cells.LORA, **cells.DORA, **more).weights for more in (PLUS, {}))

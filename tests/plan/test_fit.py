@@ -117,6 +117,19 @@ def test_a_tight_layout_is_offered_only_where_no_other_fits():
     assert tight.candidate.memory.tight and "GiB (tight)" in describe(tight.candidate)
 
 
+@pytest.mark.parametrize("model", ["meta-llama/Llama-3-8B", "Qwen/Qwen3-8B"])
+def test_the_smallest_qlora_of_an_8b_is_printed_and_takes_8_5_gib(tmp_path, model):
+    words = f"--model {model} --gpus 1 --gpu_memory_gb 24 --method qlora"
+    done = run(tmp_path / "small", *words.split(), ARGS="--max_length 512 --src_length 384")
+    [*_, words] = commands(done.stdout)
+    smallest = dict(word.split("=", 1) for word in words[2:])["ARGS"]
+    assert "--offload_embedding 1 --quantize_head 1" in smallest and "--max_length 512" in smallest
+    said = comments(done.stdout)[-1]
+    assert said.startswith("smallest: 1 process; micro batch 1 x accumulation 16, recompute full, optimizer in host ")
+    [peak] = re.findall(r"word embedding in host memory, output layer in 4 bits: (\S+) of 23.6 GiB", said)
+    assert float(peak) <= 8.5
+
+
 def test_samples_that_fit_no_card_otherwise_are_computed_in_slices(tmp_path):
     words = "--model Qwen/Qwen3-8B --gpus 1 --gpu_memory_gb 48 --method qlora"
     done = run(tmp_path / "long", *words.split(), ARGS="--max_length 131072 --src_length 65536")

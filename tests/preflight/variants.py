@@ -188,6 +188,10 @@ GPUS=2 --sharding stage2 --sharding_parallel_config enable_stage2_overlap --logg
 --lora 0 --weight_quantize_algo nf4 ✗ --weight_quantize_algo: nf4 without an adapter
 --weight_quantize_algo llm.int8 --pad_to_multiple_of 8
 --quantize_head 1 ✓ --quantize_head: 1 does nothing without --weight_quantize_algo
+--offload_embedding 1
+--lora 0 --offload_embedding 1 ✗ --offload_embedding: 1 without an adapter
+--model_name_or_path qwen2.5-0.5b --offload_embedding 1 ✗ --offload_embedding: 1 for a model without an output layer
+GPUS=2 --tensor_parallel_degree 2 --offload_embedding 1 ✗ --offload_embedding: 1 with a model that is divided
 --weight_quantize_algo llm.int8 --quantize_head 1 ✗ --quantize_head: 1 with --weight_quantize_algo llm.int8
 --weight_quantize_algo nf4 --quantize_head 1 --fp32_norms_and_head 1
     ✗ --quantize_head: 1 with --fp32_norms_and_head 1

@@ -6,6 +6,7 @@ QUANTIZATION = "launch/adapters/quantization.py"
 PISSA = "launch/adapters/pissa.py"
 DORA = "launch/adapters/dora.py"
 QUANTIZED_HEAD = "launch/adapters/quantized_layers.py, PackedColumns"
+HOST_EMBEDDING = "launch/offload/embedding.py"
 BLOCKWISE = ("nf4", "fp4")
 
 RULES = (
@@ -216,6 +217,33 @@ RULES = (
         reason="its weight is the word embedding's, or not [hidden, vocabulary]",
         source=QUANTIZED_HEAD,
         fix="--quantize_head 0",
+    ),
+    Rule(
+        flag="offload_embedding",
+        when=lambda run: bool(run.flags.offload_embedding) and not (run.flags.lora or run.flags.prefix_tuning),
+        found="1 without an adapter",
+        reason="a word embedding that is trained is on the card",
+        source=HOST_EMBEDDING,
+        fix="--lora 1, or --offload_embedding 0",
+    ),
+    Rule(
+        flag="offload_embedding",
+        when=lambda run: (
+            bool(run.flags.offload_embedding)
+            and (max(run.tensor, run.pipeline) > 1 or run.has_word("sharding", "offload"))
+        ),
+        found="1 with a model that is divided, or with --sharding {run.flags.sharding}",
+        reason="the whole table is kept by one process",
+        source=HOST_EMBEDDING,
+        fix="--tensor_parallel_degree 1, --pipeline_parallel_degree 1 and no offload, or --offload_embedding 0",
+    ),
+    Rule(
+        flag="offload_embedding",
+        when=lambda run: bool(run.flags.offload_embedding and run.model) and not run.has_head,
+        found="1 for a model without an output layer of its own",
+        reason="the output layer reads the whole table",
+        source=HOST_EMBEDDING,
+        fix="--offload_embedding 0",
     ),
     Rule(
         flag="eval_with_do_generation",
