@@ -27,7 +27,7 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from data_tools.formats.benchmarks.files import PLACE, SPLITS, SUBJECT, files_of, find_form, read_benchmark
 from data_tools.formats.benchmarks.published import FORMS
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import quoted, shown
+from data_tools.formats.json_files import quoted, require_file, shown
 from data_tools.formats.plural import plural
 from data_tools.text.sources import find_files, read_documents
 from launch.errors import UserError
@@ -52,6 +52,9 @@ EXAMPLES = ("dev", "train", "val")
 SEED = 1234  # of the examples that are drawn, as lm-eval has it
 # What a task from elsewhere may not say: each runs code, or reads other data.
 FORBIDDEN = {"class", "custom_dataset", "use_prompt", "unsafe_code", "group", "task_list"}
+# What is read of it before lm-eval checks it, and bounds of what would be computed without end.
+TYPES = {"metric_list": list, "filter_list": list, "generation_kwargs": dict, "fewshot_config": dict, "repeats": int}
+MOST_REPEATS, LONGEST_NAME, LARGEST_FILE = 1024, 200, 1 << 20
 REPLACED = {"dataset_path", "dataset_name", "dataset_kwargs", "tag", "group", "task_list"}
 
 
@@ -179,10 +182,13 @@ def foreign_config(path: Path) -> dict:
     Raises:
         DataError: If it is no task, or would run code.
     """
+    require_file(path)
     try:
+        if (size := path.stat().st_size) > LARGEST_FILE:
+            raise DataError(f"found {size:,} bytes, allowed for a task: {LARGEST_FILE:,}.")
         config = yaml.load(path.read_bytes(), Loader=_Strict)  # noqa: S506 - a SafeLoader
         if not isinstance(config, dict) or not isinstance(config.get("task"), str):
-            raise DataError(f"found {shown(config)}, expected an object with a key task, the name of the task.")
+            raise DataError("expected an object with a key task, the name of the task.")
         for key in FORBIDDEN & config.keys():
             raise DataError(f"{key}: code, data or groups of elsewhere are not taken. Leave the key out.")
         included = config.pop("include", [])
@@ -191,11 +197,32 @@ def foreign_config(path: Path) -> dict:
             if not file.is_relative_to(SHIPPED) or not file.is_file():
                 raise DataError(f"include: found {shown(each)}, expected a file of lm-eval's folder of tasks.")
             config = load_yaml(file) | config
+        _check_types(config)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}.") from None
+    except RecursionError:
+        raise DataError(f"{path}: lists or objects are nested too deeply.") from None
     except (DataError, yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: {' '.join(str(error).split())}") from None
     return config
+
+
+def _check_types(config: dict) -> None:
+    """Raise DataError for a value of another type than lm-eval reads there, or out of bounds."""
+    for key, kind in TYPES.items():
+        if config.get(key) is not None and type(config[key]) is not kind:
+            raise DataError(f"{key}: found {quoted(type(config[key]).__name__)}, expected {kind.__name__}.")
+    if not all(isinstance(each, dict) for key in ("metric_list", "filter_list") for each in config.get(key) or []):
+        raise DataError("metric_list, filter_list: expected a list of objects.")
+    if not 1 <= (config.get("repeats") or 1) <= MOST_REPEATS:
+        raise DataError(f"repeats: found {shown(config['repeats'])}, allowed: 1 to {MOST_REPEATS:,}.")
+    until = (config.get("generation_kwargs") or {}).get("until") or []
+    if not all(isinstance(end, str) for end in (until if isinstance(until, list) else [until])):
+        raise DataError("generation_kwargs: until: expected a text, or a list of texts.")
+    for key in ("task", "task_alias"):
+        name = config.get(key) or ""
+        if not isinstance(name, str) or not name.isprintable() or len(name) > LONGEST_NAME:
+            raise DataError(f"{key}: found {quoted(name)}, expected a name of at most {LONGEST_NAME} characters.")
 
 
 def _check_measures(config: dict) -> None:

