@@ -298,18 +298,20 @@ CPU = Card(
     },
 )
 
+# A measured rate is that of large products, of which a step's own reach most; small tensors stay in caches. With the
+# kernels of --cpu_fast: a step of 256 x 6 (benchmarks/cpu_training.py, its row without fused_ln).
+MEASURED_CPU: dict = {"reach": (1.25, 1.0), "memory_bandwidth": 25e9}
+
 
 def cpu_of_rank(ranks: int) -> Card:
-    """Return the CPU that one of `ranks` ranks of this machine has, in proportion to the measured matrix product.
+    """Return the CPU that one of `ranks` ranks of this machine has, by the measured matrix product.
 
     Where it was not measured (launch/cpu/matmul.py), it is CPU.
     """
     flops = measured_flops()
     if flops is None:
         return CPU
-    factor = flops / ranks / CPU.full_flops
-    rates = {name: factor * getattr(CPU, name) for name in ("memory_bandwidth", "half_flops", "full_flops")}
-    return replace(CPU, **rates)
+    return replace(CPU, half_flops=flops / ranks, full_flops=flops / ranks, **MEASURED_CPU)
 
 
 def card_named(name: str) -> Card:
