@@ -18,7 +18,7 @@ from launch.plan.time_plan import plan_time
 from tests.plan.test_time import JOB
 
 HERE = "Some CPU, 8 cores"
-FLAGS = "--model_name_or_path llama-tiny --max_seq_length 256 --per_device_train_batch_size 8 --sharding="
+FLAGS: str = "--model_name_or_path llama-tiny --max_seq_length 256 --per_device_train_batch_size 8 --sharding="
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def test_a_plan_for_a_cpu_follows_the_measured_product(kept):
 
 
 def test_a_measured_step_lies_in_the_planned_range(kept):
-    """benchmarks/cpu_training.py --clock cpu --threads 1 --shapes 256x6 took 1.25 s without fused_ln for 8 x 256 tokens,
-    where a product of 1,024 reached 108 GFLOP/s of one thread by the same clock.
+    """benchmarks/cpu_training.py --clock cpu --threads 1 --shapes 256x6 took 1.25 s without fused_ln for 8 x 256
+    tokens, where a product of 1,024 reached 108 GFLOP/s of one thread by the same clock.
     """
     kept(json.dumps({"machine": HERE, "flops": 108e9}))
     config = model_of("256x6") | {"model_type": "llama", "architectures": ["LlamaForCausalLM"]}
