@@ -52,7 +52,7 @@ def compare(before: dict, after: dict) -> list[str]:
     """
     try:
         lines = _compared(before, after)
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise DataError(
             f"a record is none that make evaluate has written: {error!r}. Evaluate the damaged one of the two anew."
         ) from None
@@ -83,7 +83,10 @@ def _compared(before: dict, after: dict) -> list[str]:
             for measure in of_pairs[0][0]["metrics"]:
                 interval = _interval(of_pairs, measure)
                 if interval:
-                    higher = before["higher_is_better"][tasks[0]].get(measure, True)
+                    higher = before["higher_is_better"][tasks[0]].get(measure)
+                    higher = True if higher is None else higher  # lm-eval's, of a measure that it does not know
+                    if type(higher) is not bool:
+                        raise ValueError(f"higher_is_better of {measure} is neither true nor false")
                     shown_as = measure if of_filter == "none" else f"{measure},{of_filter}"
                     line = _line(*interval, len(of_pairs), higher)
                     lines.append(f"{name} ({len(of_pairs):,})  {shown_as} {line}")

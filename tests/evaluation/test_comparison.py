@@ -87,6 +87,13 @@ def test_damaged_samples_are_refused(change):
         compare(found, found)
 
 
+@pytest.mark.parametrize("change", [{"group_subtasks": None}, {"higher_is_better": {"arc": {"acc": "yes"}}}])
+def test_damaged_settings_are_refused(change):
+    found = report("arc", [{"acc": 1}]) | change
+    with pytest.raises(DataError, match="a record is none that make evaluate has written: "):
+        compare(found, found)
+
+
 def test_few_items_are_not_judged():
     [line, _] = compare(*reports([0] * 29, [1] * 29))
     assert line.endswith("[+1.0000, +1.0000]  fewer than 30 items: not judged")
