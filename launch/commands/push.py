@@ -21,17 +21,16 @@ if __name__ == "__main__":
 from data_tools.cli import GOES_ON, Parser
 from data_tools.formats.json_files import shown
 from data_tools.language import localized
-from launch.environment.hub_clients import HUBS, open_hub
+from launch.environment.hub_clients import destination, open_hub
 from launch.errors import UserError
 from launch.families.registry import FAMILIES
 from launch.guard import guarded
 from launch.hubs.model_card import README
 from launch.hubs.originals import size_text
-from launch.hubs.repository import ADAPTER, INDEX, REPOSITORY, TOKENIZER, WEIGHTS
+from launch.hubs.repository import ADAPTER, INDEX, TOKENIZER, WEIGHTS
 from launch.reporting.records import TRAIN_LOG
 from launch.weights.model_directories import CONFIG, GENERATION, LICENCE
 
-SHORT = {"hf": "huggingface"}
 # What make export writes, and what a hub keeps of a model beside it; nothing else of a folder is sent.
 NAMES = {CONFIG, GENERATION, ADAPTER, INDEX, README, "Modelfile", *TOKENIZER}
 for _own in (family.published.tokenizer for family in FAMILIES.values()):
@@ -42,11 +41,7 @@ KINDS = (WEIGHTS, LICENCE, re.compile(r"[\w.-]+\.gguf", re.ASCII))
 def main(argv: list[str]) -> None:
     """Run the command."""
     args = _parse(argv)
-    key, _, repository = args.to.partition(":")
-    key = SHORT.get(key, key)
-    if key not in HUBS or not REPOSITORY.fullmatch(repository):
-        hubs = ", ".join((*SHORT, *HUBS))
-        raise UserError(f"TO: found {args.to!r}, allowed: HUB:OWNER/NAME with one of the hubs {hubs}.")
+    key, repository = destination(args.to)
     paths = files_of(args.model)
     hub = open_hub(key, named=True)
     if left := sorted({path.name for path in args.model.iterdir()} - {path.name for path in paths}):

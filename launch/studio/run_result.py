@@ -1,8 +1,8 @@
-"""What a run leaves, a model or an adapter of a base: what it takes to load, and how it is exported and merged.
+"""What a run leaves, a model or an adapter of a base: what it takes to load, and what can be done with it.
 
 result = RunResult.read("checkpoints/llama-7b-lora")
 result.base                                 # as its configuration names it
-result.conversions("")["merge"].command     # make merge ADAPTER=... MODEL=... OUTPUT=...
+result.tasks("")["merge"].command           # make merge ADAPTER=... MODEL=... OUTPUT=...
 """
 
 import os
@@ -27,6 +27,7 @@ from launch.reporting.records import arguments_of, read_summary
 COMMANDS = ROOT / "launch" / "commands"
 MODEL, LORA, PREFIX = "model", "LoRA", "prefix"
 FOUND_BY = {LORA: lora_files.CONFIG, PREFIX: "prefix_config.json", MODEL: "config.json"}
+ANY_PORTS = ("--port", "0", "--grpc_port", "0")  # free ones
 BYTES = {"cpu": 4, "gpu": 2}  # of a weight, as launch/commands/serve.py keeps most models
 
 
@@ -38,7 +39,7 @@ class StudioTask:
         name: What it does, as the target of make.
         command: Of make.
         arguments: The process that it starts.
-        output: The new folder or file.
+        output: The new folder or file; of a task that makes none, a name for it.
         goes_on: Whether it goes on with an output that is there.
     """
 
@@ -111,26 +112,31 @@ class RunResult:
             return None
         return BYTES[default_device()] * sum(parameter.size for parameter in sizes)
 
-    def conversions(self, output: str) -> dict[str, StudioTask]:
-        """Return the conversions by the target of make.
+    def tasks(self, output: str, to: str = "") -> dict[str, StudioTask]:
+        """Return what can be done with the result, by the target of make (gguf is another export).
 
         Args:
             output: The new folder; "": one with the name of the run.
+            to: HUB:OWNER/NAME, where an export is sent.
         """
-        if self.kind == PREFIX:
-            return {}
         if "\0" in output:
             raise UserError(f"output: found {output!r}, which is no name of a folder.")
-        target = os.path.expanduser(output) if output else f"exported/{self._name()}"
+        model = {"MODEL": self.base or self.folder} | ({"ADAPTER": f"result={self.folder}"} if self.base else {})
+        flags = ["--model_name_or_path", model["MODEL"], *(["--adapter", model["ADAPTER"]] if self.base else [])]
+        given = model | {"ARGS": " ".join(ANY_PORTS)}
+        serve = {"serve": _task("serve", given, ["serve.py", *flags, *ANY_PORTS], f"served:{self.folder}")}
+        if self.kind == PREFIX:
+            return serve
+        exported = target = os.path.expanduser(output) if output else f"exported/{self._name()}"
         other_base = ["--base", self.base] if self.kind == LORA and self.base != _named_base(Path(self.folder)) else []
         arguments = ["export.py", self.folder, target, *other_base]
         given = {"MODEL": self.folder, "OUTPUT": target, "ARGS": shlex.join(other_base)}
-        found = {"export": _conversion("export", given, arguments)}
+        found = {"export": _task("export", given, arguments)}
         if self.kind == MODEL:
-            target = target if output else f"exported/{self._name()}-gguf"
+            target = target if output else f"{exported}-gguf"
             given = {"MODEL": self.folder, "OUTPUT": target, "FORMAT": "gguf", "QUANT": "q8_0"}
             arguments = ["export.py", self.folder, target, "--format", "gguf", "--quant", "q8_0"]
-            found["gguf"] = _conversion("export", given, arguments)
+            found["gguf"] = _task("export", given, arguments)
         if held_out := self._held_out():
             names = (f"evaluations/{self._name()}{f'-{number}' if number > 1 else ''}.json" for number in count(1))
             target, task = next(name for name in names if not Path(name).exists()), f"pairs={held_out}"
@@ -138,24 +144,14 @@ class RunResult:
             given = model | {"TASKS": task, "OUTPUT": target}
             flags = ["--model_name_or_path", model["MODEL"], "--tasks", task]
             flags += ["--adapter_path", self.folder] if self.base else []
-            found["evaluate"] = _conversion("evaluate", given, ["evaluate.py", *flags, "--output_file", target])
+            found["evaluate"] = _task("evaluate", given, ["evaluate.py", *flags, "--output_file", target])
         if self.kind == LORA:
             target = target if output else f"models/{self._name()}-merged"
             given = {"ADAPTER": self.folder, "MODEL": self.base, "OUTPUT": target}
             flags = ["--model_name_or_path", self.base, "--adapter_path", self.folder, "--output_dir", target]
-            found["merge"] = _conversion("merge", given, ["merge.py", *flags])
-        return found
-
-    @property
-    def serve_command(self) -> str:
-        """The command that serves the result for programs."""
-        adapter = f" ADAPTER={typed(f'result={self.folder}')}" if self.base else ""
-        return f"make serve MODEL={typed(self.base or self.folder)}{adapter}"
-
-    @property
-    def push_command(self) -> str:
-        """The command that sends its export to a hub."""
-        return f"make push MODEL={typed(f'exported/{self._name()}')} TO=hf:OWNER/NAME"
+            found["merge"] = _task("merge", given, ["merge.py", *flags])
+        to = to or "hf:OWNER/NAME"
+        return found | serve | {"push": _task("push", {"MODEL": exported, "TO": to}, ["push.py", exported, to], to)}
 
     def _held_out(self) -> str:
         """Return the file of questions that the run was evaluated on, "" where there is none."""
@@ -169,12 +165,11 @@ class RunResult:
         return (run.parent.name if run.name == "output" else run.name) + step
 
 
-def _conversion(target: str, given: Mapping[str, str], arguments: list[str]) -> StudioTask:
-    """Return a conversion. arguments: of the command, as the Makefile has them."""
+def _task(target: str, given: Mapping[str, str], arguments: list[str], output: str = "") -> StudioTask:
+    """Return a task. arguments: of the command, as the Makefile has them."""
     command = f"make {target}" + "".join(f" {name}={typed(value)}" for name, value in given.items() if value)
-    return StudioTask(
-        target, command, [sys.executable, str(COMMANDS / arguments[0]), *arguments[1:]], Path(given["OUTPUT"])
-    )
+    words = [sys.executable, str(COMMANDS / arguments[0]), *arguments[1:]]
+    return StudioTask(target, command, words, Path(output or given["OUTPUT"]))
 
 
 def _named_base(adapter: Path) -> str:

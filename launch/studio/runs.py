@@ -46,6 +46,7 @@ LINES = 200  # of a log that are shown
 RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 NOTES = STARTED / "notes.json"
 LONGEST_REASON = 300  # letters
+PAGE = re.compile(r"to try it: (http://127\.0\.0\.1:\d+/)$", re.MULTILINE)  # as launch/commands/serve.py has it
 ERROR = "error:"  # how the line begins that says why a command has failed
 # What make hands on to its commands, and the variables of a recipe: a run gets those of its own choice alone.
 NOT_HANDED_ON = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", MAKE, *RECIPE, *NODES)
@@ -338,6 +339,7 @@ class Runs:
             "can_stop": running,
             "can_resume": trains and state in (STOPPED, FAILED) and bool(started),
             "result": "" if state == RUNNING else result_in(folder),
+            "page": _page(console) if running and not trains else "",
             "saves": (folder / SAVE_NOW).exists(),
             "trains": trains,
             "began": started.created if started else changed,
@@ -346,6 +348,12 @@ class Runs:
             "progress": progress_of(folder, started.created - SAME_PROCESS if started and running else 0.0),
             "summary": summary_of(folder) | ({"arguments": _arguments(unwritten.command)} if unwritten else {}),
         }
+
+
+def _page(log: Path) -> str:
+    """Return the address of the page of a server that answers, which it prints then; "" of another task."""
+    found = PAGE.search(log.read_text(errors="replace"))
+    return found[1] if found else ""
 
 
 def _choice_of(command: str) -> RecipeChoice:
@@ -418,20 +426,22 @@ def new_log(what: str) -> tuple[str, BinaryIO]:
 def _end_of(folder: Path, started: Started | None) -> tuple[str, str]:
     """Return how a run ended, and why in one line.
 
-    A run writes its summary last; the folder of an export or a merge exists only when it is whole.
+    A run writes its summary last; the folder of an export or a merge exists only when it is whole; other tasks end well
+    by themselves, and a server when it is stopped.
     """
     summary = folder / RUN_SUMMARY
     if started is None:
         return (FINISHED if summary.exists() else STOPPED), ""
     trained = summary.exists() and summary.stat().st_mtime >= started.created - SAME_PROCESS
-    done = trained if started.action in ACTIONS else folder.exists()
+    asked = (STARTED / f"{started.name}.stop").exists()
     try:
         code = int((STARTED / f"{started.name}.exit").read_text())
     except (OSError, ValueError):
         code = None  # it ended while no studio ran
+    done = trained if started.action in ACTIONS else folder.exists() or (code == 0 and not asked)
     if done and code == 0:
         return FINISHED, ""
-    if (STARTED / f"{started.name}.stop").exists():
+    if asked:
         return STOPPED, ""
     lines = [line.strip() for line in last_lines(STARTED / f"{started.name}.log", LINES).splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(ERROR)]

@@ -21,11 +21,12 @@ from fastapi.responses import StreamingResponse
 from data_tools.children import end_process
 from data_tools.dialogues.chat_template import directory_template
 from data_tools.formats.errors import DataError
+from launch.environment.hub_clients import destination
 from launch.errors import UserError
 from launch.processes.logs import last_lines
 from launch.processes.orphans import signal_at_parents_end
 from launch.serving.rest_requests import FewKeys, Text
-from launch.studio.run_result import COMMANDS, RunResult
+from launch.studio.run_result import ANY_PORTS, COMMANDS, RunResult, StudioTask
 from launch.studio.runs import NOT_HANDED_ON, STARTED, Runs, new_log
 
 SERVE = COMMANDS / "serve.py"
@@ -59,7 +60,7 @@ class Trial:
         self.result, self.log, self.key = result, STARTED / f"{name}.log", secrets.token_urlsafe(24)
         with log:
             self.process = subprocess.Popen(
-                [sys.executable, str(SERVE), "--port", "0", "--grpc_port", "0", *models],
+                [sys.executable, str(SERVE), *ANY_PORTS, *models],
                 env=environment | {KEY_VARIABLE: self.key},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -135,17 +136,18 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
             "base": found.base,
             "weights_bytes": found.weights_bytes,
             "chat": _chats(Path(found.folder)),
-            "typed": {"serve": found.serve_command, "push": found.push_command},
-            "commands": {name: one.command for name, one in found.conversions(given.get("output", "")).items()},
+            "commands": {name: one.command for name, one in _tasks(found, given).items()},
             "training": runs.in_training(),
         }
 
-    @api.post("/convert/{target}")
-    def convert(target: str, given: Given) -> str:
-        conversions = _result(given).conversions(given.get("output", ""))
-        if target not in conversions:
-            raise UserError(f"target: found {target!r}, allowed here: {', '.join(conversions) or 'none'}.")
-        return runs.perform(conversions[target])
+    @api.post("/task/{target}")
+    def perform(target: str, given: Given) -> str:
+        tasks = _tasks(_result(given), given)
+        if target not in tasks:
+            raise UserError(f"target: found {target!r}, allowed here: {', '.join(tasks)}.")
+        if target == "push":
+            destination(given.get("to", ""))
+        return runs.perform(tasks[target])
 
     @api.get("/trial")
     def state() -> dict:
@@ -178,3 +180,7 @@ def _chats(folder: Path) -> bool:
 
 def _result(given: dict[str, str]) -> RunResult:
     return RunResult.read(given.get("folder", ""), given.get("base", ""))
+
+
+def _tasks(result: RunResult, given: dict[str, str]) -> dict[str, StudioTask]:
+    return result.tasks(given.get("output", ""), given.get("to", ""))

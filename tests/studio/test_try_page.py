@@ -111,6 +111,6 @@ def test_a_real_model_beside_its_base(opened, ranks):
     assert base and result and base != result
     assert [base, result] == asked(browser, "import os\n", 16)  # the likeliest tokens
     picture(browser, "try")
-    click(browser, "#convert_export")
-    browser.wait("document.getElementById('conversions').textContent.includes('finished: exported/lora')")
+    click(browser, "#start_export")
+    browser.wait("document.getElementById('tasks').textContent.includes('finished: exported/lora')")
     assert (here / "exported/lora/adapter_config.json").exists()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from starlette.testclient import TestClient
@@ -18,7 +19,7 @@ from launch.environment.start import filled_in
 from launch.errors import UserError
 from launch.studio import trying
 from launch.studio.app import make_app
-from launch.studio.run_result import RunResult, result_in
+from launch.studio.run_result import ANY_PORTS, RunResult, StudioTask, result_in
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial
 from tests.checkpoint.test_checkpoint_writer import write
@@ -55,8 +56,8 @@ def client(here):
 
 def test_what_a_folder_has_that_has_a_name(here):
     model = RunResult.read(result_of(here / "model", "config.json"))
-    assert (model.kind, model.base, list(model.conversions(""))) == ("model", "", ["export", "gguf"])
-    assert model.conversions("")["gguf"].command.endswith("OUTPUT=exported/model-gguf FORMAT=gguf QUANT=q8_0")
+    assert (model.kind, model.base, list(model.tasks(""))) == ("model", "", ["export", "gguf", "serve", "push"])
+    assert model.tasks("")["gguf"].command.endswith("OUTPUT=exported/model-gguf FORMAT=gguf QUANT=q8_0")
     lora = RunResult.read("run/output")
     assert (lora.kind, lora.base, lora.weights_bytes) == ("LoRA", "llama-7b", 4 * 6_738_415_616)
     assert RunResult.read("run/output", "models/mine").base == "models/mine"
@@ -65,12 +66,12 @@ def test_what_a_folder_has_that_has_a_name(here):
         RunResult.read("prefix/checkpoint-5")
     (here / "prefix/run_summary.json").write_text('{"arguments": {"A": {}, "B": {"model_name_or_path": "opt-125m"}}}')
     found = RunResult.read(prefix)
-    assert (found.kind, found.base, found.conversions("")) == ("prefix", "opt-125m", {})
+    assert (found.kind, found.base, list(found.tasks(""))) == ("prefix", "opt-125m", ["serve"])
     assert RunResult.read(prefix, "nowhere/none").weights_bytes is None
     with pytest.raises(UserError, match="^folder: found '~nobody-of-that-name/x', which is none"):
         RunResult.read("~nobody-of-that-name/x")
     with pytest.raises(UserError, match="^output: found .*, which is no name of a folder"):
-        RunResult.read("run/output").conversions("a\0b")
+        RunResult.read("run/output").tasks("a\0b")
 
 
 def test_the_result_of_a_run_that_was_stopped_is_its_newest_whole_checkpoint(here):
@@ -93,32 +94,34 @@ def test_a_folder_without_a_result(here, folder, said):
 
 
 def test_commands_are_those_of_make(here):
-    found = RunResult.read("run/output", "my base").conversions("")
+    found = RunResult.read("run/output", "my base").tasks("")
     assert {name: one.command for name, one in found.items()} == {
         "export": "make export MODEL=run/output OUTPUT=exported/run ARGS='--base '\"'\"'my base'\"'\"''",
         "merge": "make merge ADAPTER=run/output MODEL='my base' OUTPUT=models/run-merged",
+        "serve": "make serve MODEL='my base' ADAPTER=result=run/output ARGS='--port 0 --grpc_port 0'",
+        "push": "make push MODEL=exported/run TO=hf:OWNER/NAME",
     }
     root = Path(__file__).resolve().parents[2]
     (here / "run/dev.json").touch()
     summary = {"arguments": {"Data": {"dataset_name_or_path": str(here / "run")}}}
     (here / "run/output/run_summary.json").write_text(json.dumps(summary))
-    found = RunResult.read("run/output", "my base").conversions("")
+    found = RunResult.read("run/output", "my base").tasks("")
     assert f"TASKS=pairs={here}/run/dev.json" in found["evaluate"].command
     target = found["evaluate"].output
     target.parent.mkdir()
     target.touch()
-    again = RunResult.read("run/output").conversions("")["evaluate"].output
+    again = RunResult.read("run/output").tasks("")["evaluate"].output
     assert (str(target), str(again)) == ("evaluations/run.json", "evaluations/run-2.json")
-    for name, conversion in found.items():  # what make starts for it
-        typed = shlex.split(conversion.command)[1:]
+    for name, task in found.items():  # what make starts for it
+        typed = shlex.split(task.command)[1:]
         dry = ["make", "-n", "--no-print-directory", "-o", "setup", *typed]
         said = subprocess.run(dry, cwd=root, capture_output=True, text=True, check=True).stdout
         words = shlex.split(said.replace("\\\n", ""))
         variables = dict(word.split("=", 1) for word in typed[1:])
         started = list(filled_in(words[words.index(f"launch/commands/{name}.py") :], variables))
-        assert started == [f"launch/commands/{name}.py", *conversion.arguments[2:]]
+        assert started == [f"launch/commands/{name}.py", *task.arguments[2:]]
     result_of(here / "run/checkpoint-7", "config.json")
-    assert RunResult.read("run/checkpoint-7").conversions("")["export"].output == Path("exported/run-checkpoint-7")
+    assert RunResult.read("run/checkpoint-7").tasks("")["export"].output == Path("exported/run-checkpoint-7")
 
 
 def test_a_result_is_asked_beside_its_base(client):
@@ -203,14 +206,13 @@ def test_what_takes_memory_is_told(client):
     assert {row["output"]: row["result"] for row in Runs().list()}["build/going"] == "build/going"
     assert found["training"] == [{"output": "build/going", "peak_memory_bytes": 5}]
     assert found["commands"]["merge"].endswith("MODEL=llama-7b OUTPUT=mine")
-    serve, push = "make serve MODEL=llama-7b ADAPTER=result=run/output", "make push MODEL=exported/run TO=hf:OWNER/NAME"
-    assert found["typed"] == {"serve": serve, "push": push}
+    assert found["commands"]["push"] == "make push MODEL=mine TO=hf:OWNER/NAME"
 
 
 def test_an_export_is_a_process_with_a_log_in_the_list(client):
     given = {"folder": "run/output", "output": "exports/mine"}
-    assert "target: found 'delete', allowed here: export, merge" in client.post("/api/convert/delete", json=given).text
-    assert client.post("/api/convert/export", json=given).json() == "exports/mine"
+    assert "target: found 'delete', allowed here: export, merge, serve, push." in client.post("/api/task/delete", json=given).text
+    assert client.post("/api/task/export", json=given).json() == "exports/mine"
     wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "failed")  # there are no tensors
     [row] = client.get("/api/runs").json()
     assert row["reason"].startswith("error: ") and row["reason"].endswith(" (exit code 2)")
@@ -218,5 +220,21 @@ def test_an_export_is_a_process_with_a_log_in_the_list(client):
     log = client.get("/api/log", params={"output": "exports/mine", "of": "console"}).json()
     assert log.startswith("error: ") and "run/output" in log
     Path("exports/mine").mkdir(parents=True)
-    refused = client.post("/api/convert/merge", json=given)
+    refused = client.post("/api/task/push", json=given | {"to": "s3:me/x"})
+    assert refused.status_code == 400 and "TO: found 's3:me/x', allowed: HUB:OWNER/NAME" in refused.json()["detail"]
+    refused = client.post("/api/task/merge", json=given)
     assert refused.status_code == 400 and "OUTPUT: exports/mine is there already" in refused.json()["detail"]
+
+
+def test_a_server_has_a_page_once_it_answers_and_is_stopped(here, monkeypatch):
+    monkeypatch.setenv("SERVE_API_KEY", TOKEN)
+    runs, words = Runs(), [sys.executable, str(STANDS_FOR_SERVE), *ANY_PORTS, "--model_name_or_path", "llama-7b"]
+    task = StudioTask("serve", "make serve MODEL=llama-7b", [*words, "--model_name", "base"], Path("served:run/output"))
+    assert runs.perform(task) == "served:run/output"
+    wait_for(lambda: runs.list()[0]["page"])
+    [row] = Runs().list()  # of a later studio
+    assert httpx.get(row["page"], trust_env=False).status_code == 200
+    runs.stop(row["name"])
+    wait_for(lambda: runs.list()[0]["state"] != "running")
+    [row] = runs.list()
+    assert (row["state"], row["page"], row["reason"]) == ("stopped", "", "")

@@ -105,7 +105,7 @@ def has_runs(folder: Path) -> None:
 def shown(screen: str) -> str:
     """Return the condition that a screen is shown with what is fetched for it."""
     name = screen if screen in ("home", "runs", "try") else "plan"
-    ready = {"plan": "#next p", "runs": "#curves svg", "try": "#conversions pre", "home": "#door_plan[href]"}
+    ready = {"plan": "#next p", "runs": "#curves svg", "try": "#tasks pre", "home": "#door_plan[href]"}
     return f"document.querySelector({f'#{name}:not([hidden]) {ready[name]}'!r})"
 
 
@@ -209,8 +209,8 @@ def test_see_it_learn_to_a_chat_and_an_export(here):
     browser.wait("document.querySelectorAll('#chat .answer').length == 2", seconds=120)
     browser.wait("!document.querySelector('#chat button.main').disabled", seconds=120)
     assert browser.run("document.querySelectorAll('#chat .wrong').length") == 0
-    click(browser, "#convert_export")
-    browser.wait("document.getElementById('conversions').textContent.includes('finished: exported/lora')", seconds=300)
+    click(browser, "#start_export")
+    browser.wait("document.getElementById('tasks').textContent.includes('finished: exported/lora')", seconds=300)
 
 
 def started(folder: Path, name: str, created: float, pid: int, **files: str) -> None:

@@ -60,12 +60,12 @@ request.headers = () => ({"Authorization": `Bearer ${localStorage.getItem(TOKEN)
 
 const wait = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
 
-// Wait for the end of a task, such as a download, and return its row among the runs. say: gets its latest line.
-export async function follow(output, say) {
+// Wait for the end of a task, such as a download, and return its row among the runs. show: gets its row meanwhile.
+export async function follow(output, show, goesOn = () => true) {
   for (;;) {
     const row = (await call("runs")).find(one => one.output === output);
-    if (!row || row.state !== "running") return row || {state: "stopped"};
-    say(row.said || t("running"));
+    if (!row || row.state !== "running" || !goesOn()) return row || {state: "stopped"};
+    show(row);
     await wait(1000);
   }
 }
@@ -121,6 +121,8 @@ export function remember(changes, keep = false) {
   const address = `?${words}`;
   if (address !== location.search) history[keep ? "pushState" : "replaceState"](null, "", address);
 }
+
+export const toTry = result => ({view: "try", result, base: "", folder: "", to: ""});
 
 export function go(changes) {
   remember(changes, true);

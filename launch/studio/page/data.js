@@ -20,7 +20,7 @@ async function drop() {
   if (file.size > LARGEST) throw Error(t("The file has more than 1 GiB. Name its path under Data instead."));
   const output = await sent(file);
   $("uploading").textContent = t("The file is here; it is checked and divided …");
-  const row = await follow(output, text => { $("uploading").textContent = text; });
+  const row = await follow(output, ({said}) => { $("uploading").textContent = said || t("running"); });
   $("uploading").textContent = "";
   if (row.state !== "finished") throw Error(`${file.name}: ${row.reason || t(row.state)}`);
   await change({DATA: output});

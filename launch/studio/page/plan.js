@@ -252,7 +252,7 @@ async function arrived(output, control = "MODEL", title = t("Downloading")) {
   following = output;
   $("next").replaceChildren(element("p", {textContent: `${title}: ${output}`}), element("progress", {ariaLabel: title}), line);
   try {
-    const row = await follow(output, text => { line.textContent = text; });
+    const row = await follow(output, ({said}) => { line.textContent = said || t("running"); });
     if (row.state !== "finished") throw Error(`${output}: ${row.reason || t(row.state)}`);
   } finally {
     following = $("next").dataset.key = "";

@@ -1,7 +1,7 @@
 // The runs: what is there, the curves of those that are shown, over each other, and the end of a log.
 
 import {COLORS, chart} from "./curves.js";
-import {$, attempt, call, element, go, isChinese, parameters, poll, remember, t} from "./common.js";
+import {$, attempt, call, element, go, isChinese, parameters, poll, remember, t, toTry} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks
 const GIB = 2 ** 30;
@@ -122,8 +122,9 @@ function buttonsOf(row) {
     }
     if (row.can_stop) found.push(stopButton(row));
   }
+  if (row.page) found.push(element("a", {href: row.page, target: "_blank", textContent: t("Open its page"), id: `page${row.output}`}));
   if (row.can_resume) found.push(button(t("Resume"), `resume${row.output}`, "resume", {output: row.output}, true));
-  if (row.result) found.push(link(t(row.result === row.output ? "Try" : "Try its newest checkpoint"), `try${row.output}`, {view: "try", result: row.result, base: ""}));
+  if (row.result) found.push(link(t(row.result === row.output ? "Try" : "Try its newest checkpoint"), `try${row.output}`, toTry(row.result)));
   if (/^make download /.test(row.command) && row.state === "finished") found.push(link(t("Plan with it"), `with${row.output}`, {view: "plan", MODEL: row.output}));
   if (/^make demo$/.test(row.command) && row.state === "finished") found.push(link(t("Fine-tune it"), `tune${row.output}`, {view: "plan", recipe: "lora-tiny"}));
   found.push(element("button", {textContent: t("Name and notes"), id: `note${row.output}`, onclick: () => items.get(row.output).edit(row)}));

@@ -1,7 +1,7 @@
 // The result of a run: a chat with it beside its base, and what comes after: export, merge, evaluate, serve.
 
 import {chat} from "../chat/chat.js";
-import {$, attempt, call, copy, element, follow, parameters, poll, remember, request, t} from "./common.js";
+import {$, attempt, call, copy, element, follow, parameters, poll, remember, request, t, toTry} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks at the server
 const DELAY = 300;  // milliseconds from a key to the result that it names
@@ -11,16 +11,18 @@ const kinds = () => ({model: t("A model"), LoRA: t("A LoRA"), prefix: t("A prefi
 const titles = () => ({base: t("Base"), result: t("Result")});
 const actions = () => ({export: t("Export to the format of Hugging Face"), merge: t("Merge the adapter into its base"), gguf: t("Export to GGUF, for llama.cpp and Ollama"),
                         evaluate: t("Evaluate on the held-out rows"), serve: t("Serve it for programs, by the OpenAI API"), push: t("Send it to a hub, after an export")});
-const {folder, base} = $("of_result").elements, output = $("new_folder");
+const {folder, base} = $("of_result").elements, output = $("new_folder"), to = $("to");
+const LOGGED = ["evaluate", "push"];  // whose logs say more than that they have ended
 let typing, timer, looking = false, panel = null, language = "", chats = false;
 
-const chosen = () => ({folder: folder.value.trim(), base: base.value.trim(), output: output.value.trim()});
+const chosen = () => ({folder: folder.value.trim(), base: base.value.trim(), output: output.value.trim(), to: to.value.trim()});
 
 export async function showTry() {
   const now = parameters();
-  if (folder.value !== (now.result || "")) output.value = "";
   folder.value = now.result || "";
   base.value = now.base || "";
+  output.value = now.folder || "";
+  to.value = now.to || "";
   if (!panel || language !== document.documentElement.lang) {
     language = document.documentElement.lang;
     panel = chat($("chat"), {t, store: "try", send: (path, body, signal) => request(`trial/${path}`, body, signal)});
@@ -29,17 +31,18 @@ export async function showTry() {
   $("results").replaceChildren(...found.map(row => new Option(row.result)));
   $("choose_result").hidden = Boolean(folder.value);
   $("choose_result").replaceChildren(found.length ? `${t("Results here")}: ` : t("No run here has a result yet."), ...found.map(row =>
-    element("a", {href: `?${new URLSearchParams({view: "try", result: row.result})}`, textContent: row.about.name || row.result})));
+    element("a", {href: `?${new URLSearchParams(toTry(row.result))}`, textContent: row.about.name || row.result})));
   await look();
   await describe();
 }
 
 // ---- the result
 
-function changed() {
+function changed(event) {
+  if (event.target === folder) output.value = to.value = "";  // which are another result's
   clearTimeout(typing);
   typing = setTimeout(() => {
-    remember({result: folder.value.trim(), base: base.value.trim()});
+    remember({result: folder.value.trim(), base: base.value.trim(), folder: output.value.trim(), to: to.value.trim()});
     attempt(describe);
   }, DELAY);
 }
@@ -47,13 +50,13 @@ function changed() {
 async function describe() {
   $("load").disabled = true;
   $("about_result").replaceChildren();
-  $("conversions").replaceChildren();
-  $("after").hidden = true;
+  $("tasks").replaceChildren();
+  $("after").hidden = !$("after").contains(document.activeElement);  // which would lose the keys that follow
   if (!folder.value.trim()) return;
   const wanted = JSON.stringify(chosen());
-  const found = await call("result", chosen());
+  const [found, rows] = await Promise.all([call("result", chosen()), call("runs")]);
   if (wanted !== JSON.stringify(chosen())) return;
-  const {kind, base: named, weights_bytes: weights, commands, training, typed} = found;
+  const {kind, base: named, weights_bytes: weights, commands, training} = found;
   $("load").disabled = false;
   chats = found.chat;
   base.placeholder = named;
@@ -61,34 +64,56 @@ async function describe() {
   const lines = [`${kinds()[kind]}${named && `, ${t("of the base")} ${named}`}`, `${t("Memory of its weights, about")}: ${gib(weights)}`];
   lines.push(...training.map(run => `${t("In training here")}: ${run.output}, ${t("memory of a rank")}: ${gib(run.peak_memory_bytes)}`));
   $("about_result").replaceChildren(...lines.map(text => element("li", {textContent: text})));
-  $("conversions").replaceChildren(...Object.entries({...commands, ...typed}).map(([target, command]) => conversion(target, command, target in commands)));
+  const what = command => command.replace(/ OUTPUT=evaluations\/\S+/, "");  // each evaluation has a file of its own
+  $("tasks").replaceChildren(...Object.entries(commands).map(([target, command]) => taskOf(target, command, rows.find(row => what(row.command) === what(command)))));
   $("after").hidden = false;
 }
 
-// starts: not those for a terminal, which go on until they are stopped there or ask for a name.
-function conversion(target, command, starts) {
-  const text = element("pre", {textContent: command, tabIndex: 0});
-  const copying = element("button", {type: "button", textContent: t("Copy"), ariaLabel: `${t("Copy")}: ${command}`});
-  const starting = element("button", {type: "button", id: `convert_${target}`, className: "main", textContent: t("Start"), ariaLabel: `${t("Start")}: ${command}`});
-  const told = element("p", {className: "small"});
+// before: its row among the runs, if it was started before.
+function taskOf(target, command, before) {
+  const button = (title, id, className = "") => element("button", {type: "button", id: `${id}_${target}`, className, textContent: t(title), ariaLabel: `${t(title)}: ${command}`});
+  const text = element("pre", {textContent: command, tabIndex: 0}), told = element("p", {className: "small"});
+  const copying = button("Copy", "copy"), starting = button("Start", "start", "main"), stopping = button("Stop", "stop");
+  const bar = element("progress", {ariaLabel: actions()[target], hidden: true}), page = element("a", {hidden: true, target: "_blank"});
+  const log = element("pre", {tabIndex: 0, hidden: true});
   told.setAttribute("role", "status");
+  stopping.hidden = true;
+  const say = (line, wrong) => {
+    if (told.textContent !== line) told.textContent = line;
+    told.classList.toggle("wrong", wrong);
+  };
+  const attemptHere = work => work().catch(error => say(error.message, true));
+  let name = "";
+  const show = row => {
+    const running = row.state === "running";
+    name = row.name;
+    starting.disabled = running;
+    stopping.hidden = !row.can_stop;
+    bar.hidden = !running || Boolean(row.page);
+    page.hidden = !row.page;
+    [page.href, page.textContent] = [row.page || "", `${t("Open its page")}: ${row.page}`];
+    say(running ? row.said || t("running") : [t(row.state), row.state === "finished" ? row.output : row.reason].filter(Boolean).join(": "), row.state === "failed");
+  };
+  const toItsEnd = async first => {
+    show(first);
+    const row = first.state === "running" ? await follow(first.output, show, () => told.isConnected) : first;
+    show(row);
+    log.hidden = row.state !== "failed" && !(row.state === "finished" && LOGGED.includes(target));
+    if (!log.hidden) log.textContent = await call(`log?${new URLSearchParams({output: row.output, of: "console"})}`);
+  };
   copying.addEventListener("click", () => copy(copying, text));
-  starting.addEventListener("click", () => attempt(async () => {
-    starting.disabled = true;
-    const bar = element("progress", {ariaLabel: actions()[target]});
-    told.before(bar);
+  starting.addEventListener("click", () => attemptHere(async () => {
+    starting.disabled = log.hidden = true;
     try {
-      const row = await follow(await call(`convert/${target}`, chosen()), line => { told.textContent = line; });
-      told.textContent = row.state === "finished" ? `${t("finished")}: ${row.output}` : `${t(row.state)}: ${row.reason}`;
-      told.classList.toggle("wrong", row.state !== "finished");
-      if (target === "evaluate") told.after(element("pre", {textContent: await call(`log?${new URLSearchParams({output: row.output, of: "console"})}`), tabIndex: 0}));
+      await toItsEnd({state: "running", output: await call(`task/${target}`, chosen())});
     } finally {
-      bar.remove();
       starting.disabled = false;
     }
   }));
-  const buttons = element("div", {className: "buttons"}, copying, ...(starts ? [" ", starting] : []));
-  return element("div", {}, element("h3", {textContent: actions()[target]}), element("div", {className: "command"}, text, buttons), told);
+  stopping.addEventListener("click", () => attemptHere(() => call("stop", {name})));
+  if (before) attemptHere(() => toItsEnd(before));
+  return element("div", {}, element("h3", {textContent: actions()[target]}),
+    element("div", {className: "command"}, text, element("div", {className: "buttons"}, copying, " ", starting, " ", stopping)), bar, told, page, log);
 }
 
 // ---- the server
@@ -119,7 +144,7 @@ async function serve(path) {
 }
 
 $("of_result").addEventListener("input", changed);
-output.addEventListener("input", changed);
+for (const one of [output, to]) one.addEventListener("input", changed);
 $("of_result").addEventListener("submit", event => {
   event.preventDefault();
   attempt(() => serve("start"));
