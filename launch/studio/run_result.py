@@ -6,6 +6,7 @@ result.tasks("")["merge"].command           # make merge ADAPTER=... MODEL=... O
 """
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Mapping
@@ -155,8 +156,9 @@ class RunResult:
 
     def _held_out(self) -> str:
         """Return the file of questions that the run was evaluated on, "" where there is none."""
-        file = Path(_flag_of_run(Path(self.folder), "dataset_name_or_path"), "dev.json")
-        return str(file) if file.is_file() else ""
+        stored = _flag_of_run(Path(self.folder), "dataset_name_or_path")  # "['checkpoints/chats']"
+        files = (Path(folder, "dev.json") for folder in re.findall(r"'([^']+)'", stored))
+        return next((str(file) for file in files if file.is_file()), "")
 
     def _name(self) -> str:
         """Return the run's name; a checkpoint's includes its step. A rehearsal calls its folder `output`."""

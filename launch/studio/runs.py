@@ -46,7 +46,7 @@ LINES = 200  # of a log that are shown
 RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 NOTES = STARTED / "notes.json"
 LONGEST_REASON = 300  # letters
-PAGE = re.compile(r"to try it: (http://127\.0\.0\.1:\d+/)$", re.MULTILINE)  # as launch/commands/serve.py has it
+ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+/)v1\b")  # which a server prints once it answers
 ERROR = "error:"  # how the line begins that says why a command has failed
 # What make hands on to its commands, and the variables of a recipe: a run gets those of its own choice alone.
 NOT_HANDED_ON = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", MAKE, *RECIPE, *NODES)
@@ -339,7 +339,7 @@ class Runs:
             "can_stop": running,
             "can_resume": trains and state in (STOPPED, FAILED) and bool(started),
             "result": "" if state == RUNNING else result_in(folder),
-            "page": _page(console) if running and not trains else "",
+            "page": page_of(console) if running and not trains else "",
             "saves": (folder / SAVE_NOW).exists(),
             "trains": trains,
             "began": started.created if started else changed,
@@ -348,12 +348,6 @@ class Runs:
             "progress": progress_of(folder, started.created - SAME_PROCESS if started and running else 0.0),
             "summary": summary_of(folder) | ({"arguments": _arguments(unwritten.command)} if unwritten else {}),
         }
-
-
-def _page(log: Path) -> str:
-    """Return the address of the page of a server that answers, which it prints then; "" of another task."""
-    found = PAGE.search(log.read_text(errors="replace"))
-    return found[1] if found else ""
 
 
 def _choice_of(command: str) -> RecipeChoice:
@@ -410,6 +404,12 @@ def _log_dir(output: Path) -> Path:
     return beside if output.name == "output" and beside.is_dir() else output / "log"
 
 
+def page_of(log: Path) -> str:
+    """Return the address of a server's page; "" until it answers, and of another task."""
+    found = ADDRESS.search(log.read_text(errors="replace"))
+    return found[1] if found else ""
+
+
 def new_log(what: str) -> tuple[str, BinaryIO]:
     """Return a new name, the time and what begins now, and its log, open for writing."""
     STARTED.mkdir(parents=True, exist_ok=True)
@@ -444,8 +444,9 @@ def _end_of(folder: Path, started: Started | None) -> tuple[str, str]:
     if asked:
         return STOPPED, ""
     lines = [line.strip() for line in last_lines(STARTED / f"{started.name}.log", LINES).splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(ERROR)]
-    if not code and not errors:
+    last = max((place for place, line in enumerate(lines) if line.startswith(ERROR)), default=None)
+    if not code and last is None:
         return (FINISHED if done else STOPPED), ""
-    said = (errors or lines or [""])[-1][:LONGEST_REASON]
+    error = lines[-1:] if last is None else [line for line in lines[last:] if not line.startswith("|")]
+    said = " ".join(error)[:LONGEST_REASON]
     return FAILED, f"{said} (exit code {code})".strip() if code else said

