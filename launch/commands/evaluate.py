@@ -10,10 +10,10 @@ lm-eval is lm-evaluation-harness. The first time, requirements/evaluate.lock is 
         evaluations/lora.json
 
 A task is NAME=PATH; PATH alone where its first row shows what it is, or where it is a task in YAML. Names are mmlu,
-ceval, cmmlu, arc, hellaswag, boolq, piqa and winogrande; gsm8k, squad, cmrc, qa, pairs and advertisegen, whose answers
-the model writes; text; and every task or group of lm-eval. PATH is a file (CSV, JSON lines, Parquet) or a folder with
-the files of each split. An evaluation that is stopped goes on where it was. --compare says whether two results differ
-by more than chance, with a paired bootstrap. A model that is too large for one card can use several:
+ceval, cmmlu, arc, hellaswag, boolq, piqa and winogrande; gsm8k, squad, cmrc, qa, pairs, chat and advertisegen, whose
+answers the model writes; text; and every task or group of lm-eval. PATH is a file (CSV, JSON lines, Parquet) or a
+folder with the files of each split. An evaluation that is stopped goes on where it was. --compare says whether two
+results differ by more than chance, with a paired bootstrap. A model that is too large for one card can use several:
 --tensor_parallel_degree 2.
 """
 

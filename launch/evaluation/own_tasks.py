@@ -22,6 +22,7 @@ PROMPTS = {
     "qa": ("{% if context %}{{context}}\n\n{% endif %}Question: {{question}}\nAnswer:", ["\n\n"], None),
     "pairs": ("{{question}}", [], None),
     "advertisegen": ("{{question}}", [], None),
+    "chat": ("{{question}}", [], None),
 }
 
 

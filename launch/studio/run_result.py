@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+from data_tools.formats.benchmarks.files import find_form
+from data_tools.formats.errors import DataError
 from launch.adapters import lora_files
 from launch.checkpoint.continuation import newest_whole
 from launch.checkpoint.manifest import CHECKPOINT
@@ -138,14 +140,16 @@ class RunResult:
             given = {"MODEL": self.folder, "OUTPUT": target, "FORMAT": "gguf", "QUANT": "q8_0"}
             arguments = ["export.py", self.folder, target, "--format", "gguf", "--quant", "q8_0"]
             found["gguf"] = _task("export", given, arguments)
-        if held_out := self._held_out():
+        form, held_out = self._held_out()
+        if held_out:
             names = (f"evaluations/{self._name()}{f'-{number}' if number > 1 else ''}.json" for number in count(1))
-            target, task = next(name for name in names if not Path(name).exists()), f"pairs={held_out}"
+            target, task = next(name for name in names if not Path(name).exists()), f"{form}={held_out}"
             model = {"MODEL": self.base, "ADAPTER": self.folder} if self.base else {"MODEL": self.folder}
-            given = model | {"TASKS": task, "OUTPUT": target}
+            chat = ["--apply_chat_template"] if form == "chat" else []
+            given = model | {"TASKS": task, "OUTPUT": target, "ARGS": " ".join(chat)}
             flags = ["--model_name_or_path", model["MODEL"], "--tasks", task]
             flags += ["--adapter_path", self.folder] if self.base else []
-            found["evaluate"] = _task("evaluate", given, ["evaluate.py", *flags, "--output_file", target])
+            found["evaluate"] = _task("evaluate", given, ["evaluate.py", *flags, "--output_file", target, *chat])
         if self.kind == LORA:
             target = target if output else f"models/{self._name()}-merged"
             given = {"ADAPTER": self.folder, "MODEL": self.base, "OUTPUT": target}
@@ -154,11 +158,14 @@ class RunResult:
         to = to or "hf:OWNER/NAME"
         return found | serve | {"push": _task("push", {"MODEL": exported, "TO": to}, ["push.py", exported, to], to)}
 
-    def _held_out(self) -> str:
-        """Return the file of questions that the run was evaluated on, "" where there is none."""
+    def _held_out(self) -> tuple[str, str]:
+        """Return the form of the rows that the run was evaluated on, and their file; "" twice without questions."""
         stored = _flag_of_run(Path(self.folder), "dataset_name_or_path")  # "['checkpoints/chats']"
         files = (Path(folder, "dev.json") for folder in re.findall(r"'([^']+)'", stored))
-        return next((str(file) for file in files if file.is_file()), "")
+        try:
+            return next(((find_form([file]), str(file)) for file in files if file.is_file()), ("", ""))
+        except (DataError, OSError):  # preferences
+            return "", ""
 
     def _name(self) -> str:
         """Return the run's name; a checkpoint's includes its step. A rehearsal calls its folder `output`."""

@@ -11,6 +11,7 @@ SIX = "2+2?,1,2,3,4,D\n"
 ABCD = {"A": "1", "B": "2", "C": "3", "D": "4"}
 SPANS = {"id": "7", "question": "What floats?", "answers": {"text": ["Ice", "Ice"], "answer_start": [0, 0]}}
 WET = {"text": ["fire", "the sea"], "label": ["1", "2"]}
+TURNS = [{"role": "user", "content": "Ice floats?"}, {"role": "assistant", "content": "Yes."}]
 # From a form to a row as it is published, and what of it becomes another.
 ROWS = {
     "mmlu": ({"question": "2+2?", "subject": "law", "choices": ["1", "2", "3", "4"], "answer": 3}, {}),
@@ -27,8 +28,9 @@ ROWS = {
     "qa": ({"question": "What floats?", "answers": ["ice", "frozen water"]}, {"context": ""}),
     "pairs": ({"src": "Ice floats?", "tgt": "Yes."}, {"question": "Ice floats?", "answers": ["Yes."]}),
     "advertisegen": ({"content": "类型#裤", "summary": "裤子。"}, {"question": "类型#裤", "answers": ["裤子。"]}),
+    "chat": ({"messages": TURNS}, {"question": "Ice floats?", "answers": ["Yes."]}),
 }
-LEFT = {"id", "explanation", "src", "tgt", "content", "summary", "subject"}
+LEFT = {"id", "messages", "explanation", "src", "tgt", "content", "summary", "subject"}
 
 
 def write(path, *rows):

@@ -102,11 +102,13 @@ def test_commands_are_those_of_make(here):
         "push": "make push MODEL=exported/run TO=hf:OWNER/NAME",
     }
     root = Path(__file__).resolve().parents[2]
-    (here / "run/dev.json").touch()
+    chat = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+    (here / "run/dev.json").write_text(json.dumps(chat) + "\n")
     summary = {"arguments": {"Data": {"dataset_name_or_path": str([str(here / "run")])}}}
     (here / "run/output/run_summary.json").write_text(json.dumps(summary))
     found = RunResult.read("run/output", "my base").tasks("")
-    assert f"TASKS=pairs={here}/run/dev.json" in found["evaluate"].command
+    assert f"TASKS=chat={here}/run/dev.json" in found["evaluate"].command
+    assert found["evaluate"].command.endswith(" ARGS=--apply_chat_template")
     target = found["evaluate"].output
     target.parent.mkdir()
     target.touch()

@@ -192,6 +192,17 @@ def _pairs(question: str, answer: str) -> Form:
     return Form((question, answer), (), lambda row: {"question": _text(row, question), "answers": [_text(row, answer)]})
 
 
+def _chat(row: dict) -> dict:
+    """Return the columns of a dialogue of one question and its answer."""
+    turns = _lists(row["messages"], ("role", "content")) or {}
+    if turns.get("role") != ["user", "assistant"]:
+        raise NoQuestion(
+            f"messages: found {_seen(turns.get('role'))}, expected the roles user and assistant, once each"
+        )
+    question, answer = _texts(turns, "content")
+    return {"question": question, "answers": [answer]}
+
+
 def _choices(answer: str, allowed: Sequence[str], *texts: str, kind: type = str, **more) -> Form:
     """Return a question with a column for each choice."""
     return Form(texts, texts, lambda row: {answer: kind(_answer(row, answer, allowed))}, **more)
@@ -205,6 +216,7 @@ FORMS = {
     "qa": Form(("question",), ("question",), _qa, fits=_has_an_answer),
     "pairs": _pairs("src", "tgt"),
     "advertisegen": _pairs("content", "summary"),
+    "chat": Form(("messages",), (), _chat),
     "cmmlu": _choices("Answer", ABCD, "Question", *ABCD, subjects=True),
     "ceval": _choices("answer", ABCD, "question", *ABCD, subjects=True, fits=lambda row: "id" in row),
     "hellaswag": Form(("ctx_a", "activity_label", "endings"), ("activity_label", "ctx_a"), _hellaswag),
