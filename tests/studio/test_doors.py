@@ -2,6 +2,8 @@
 made, in both languages, sizes and color schemes."""
 
 import importlib.util
+import os
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 import httpx
@@ -119,6 +121,8 @@ def test_from_my_chats_to_a_chat_and_all_that_comes_after(hub, page, ranks, tmp_
     walk.check_and_start()
     walk.watch("checkpoints/my-chats", "finished")
     walk.try_it("checkpoints/my-chats", "import 3")
+    if pictures := os.environ.get("STUDIO_PICTURES"):
+        browser.picture(Path(pictures) / "studio-answer-data.png", "#chat")
 
     if importlib.util.find_spec("lm_eval"):  # an option, which the first evaluation installs
         walk.perform("evaluate", "finished: evaluations/my-chats.json")
