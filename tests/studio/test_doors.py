@@ -31,11 +31,12 @@ class Walk:
     """A walk through a door.
 
     Attributes:
-        seen: The addresses of the screens so far, as the page has written them.
+        seen: What the page has written into its address on each screen so far.
     """
 
     def __init__(self, page, door: str, **state: str):
-        self.folder, self.browser, self.url = page
+        _, self.browser, self.url = page
+        self.door = door
         self.seen: dict[str, dict[str, str]] = {}
         go(self.browser, self.url, {"view": "home"} | state)
         self.browser.wait(f"document.querySelector('#door_{door}[href]')")
@@ -45,8 +46,9 @@ class Walk:
 
     def note(self) -> None:
         """Keep the screen that is shown."""
-        search = self.browser.run("location.search")
-        self.seen[search] = dict(parse_qsl(search.removeprefix("?")))
+        state = dict(parse_qsl(self.browser.run("location.search").removeprefix("?")))
+        if state not in self.seen.values():
+            self.seen[f"{self.door}-{len(self.seen)}"] = state
 
     def next_step(self, words: str) -> None:
         """Wait for the next step that the plan names, and keep the screen."""
