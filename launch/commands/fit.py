@@ -68,7 +68,8 @@ def main(argv: list[str]) -> None:
     for number, proposal in enumerate(proposals, start=1):
         print("", wrapped(f"{number}. {localized(describe(proposal.candidate))}", "# ", "#    "), sep="\n")
         print(f"make {recipe.target}{given_variables(variables | _cards(args) | {'ARGS': proposal.arguments})}")
-    if smallest := smallest_form(run, card, batch):
+    smallest = smallest_form(run, card, batch)
+    if smallest and all(smallest.candidate.peak_bytes < one.candidate.peak_bytes for one in proposals):
         print("", wrapped(localized(f"smallest: {localized(describe(smallest.candidate))}"), "# ", "#    "), sep="\n")
         print(f"make {recipe.target}{given_variables(variables | _cards(args) | {'ARGS': smallest.arguments})}")
 

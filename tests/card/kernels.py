@@ -453,6 +453,8 @@ def test_quantized(bench: Bench) -> None:
         for algo in FORMATS:
             for double in (False, True) if algo == "nf4" else (False,):
                 _quantized_products(bench, algo, dtype, double)
+            if algo != "llm.int8":
+                _quantized_head(bench, algo, dtype)
 
 
 def _quantized_products(bench: Bench, algo: str, dtype: Dtype, double: bool) -> None:
@@ -481,6 +483,32 @@ def _quantized_products(bench: Bench, algo: str, dtype: Dtype, double: bool) -> 
         found = f"off by {error:.1e}, {seconds / stock:.1f} times the time of a dense product"
         what, expected_error = f"{name}, {rows} rows", f"off by {tolerance:.0e} at most"
         bench.row(what, expected_error, found, error <= tolerance, seconds=seconds, dense_seconds=stock)
+
+
+def _quantized_head(bench: Bench, algo: str, dtype: Dtype) -> None:
+    """An output layer, of three parts on a card: logits, and the gradient of the inputs, summed over the parts."""
+    import paddle
+
+    from launch.adapters.quantization import Format, dequantize
+    from launch.adapters.quantized_layers import PackedColumns
+    from launch.tape.quantized import columns_of_part
+
+    hidden = 256 if bench.pretend else 4096
+    columns = 128 if bench.pretend else columns_of_part(hidden)
+    paddle.seed(0)
+    weight = (paddle.randn([hidden, 2 * columns + 64]) * 0.02).astype(dtype)
+    packed = PackedColumns.of(weight, Format(algo))
+    dense = paddle.concat([dequantize(part) for part in packed.parts], axis=1).astype("float32")
+    for what, function, width, transposed in (
+        ("logits", packed.logits, hidden, False),
+        ("gradient of its inputs", packed.hidden, dense.shape[1], True),
+    ):
+        inputs = paddle.randn([64, width]).clip(-5, 5).astype(dtype)
+        expected = paddle.matmul(inputs.astype("float32"), dense, transpose_y=transposed)
+        error = _relative_error(function(inputs).astype("float32").numpy(), expected.numpy())
+        expected_error = f"off by {HALF_PRODUCT_TOLERANCE:.0e} at most"
+        name = f"output layer of {len(packed.parts)} parts in {algo} and {dtype}: {what}"
+        bench.row(name, expected_error, f"off by {error:.1e}", error <= HALF_PRODUCT_TOLERANCE)
 
 
 def _build(bench: Bench) -> str | None:
