@@ -19,6 +19,7 @@ COMMANDS = [
     "launch/commands/demo.py chat --model PATH",
     "launch/commands/demo.py finetune --model PATH",
     "launch/commands/demo.py tools --model PATH",
+    "launch/commands/add_tokens.py PATH out x",
     "launch/commands/doctor.py --deepspeed PATH",
     "launch/commands/evaluate.py --compare PATH PATH",
     "launch/commands/evaluate.py --tasks text=text.jsonl --model_name_or_path PATH",

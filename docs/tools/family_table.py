@@ -12,25 +12,30 @@ import sys
 from data_tools.cli import Parser
 from docs.tools.pages import joined, write_tables
 from launch.families.family import FEATURES, Family
-from launch.families.registry import FAMILIES
+from launch.families.named_configs import load_config
+from launch.families.parameters import NORM
+from launch.families.registry import FAMILIES, parameters
 from launch.guard import guarded
 from launch.reporting.markdown import markdown
 from launch.weights.peft_keys import CARRIED, LIMITED, WITHOUT_EFFECT
 
 NAME, PEFT_KEYS = "families", "peft-keys"
 HAS, LACKS = "yes", "-"
+FUSED = "fused RMSNorm"
+LAYER_NORM = "its norms are LayerNorm, which Paddle computes by one operator"
+OWN_NORM = "paddlenlp's code of its norm never calls the operator; leave --use_fused_rms_norm at auto"
 
 
 def table() -> str:
     """One row a family, one column a feature; below it why something is lacking."""
-    head = ["family", "`model_type`", "sees", *FEATURES.values()]
+    head = ["family", "`model_type`", "sees", *FEATURES.values(), FUSED]
     return "\n".join([markdown(head, map(_row, FAMILIES.values())), "", *_reasons()])
 
 
 def _row(family: Family) -> list[str]:
     sees = "what came before" if family.attention == "causal" else "prompt both ways"
     marks = [LACKS if feature in family.lacking else HAS for feature in FEATURES]
-    return [family.title, f"`{family.model_type}`", sees, *marks]
+    return [family.title, f"`{family.model_type}`", sees, *marks, HAS if family.fused_rms_norm else LACKS]
 
 
 def _reasons() -> list[str]:
@@ -39,6 +44,10 @@ def _reasons() -> list[str]:
     for family in FAMILIES.values():
         for feature, reason in family.lacking.items():
             titles.setdefault((FEATURES[feature], reason), []).append(family.title)
+        if not family.fused_rms_norm:
+            tensors = parameters(load_config(family.rehearsal_config))
+            layer_norm = any(tensor.kind == NORM and tensor.name.endswith(".bias") for tensor in tensors)
+            titles.setdefault((FUSED, LAYER_NORM if layer_norm else OWN_NORM), []).append(family.title)
     return [f"- {feature}, {', '.join(names)}: {reason}." for (feature, reason), names in titles.items()]
 
 

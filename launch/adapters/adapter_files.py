@@ -24,7 +24,8 @@ from safetensors.numpy import load_file, save
 
 from launch.adapters.add import PrefixModel, prefix_config, trained_whole
 from launch.adapters.dora import DoraConfig, make_lora
-from launch.adapters.lora_files import read_lora, require_adapter, target_modules
+from launch.adapters.lora_files import TOKEN_IDS, read_lora, require_adapter, target_modules
+from launch.adapters.token_rows import RowsConfig, write_rows
 from launch.checkpoint.local_tensors import local_tensors, parts_of_ranks, whole_values
 from launch.checkpoint.model_loader import Fill, Plan, agree, run_fills
 from launch.checkpoint.ranks import gather
@@ -51,7 +52,7 @@ def load_adapter(model, directory: Path | str) -> LoRAModel | PrefixModel:
 
 def _load_lora(model, directory: Path) -> LoRAModel:
     stored = read_lora(directory)
-    config = (DoraConfig if stored.is_dora else LoRAConfig)(
+    config = (DoraConfig if stored.is_dora else RowsConfig if stored.rows else LoRAConfig)(
         r=stored.config["r"],
         lora_alpha=stored.config["lora_alpha"],
         rslora=stored.config.get("rslora") is True,
@@ -62,6 +63,9 @@ def _load_lora(model, directory: Path) -> LoRAModel:
     )
     lora = make_lora(model, config)
     fill_lora(lora, directory)
+    if stored.rows:
+        setattr(lora.lora_config, TOKEN_IDS, stored.token_ids)
+        write_rows(model, stored)
     return lora
 
 
@@ -71,10 +75,11 @@ def fill_lora(lora: LoRAModel, directory: Path) -> None:
     Raises:
         UserError: If it has others.
     """
-    stored, parts = read_lora(directory), {}
+    lora_files, parts = read_lora(directory), {}
+    stored = {name: tensor for name, tensor in lora_files.tensors.items() if name not in lora_files.rows}
     if lora.lora_config.tensor_parallel_degree > 1:
-        parts = lora._get_tensor_parallel_convert_actions(list(stored.tensors), is_split=True)
-    _fill(directory, lora.get_trainable_state_dict(), stored.tensors, parts)
+        parts = lora._get_tensor_parallel_convert_actions(list(stored), is_split=True)
+    _fill(directory, lora.get_trainable_state_dict(), stored, parts)
 
 
 def _load_prefix(model, directory: Path) -> PrefixModel:

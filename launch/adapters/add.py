@@ -15,9 +15,12 @@ from paddle.distributed import fleet
 from paddle.distributed.fleet.layers.mpu import mp_ops
 from paddlenlp.peft import LoRAConfig, LoRAModel, PrefixConfig, PrefixModelForCausalLM
 
+from data_tools.formats.plural import plural
 from launch.adapters.dora import DoraConfig, make_lora
+from launch.adapters.lora_files import TOKEN_ROWS
 from launch.adapters.quantization import Format
 from launch.adapters.quantized_layers import use_quantized
+from launch.adapters.token_rows import RowsConfig, add_rows, use_rows
 from launch.families.lora_targets import lora_targets
 from launch.families.parameters import SCORE, attention_heads, gives_scores, head_size, key_value_heads, layers
 from launch.families.registry import family_of_config
@@ -35,7 +38,9 @@ def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
     rank, requested = adapter_args.lora_rank, adapter_args.lora_target_modules or []
     # By PiSSA's paper the product counts once.
     alpha = rank if adapter_args.pissa else RSLORA_ALPHA if adapter_args.rslora else 2 * rank
-    config = (DoraConfig if adapter_args.dora else LoRAConfig)(
+    if ids := list(dict.fromkeys(adapter_args.trainable_token_indices or [])):
+        add_rows(model, ids)
+    config = (DoraConfig if adapter_args.dora else RowsConfig if ids else LoRAConfig)(
         target_modules=[rf".*\.{layer}" for layer in lora_targets(model.config.to_dict(), requested)],
         r=rank,
         lora_alpha=adapter_args.lora_alpha or alpha,
@@ -47,14 +52,20 @@ def add_lora(model, model_args, adapter_args, seed: int) -> LoRAModel:
         base_model_name_or_path=model_args.model_name_or_path,
         trainable_modules=trained_whole(model),
     )
+    if isinstance(config, RowsConfig):
+        config.trainable_token_indices = ids
     lora = make_lora(model, config)
+    if ids:
+        use_rows(lora, ids)
     initialize_lora(lora, seed)
     return lora
 
 
 def trained_whole(model) -> list[str] | None:
-    """Return patterns of tensors that are trained whole, as LoRAConfig takes them: the score of a reward model."""
-    return [re.escape(SCORE)] if gives_scores(model.config.to_dict()) else None
+    """Return patterns of what is trained beside LoRA, for LoRAConfig: a reward model's score, rows of tokens."""
+    score = [re.escape(SCORE)] if gives_scores(model.config.to_dict()) else []
+    rows = [rf".*\.{TOKEN_ROWS}"] if any(hasattr(layer, TOKEN_ROWS) for layer in model.sublayers()) else []
+    return [*score, *rows] or None
 
 
 def initialize_lora(lora: LoRAModel, seed: int) -> None:
@@ -85,7 +96,9 @@ def describe_lora(lora: LoRAModel) -> str:
     if config.lora_plus_scale != 1:
         variant += f", learning rate of lora_B x {config.lora_plus_scale:g}"
     kind = "DoRA" if isinstance(config, DoraConfig) else "LoRA"
-    return f"{kind}: r {config.r}, alpha {config.lora_alpha:g}, dropout {config.lora_dropout:g}{variant} on {layers}"
+    line = f"{kind}: r {config.r}, alpha {config.lora_alpha:g}, dropout {config.lora_dropout:g}{variant} on {layers}"
+    tokens = config.trainable_token_indices if isinstance(config, RowsConfig) else None
+    return f"{line}, and the rows of {plural(len(tokens), 'token')}" if tokens else line
 
 
 class PrefixModel(PrefixModelForCausalLM):

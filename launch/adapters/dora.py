@@ -23,10 +23,11 @@ from paddlenlp.peft import LoRAConfig, LoRAModel
 
 from launch.adapters.lora_files import SMALLEST
 from launch.adapters.quantization import dequantize
+from launch.adapters.token_rows import RowsConfig
 
 
 @dataclass
-class DoraConfig(LoRAConfig):
+class DoraConfig(RowsConfig):
     """The configuration of a LoRA with magnitudes. Its file says so by PEFT's key."""
 
     use_dora: bool = True

@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from launch.checkpoint.pdparams_reader import read_pdparams
@@ -31,6 +31,7 @@ PEFT_CONFIG = "adapter_config.json"
 PISSA_START, PISSA_NEW = "pissa_start", "pissa_start.new"
 # Kinds of adapters that add more than their product, or change the base.
 OTHER_KINDS = ("pissa", "loraga", "use_mora", "lora_use_mixer", "do_qat")
+TOKEN_ROWS, TOKEN_IDS = "token_rows", "trainable_token_indices"  # of the embedding and an untied head, by PEFT's key
 SMALLEST = 1e-24  # square of the length of a column of zeros, of a DoRA
 
 
@@ -63,20 +64,34 @@ class LoraFiles:
         layers: By name, without `.weight`.
         config: Of lora_config.json.
         score: Of a reward model, trained whole, [hidden size, 1]; None for an adapter of a model that writes text.
+        rows: Trained rows of word embedding and untied output layer, [tokens, hidden size], by the layer and
+            `.token_rows`; their tokens are token_ids.
     """
 
     directory: Path
     config: dict
     layers: dict[str, LoraLayer]
     score: StoredTensor | None = None
+    rows: Mapping[str, StoredTensor] = field(default_factory=dict)
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Ids of the tokens whose rows are trained."""
+        return self.config.get(TOKEN_IDS) or []
 
     @property
     def tensors(self) -> dict[str, StoredTensor]:
         """All tensors by name."""
         score = {SCORE: self.score} if self.score else {}
-        return score | {
-            f"{name}.{part}": tensor for name, layer in self.layers.items() for part, tensor in layer.tensors.items()
-        }
+        return (
+            score
+            | dict(self.rows)
+            | {
+                f"{name}.{part}": tensor
+                for name, layer in self.layers.items()
+                for part, tensor in layer.tensors.items()
+            }
+        )
 
     @property
     def is_dora(self) -> bool:
@@ -117,10 +132,12 @@ def read_lora(directory: str | Path) -> LoraFiles:
         raise UserError(f"{directory / CONFIG}: {other[0]}: found {config[other[0]]!r}, allowed: false: plain LoRA.")
     tensors = _tensors(directory)
     score = tensors.pop(SCORE, None)
+    rows = {name: tensors.pop(name) for name in [*tensors] if name.endswith(f".{TOKEN_ROWS}")}
+    _require_rows(config.get(TOKEN_IDS), rows, directory / CONFIG)
     layers = _layers(directory, tensors, config["r"], config.get("use_dora") is True)
     if "target_modules" in config:
         _require_targets(target_modules(config, directory / CONFIG), layers, directory / CONFIG)
-    return LoraFiles(directory, config, layers, score)
+    return LoraFiles(directory, config, layers, score, rows)
 
 
 def require_fit(lora: LoraFiles, base: Path | str, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -138,6 +155,13 @@ def require_fit(lora: LoraFiles, base: Path | str, shapes: Mapping[str, tuple[in
             misfits.missing.add(name)
         elif tuple(shapes[name]) != shape:
             misfits.different.add(difference(name, str(list(shapes[name])), f"{list(shape)} by the adapter"))
+    for name, rows in lora.rows.items():
+        weight = f"{name.removesuffix(TOKEN_ROWS)}weight"
+        if weight not in shapes:
+            misfits.missing.add(weight)
+        elif rows.shape[1] not in shapes[weight] or max(lora.token_ids) >= max(shapes[weight]):
+            expected = f"{max(lora.token_ids) + 1} tokens of {rows.shape[1]} numbers at least by the adapter"
+            misfits.different.add(difference(weight, str(list(shapes[weight])), expected))
     if SCORE in shapes and not lora.score:
         misfits.extra.add(SCORE)
     if misfits:
@@ -171,6 +195,18 @@ def require_lora(config: dict, path: Path) -> None:
 def scaling_of(config: dict) -> float:
     """Return what the product of an adapter's matrices is multiplied by, as paddlenlp reckons it (LoRAConfig)."""
     return config["lora_alpha"] / (math.sqrt(config["r"]) if config.get("rslora") is True else config["r"])
+
+
+def _require_rows(ids: object, rows: Mapping[str, StoredTensor], path: Path) -> None:
+    """Raise UserError where ids and trained rows of tokens do not belong to each other."""
+    found = ids if isinstance(ids, list) else [] if ids is None else [ids]
+    if not all(type(one) is int and one >= 0 for one in found) or len(set(found)) < len(found):
+        raise UserError(f"{path}: {TOKEN_IDS}: found {ids!r}, allowed: a list of different ids.")
+    if bool(found) != bool(rows) or any(
+        one.shape[:-1] != (len(found),) or one.dtype not in FLOATS for one in rows.values()
+    ):
+        shapes = ", ".join(f"{name} {list(one.shape)}" for name, one in rows.items()) or "no rows"
+        raise UserError(f"{path}: {TOKEN_IDS}: found {len(found)} ids and {shapes}. Copy the adapter again.")
 
 
 def _require_targets(patterns: list[str], layers: Mapping[str, LoraLayer], path: Path) -> None:

@@ -18,6 +18,7 @@ import paddle
 from paddle.distributed.fleet.layers.mpu import mp_ops
 
 from launch.adapters.adapter_files import LoRAModel
+from launch.adapters.lora_files import TOKEN_IDS
 from launch.families.sparse_decoder import EXPERT
 
 
@@ -105,12 +106,13 @@ class LoraRows:
 
 
 def reads_sorted(adapter: LoRAModel) -> bool:
-    """Return whether an adapter has layers of experts, which read a step's tokens in their own order.
+    """Return whether LoraRows cannot serve an adapter.
 
-    LoraRows cannot serve such an adapter.
+    Layers of experts read a step's tokens in their own order, and rows of tokens are in weights of the adapter's own.
     """
     layers = adapter.model.named_sublayers()
-    return any(hasattr(layer, "lora_A") and EXPERT.match(path) for path, layer in layers)
+    has_experts = any(hasattr(layer, "lora_A") and EXPERT.match(path) for path, layer in layers)
+    return has_experts or bool(getattr(adapter.lora_config, TOKEN_IDS, None))
 
 
 def _side_by_side(layers: Mapping[str, paddle.nn.Layer]) -> SideBySide:

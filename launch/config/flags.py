@@ -426,6 +426,9 @@ class CommonFlags:
     """Whether to train model under static mode by jit.to_static or distributed.to_static."""
     tokenizer_name_or_path: str | None = known("str", None)
     """Tokenizer directory or name. Default: the model's."""
+    trainable_token_indices: str | None = known("int", None, range={"least": 0, "most": 2147483647}, many=True)
+    """Ids of tokens whose embeddings, and rows of an untied output layer, are trained beside the adapters, as in
+    PEFT. launch/commands/add_tokens.py adds tokens to a model and prints their ids."""
     unified_checkpoint: bool = known("bool", False)
     """Whether to unify hybrid parallel checkpoint."""
     unified_checkpoint_config: str = known("str", "", words=("skip_save_model_weight", "master_weight_compatible",

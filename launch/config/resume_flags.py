@@ -5,7 +5,8 @@ _NAMES = {
     # these flags make (launch/checkpoint/model_identity.py, data_ledger.py).
     "refused": """
         model_name_or_path continue_training reference
-        lora lora_rank lora_alpha lora_plus_scale rslora pissa dora lora_target_modules prefix_tuning num_prefix_tokens
+        lora lora_rank lora_alpha lora_plus_scale rslora pissa dora lora_target_modules trainable_token_indices
+        prefix_tuning num_prefix_tokens
         weight_quantize_algo weight_blocksize weight_double_quant weight_double_quant_block_size quantize_head
         input_dir split max_seq_length dataset_name_or_path prompt_column response_column answer_column chat_template
         src_length

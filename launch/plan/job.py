@@ -36,12 +36,18 @@ ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of an element
 
 @dataclass(frozen=True)
 class Lora:
-    """Adapters of this rank beside the linear layers whose names end in one of `targets`. dora: with magnitudes."""
+    """Adapters of this rank beside the linear layers whose names end in one of `targets`.
+
+    Attributes:
+        dora: With magnitudes.
+        tokens: Number of those whose rows of embedding and output layer are trained, too.
+    """
 
     rank: int
     targets: tuple[str, ...]
     dropout: float = 0.0
     dora: bool = False
+    tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -312,7 +318,8 @@ class Job:
         if self.reward_model:
             return 0
         tokens = self.batch * self.sequence_length
-        return loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
+        chunk = loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
+        return chunk or (tokens if isinstance(self.adapter, Lora) and self.adapter.tokens else 0)
 
     @property
     def slice_tokens(self) -> int:
@@ -464,7 +471,8 @@ def _adapter(values: FlagValues, config: dict) -> Lora | Prefix | None:
         return Prefix(values.num_prefix_tokens or 128)
     if values.lora:
         targets = lora_targets(config, (values.lora_target_modules or "").split())
-        return Lora(values.lora_rank, targets, values.lora_dropout or 0.0, bool(values.dora))
+        tokens = len((values.trainable_token_indices or "").split())
+        return Lora(values.lora_rank, targets, values.lora_dropout or 0.0, bool(values.dora), tokens)
     return None
 
 

@@ -155,7 +155,13 @@ def adapter_tensors(job: Job, stage: int = 0) -> list[PlannedTensor]:
         parameter for parameter in parameters(job.config) if parameter.kind == LINEAR and parameter.name in here
     ]
     adapted = [parameter for parameter in matrices if parameter.module in lora.targets]
-    return [part for parameter in adapted for part in _lora_parts(parameter, lora, job)]
+    vocabulary = [one for one in parameters(job.config) if one.kind in (WORD, HEAD) and one.name in here - {SCORE}]
+    shape = (lora.tokens, job.config["hidden_size"])
+    rows = [
+        PlannedTensor(f"{one.name.removesuffix('weight')}token_rows", shape, ADAPTER, False, True, job.item)
+        for one in (vocabulary if lora.tokens else ())
+    ]
+    return [*rows, *(part for parameter in adapted for part in _lora_parts(parameter, lora, job))]
 
 
 def _lora_parts(parameter: Parameter, lora: Lora, job: Job) -> list[PlannedTensor]:

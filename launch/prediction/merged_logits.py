@@ -7,6 +7,7 @@ import numpy as np
 import paddle
 
 from launch.adapters.lora_files import LoraFiles, LoraLayer
+from launch.adapters.token_rows import write_rows
 from launch.checkpoint.model_loader import open_layerwise
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
 from launch.checkpoint.weight_files import find_weights
@@ -100,6 +101,7 @@ def _add_beside(model, lora: LoraFiles) -> None:
         layers[name].register_forward_post_hook(_adds(change, lora.scaling))
         if change.magnitude:
             layers[name].register_forward_post_hook(_stretches(change, change.magnitude, lora.scaling))
+    write_rows(model, lora)
     if lora.score:
         model.score.weight.set_value(_tensor(lora.score))
 

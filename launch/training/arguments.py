@@ -15,7 +15,7 @@ from paddlenlp.trainer.trainer_utils import OptimizerNames
 from launch.config.flag_values import LOWER_IS_BETTER
 from launch.config.run_config import SENDS_SHAPES, RunConfig
 from launch.errors import UserError
-from launch.methods.bounds import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE_BELOW_ONE, UNSTATED_OR_STEPS
+from launch.methods.bounds import AT_LEAST_ONE, NOT_NEGATIVE, POSITIVE, SHARE_BELOW_ONE, STEPS, UNSTATED_OR_STEPS
 from launch.methods.method import Method, flag
 from launch.switches.precision import PRECISIONS, products_in_bfloat16, resolve, stated
 from launch.training.device import compute_capability
@@ -91,6 +91,12 @@ class AdapterArguments:
         None,
         help="Linear layers with adapters, as PEFT names them: q_proj v_proj, regular expressions, or all-linear. "
         "Default: all.",
+    )
+    trainable_token_indices: list[int] | None = flag(
+        None,
+        bounds=STEPS,
+        help="Ids of tokens whose embeddings, and rows of an untied output layer, are trained beside the adapters, as "
+        "in PEFT. launch/commands/add_tokens.py adds tokens to a model and prints their ids.",
     )
     prefix_tuning: bool = flag(
         False, help="Train keys and values before the first token's, the model's weights frozen."

@@ -20,6 +20,7 @@ from paddlenlp.transformers.model_outputs import ModelOutput
 
 from data_tools.dialogues.encoding import IGNORED
 from launch.adapters.quantized_layers import PackedColumns
+from launch.adapters.token_rows import RowProducts, RowsGradient, TrainedRows
 from launch.families.arithmetic import PRODUCT_BYTES, loss_chunk, rows_of_part
 from launch.families.family import Family, Head
 from launch.upstream.token_loss import token_entropies
@@ -272,6 +273,7 @@ class ChunkedHead(paddle.nn.Layer):
         products_class: In place of WeightProducts.
         sampled: Gives the losses of logits by the distribution that tokens were sampled from, in place of the model's:
             from logits and labels of a chunk, and the chunk.
+        trained_rows: The rows of some tokens that are trained beside a frozen weight.
         update: Of --update_in_backward: updates some elements of a weight by their gradient. by_rows: whether the
             batch does so.
     """
@@ -287,6 +289,7 @@ class ChunkedHead(paddle.nn.Layer):
     weighed: bool = False
     products_class: Callable[[paddle.Tensor, bool], Any] | None = None
     sampled: Callable[[paddle.Tensor, paddle.Tensor, slice], paddle.Tensor] | None = None
+    trained_rows: TrainedRows | None = None
     update: Callable | None = None
     by_rows: bool = False
 
@@ -304,7 +307,8 @@ class ChunkedHead(paddle.nn.Layer):
         if self.deferred and self.labels is None:
             return self.as_read(hidden_states)
         if self.labels is None or not self.chunk:
-            return super().forward(hidden_states, *args, **kwargs)
+            logits = super().forward(hidden_states, *args, **kwargs)
+            return self.trained_rows.replaced(logits, self.as_read(hidden_states)) if self.trained_rows else logits
         return self.losses(self.as_read(hidden_states), self.labels)
 
     @property
@@ -339,18 +343,18 @@ class ChunkedHead(paddle.nn.Layer):
         labels = labels.t() if length_first else labels
         if self.config.sequence_parallel:
             hidden_states = GatherOp.apply(hidden_states)
-        # Its one parameter, or what stands in its place (InFloat32 of launch/training/model.py); GLM's has none.
-        name = next(iter(self._parameters), "weight")
-        kept = getattr(self, "packed", None) or getattr(self, name)  # or a quantized weight
+        kept = self.own_weight
         weight = kept.astype(hidden_states.dtype)
         if self.sharded(weight):
             group = fleet.get_hybrid_communicate_group().get_model_parallel_group()
             identity: Any = paddle.distributed.collective._c_identity  # its stub says None, too
             hidden_states = identity(hidden_states, group=group)
+        stored = next(iter(self._parameters.values()), None) is kept and weight.dtype == kept.dtype
+        if self.rows:  # get the gradient in place of the weight
+            weight = self.rows.values.astype(hidden_states.dtype)
         recording = paddle.is_grad_enabled()
         trained = tuple(recording and not tensor.stop_gradient for tensor in (hidden_states, weight))
         flat = hidden_states.reshape([-1, hidden_states.shape[-1]])
-        stored = kept is self._parameters.get(name) and weight.dtype == kept.dtype
         self.by_rows = self.update is not None and stored and not self.transposed
         if self.by_rows:  # for autograd it has no gradient
             weight = weight.detach()
@@ -360,17 +364,30 @@ class ChunkedHead(paddle.nn.Layer):
         losses = losses.reshape([*labels.shape, 1])
         return losses.transpose([1, 0, 2]) if length_first and not self.form.gives_length_first else losses
 
+    @property
+    def own_weight(self) -> Any:
+        """The layer's quantized weight, its one parameter, or what stands in its place (launch/training/model.py)."""
+        return getattr(self, "packed", None) or getattr(self, next(iter(self._parameters), "weight"))  # GLM's has none
+
+    @property
+    def rows(self) -> TrainedRows | None:
+        """The trained rows that count now."""
+        return self.trained_rows if self.trained_rows and not self.trained_rows.off else None
+
     def products_with(self, weight: paddle.Tensor | PackedColumns) -> Any:
-        """Return the products of a batch with the weight."""
+        """Return the products of a batch with the weight, or with trained rows and the weight around them."""
         if isinstance(weight, PackedColumns):
             return weight
-        return (self.products_class or WeightProducts)(weight, self.transposed)
+        products = self.products_class or WeightProducts
+        if not self.rows:
+            return products(weight, self.transposed)
+        return RowProducts(products(self.own_weight.astype(weight.dtype), self.transposed), weight, self.rows.ids)
 
-    def gradient_of(self, products: WeightProducts, inputs: paddle.Tensor):
+    def gradient_of(self, products: WeightProducts | RowProducts, inputs: paddle.Tensor):
         """Return what gathers the gradient of a weight. inputs: of all tokens, [tokens, hidden]."""
         if self.by_rows and self.update:
             return UpdatedByRows(next(iter(self._parameters.values())), inputs, self.update)
-        return WeightGradient(products)
+        return RowsGradient(products) if isinstance(products, RowProducts) else WeightGradient(products)
 
     def expected_scale(self, hidden_states: paddle.Tensor) -> paddle.Tensor | None:
         """Return about the derivative of the scaled loss by a token's: a power of 2 if the loss scale is one.
@@ -385,7 +402,7 @@ class ChunkedHead(paddle.nn.Layer):
     def entropies(
         self,
         inputs: paddle.Tensor,
-        products: WeightProducts,
+        products: WeightProducts | RowProducts,
         labels: paddle.Tensor,
         trained: bool,
         part: slice,
@@ -437,13 +454,14 @@ class GivenLosses(paddle.nn.Layer):
         return scores if scores.shape[-1] == 1 else self.loss_func(scores, labels)
 
 
-def chunks_of(config: PretrainedConfig, args, length: int, trained: bool) -> Chunks:
+def chunks_of(config: PretrainedConfig, args, length: int, trained: bool, rows: bool = False) -> Chunks:
     """Return the chunks that --loss_chunk_tokens means for batches of samples of `length` tokens in all rows together.
 
     The plan decides alike (launch/plan/job.py).
 
     Args:
         trained: Whether the output layer is trained.
+        rows: Whether rows of it are: then the losses of a batch that needs no chunks are those of one chunk.
         config: Of the model.
         args: The flags.
         length: Of a sample.
@@ -452,10 +470,11 @@ def chunks_of(config: PretrainedConfig, args, length: int, trained: bool) -> Chu
     vocabulary = config.vocab_size // (ranks if config.vocab_size % ranks == 0 else 1)
     batch = args.per_device_train_batch_size
     evaluated = batch if args.pipeline_parallel_degree > 1 else args.per_device_eval_batch_size
-    return Chunks(
-        loss_chunk(args.loss_chunk_tokens, batch * length, vocabulary, config.hidden_size, trained),
-        loss_chunk(args.loss_chunk_tokens, evaluated * length, vocabulary, config.hidden_size, False),
-    )
+    training = loss_chunk(args.loss_chunk_tokens, batch * length, vocabulary, config.hidden_size, trained)
+    evaluation = loss_chunk(args.loss_chunk_tokens, evaluated * length, vocabulary, config.hidden_size, False)
+    if rows:
+        return Chunks(training or batch * length, evaluation or evaluated * length)
+    return Chunks(training, evaluation)
 
 
 def chunk_loss(model, family: Family, chunks: Chunks, pipeline: bool) -> list[str]:

@@ -15,7 +15,7 @@ from paddlenlp.utils.env import LORA_CONFIG_NAME, PREFIX_CONFIG_NAME, SAFE_PEFT_
 
 from launch.adapters.adapter_files import ADAPTERS, save_adapter
 from launch.adapters.add import PrefixModel
-from launch.adapters.lora_files import PISSA_START
+from launch.adapters.lora_files import PISSA_START, TOKEN_IDS
 from launch.adapters.pissa import write_as_plain_lora
 from launch.checkpoint.checkpoint_writer import NewPart, put_in_place, safetensors_file, write_hashed
 from launch.checkpoint.local_tensors import (
@@ -290,8 +290,9 @@ class ReadBack:
         lora = isinstance(self.adapter, LoRAModel)
         mine = self.adapter.lora_config if lora else self.adapter.prefix_config
         stored = json.loads((directory / (LORA_CONFIG_NAME if lora else PREFIX_CONFIG_NAME)).read_text("utf-8"))
-        for name in ("r", "lora_alpha", "scaling", "target_modules") if lora else ("num_prefix_tokens",):
-            if stored.get(name) != getattr(mine, name):
+        lora_keys = ("r", "lora_alpha", "scaling", "target_modules", TOKEN_IDS)
+        for name in lora_keys if lora else ("num_prefix_tokens",):
+            if stored.get(name) != getattr(mine, name, None):
                 raise UserError(f"{name} is {stored.get(name)!r}, trained was {getattr(mine, name)!r}")
 
     def _local_tensors(self) -> list[LocalTensor]:

@@ -209,6 +209,8 @@ def identify_model(model, model_args, adapter_args, seed: int, reference_weights
             adapter["pissa"] = True
         if adapter_args.dora:
             adapter["dora"] = True
+        if adapter_args.trainable_token_indices:
+            adapter["trainable_token_indices"] = adapter_args.trainable_token_indices
         if config.lora_plus_scale != 1:
             adapter["lora_plus_scale"] = config.lora_plus_scale
     else:

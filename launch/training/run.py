@@ -183,7 +183,8 @@ def build_base(training: Training, config, products: BFloat16Products | None) ->
     if products and not model_args.fp32_norms_and_head:
         products.replace_head(model)
     if not training.method.reward_model:
-        chunks = chunks_of(config, args, training.rows * training.sequence_length, trained)
+        rows = bool(adapter_args.trainable_token_indices)
+        chunks = chunks_of(config, args, training.rows * training.sequence_length, trained, rows)
         lines = chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
     lines += [*speed_up(model, args), *widen(model, model_args, args)]
     return model, [*lines, *slice_sequence(model, args.sequence_slices)]

@@ -215,6 +215,8 @@ def export_adapter_gguf(source: Path, base: Path | None, target: Path) -> int:
     lora = read_lora(source)
     if lora.is_dora:
         raise UserError("FORMAT=gguf: found a DoRA, and llama.cpp has A and B alone. make merge, then export.")
+    if lora.rows:
+        raise UserError("FORMAT=gguf: found rows of tokens, and llama.cpp has A and B alone. make merge, then export.")
     config = load_config(str(base or lora.config.get("base_model_name_or_path") or ""))
     _require_known(config)
     model_type, tensors = config["model_type"], []

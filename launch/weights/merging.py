@@ -36,7 +36,7 @@ from launch.families.parameters import SCORE
 from launch.families.registry import as_reward_model
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 from launch.weights.conversion import TIED_HEAD, converted
-from launch.weights.peft_merge import BeyondLora
+from launch.weights.peft_merge import BeyondLora, rows_of
 from launch.weights.whole import written_whole
 
 PIECE_BYTES = 4 << 20
@@ -102,7 +102,7 @@ def merged_tensors(base: Path, lora: LoraFiles, beyond: BeyondLora = NOTHING) ->
     Raises:
         UserError: With the names of layers that the base lacks or has in another shape.
     """
-    weights = find_weights(base)
+    weights, beyond = find_weights(base), beyond if beyond else rows_of(base, lora)
     changes = {f"{layer}.weight": change for layer, change in lora.layers.items()}
     require_fit(lora, base, {name: stored.shape for name, stored in weights.items()})
     for name in changes:

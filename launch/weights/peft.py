@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from launch.adapters import lora_files
-from launch.adapters.lora_files import LoraFiles, read_lora, require_lora, scaling_of
+from launch.adapters.lora_files import TOKEN_IDS, TOKEN_ROWS, LoraFiles, read_lora, require_lora, scaling_of
 from launch.checkpoint.safetensors_file import SINGLE, TORCH, NewTensor, read_header, write_safetensors
 from launch.checkpoint.stored_tensor import StoredTensor, convert
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights
@@ -27,9 +27,9 @@ from launch.families.named_configs import load_config, read_config
 from launch.families.parameters import LINEAR, SCORE, WORD
 from launch.families.registry import family_of_config, parameters, their_name
 from launch.families.tokenizer_files import SENTENCEPIECE_FILES, read_tokenizer
-from launch.weights.merging import check_weights, column_lengths, merge
+from launch.weights.merging import NOTHING, check_weights, column_lengths, merge
 from launch.weights.peft_keys import check_keys
-from launch.weights.peft_merge import PREFIX, take_beyond
+from launch.weights.peft_merge import PREFIX, ROWS, BeyondLora, take_beyond
 from launch.weights.tokenizer import import_tokenizer
 from launch.weights.torch_reader import read_torch
 from launch.weights.whole import written_whole
@@ -72,6 +72,8 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
             tensors.append(_magnitude(f"{theirs}.{MAGNITUDE}", pair.magnitude, weights, layer, 1))
     if lora.score:
         tensors.append(_transposed(f"{PREFIX}{SCORE}", lora.score))
+    for name, rows in lora.rows.items():
+        tensors.append(_copied(f"{PREFIX}{_module(name, config)}{ROWS}", rows))
     with written_whole(target) as directory:
         write_safetensors(directory, tensors, ONE_FILE, lambda _: None, TORCH)
         (directory / SINGLE).rename(directory / WEIGHTS)
@@ -80,7 +82,7 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
 
 
 def import_adapter(source: Path, base: Path, target: Path, shard_bytes: int = ONE_FILE) -> tuple[int, bool]:
-    """Write `target` from an adapter of PEFT's: ours, or both merged where it changes more than linear layers.
+    """Write `target` from an adapter of PEFT's: ours, or both merged where it changes what no adapter here does.
 
     Layers of another rank or scaling than the others get zeros up to the largest rank, and the scaling into B.
 
@@ -103,9 +105,9 @@ def import_adapter(source: Path, base: Path, target: Path, shard_bytes: int = ON
     count, score = len(stored), stored.pop(f"{PREFIX}{SCORE}", None)
     beyond = take_beyond(stored, theirs, config, parameters(config))
     pairs = _pairs(source, stored, theirs, base)
-    if not beyond:
+    if not beyond.whole and beyond.same_ids:
         with written_whole(target) as directory:
-            _write_lora(directory, theirs, pairs, score, base)
+            _write_lora(directory, theirs, pairs, score, base, beyond)
         return count, False
     with tempfile.TemporaryDirectory() as folder:
         _write_lora(Path(folder), theirs, pairs, score, base)
@@ -137,9 +139,14 @@ def _take_tokens(source: Path, merged: Path, vocabulary: int) -> None:
 
 
 def _write_lora(
-    directory: Path, theirs: dict, pairs: dict[str, "_PeftPair"], score: StoredTensor | None, base: Path
+    directory: Path,
+    theirs: dict,
+    pairs: dict[str, "_PeftPair"],
+    score: StoredTensor | None,
+    base: Path,
+    beyond: BeyondLora = NOTHING,
 ) -> None:
-    """Write pairs of A and B as an adapter of ours."""
+    """Write pairs of A and B, and rows of tokens, as an adapter of ours."""
     weights = find_weights(base) if theirs.get("use_dora") else {}
     ours = _our_config(theirs, sorted({layer.rpartition(".")[2] for layer in pairs}), base)
     scalings = {layer: _rank_and_scaling(theirs, pair.peft_name) for layer, pair in pairs.items()}
@@ -150,6 +157,9 @@ def _write_lora(
     else:
         scaled = [(layer, pair, 1.0) for layer, pair in pairs.items()]
     tensors = [_transposed(SCORE, score)] if score else []
+    for name, (ids, rows) in beyond.rows.items():
+        ours[TOKEN_IDS] = ids
+        tensors.append(_copied(f"{name.removesuffix('weight')}{TOKEN_ROWS}", rows))
     for layer, pair, factor in scaled:
         tensors += [_widened(f"{layer}.lora_A", pair.a, ours["r"], 1, 1.0)]
         tensors += [_widened(f"{layer}.lora_B", pair.b, ours["r"], 0, factor)]
@@ -255,6 +265,15 @@ def _our_config(theirs: dict, modules: list[str], base: Path) -> dict:
     }
 
 
+def _module(rows: str, config: dict) -> str:
+    """Return the Hugging Face module of a layer with trained rows. rows: their name here."""
+    return their_name(f"{rows.removesuffix(TOKEN_ROWS)}weight", config["model_type"]).removesuffix(".weight")
+
+
+def _copied(name: str, stored: StoredTensor) -> NewTensor:
+    return NewTensor(name, stored.dtype, stored.shape, lambda: iter([stored.open()]))
+
+
 def _their_layer(layer: str, config: dict) -> str:
     return PREFIX + their_name(f"{layer}.weight", config["model_type"]).removesuffix(".weight")
 
@@ -294,10 +313,12 @@ def _transposed(name: str, stored: StoredTensor) -> NewTensor:
 def _peft_config(lora: LoraFiles, config: dict, base: str) -> dict:
     layers = sorted({_their_layer(layer, config).rpartition(".")[2] for layer in lora.layers})
     rslora = lora.config.get("rslora") is True
+    modules = [_module(name, config).rpartition(".")[2] for name in lora.rows]
     return {
         "peft_type": "LORA",
         "task_type": "SEQ_CLS" if lora.score else "CAUSAL_LM",
         "modules_to_save": ["score"] if lora.score else None,
+        "trainable_token_indices": {module: lora.token_ids for module in modules} or None,
         "base_model_name_or_path": base,
         "r": lora.config["r"],
         "lora_alpha": lora.config["lora_alpha"] if rslora else lora.scaling * lora.config["r"],

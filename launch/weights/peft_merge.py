@@ -1,17 +1,20 @@
 """What an adapter of PEFT changes beside its layers, and the model that base and adapter make together.
 
-An adapter here changes linear layers alone while a model runs, so one with more is merged when it is imported, by
-PEFT's own arithmetic: modules_to_save and trainable_token_indices.
+An adapter here changes linear layers and rows of tokens while a model runs, so one with more is merged when it is
+imported, by PEFT's own arithmetic: modules_to_save, and trainable_token_indices that differ from layer to layer.
 """
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 
+from launch.adapters.lora_files import TOKEN_ROWS, LoraFiles
 from launch.checkpoint.stored_tensor import StoredTensor, convert
 from launch.errors import UserError
+from launch.families.named_configs import load_config
 from launch.families.parameters import HEAD, WORD, Parameter
-from launch.families.registry import their_name
+from launch.families.registry import parameters, their_name
 from launch.weights.conversion import TIED_HEAD, origin, same_bytes
 
 PREFIX = "base_model.model."
@@ -46,6 +49,12 @@ class BeyondLora:
     def __bool__(self) -> bool:
         return bool(self.whole or self.rows)
 
+    @property
+    def same_ids(self) -> bool:
+        """Whether all layers have rows of the same tokens, as in an adapter of ours."""
+        ids = [ids for ids, _ in self.rows.values()]
+        return all(one == ids[0] for one in ids)
+
     def replaced(self, name: str, start: int, rows: np.ndarray, dtype: str) -> np.ndarray:
         """Return rows of a tensor from `start` on, with what was trained in their place."""
         if name in self.rows:
@@ -57,6 +66,15 @@ class BeyondLora:
                 elif start <= token < start + len(rows):
                     rows[token - start] = values[number]
         return rows
+
+
+def rows_of(base: Path, lora: LoraFiles) -> BeyondLora:
+    """Return the trained rows of tokens of an adapter of ours, for its merge into a base."""
+    if not lora.rows:
+        return BeyondLora()
+    weights = {f"{name.removesuffix(TOKEN_ROWS)}weight": rows for name, rows in lora.rows.items()}
+    heads = {parameter.name for parameter in parameters(load_config(str(base))) if parameter.kind == HEAD}
+    return BeyondLora(rows={name: (lora.token_ids, rows) for name, rows in weights.items()}, transposed=heads)
 
 
 def take_beyond(stored: dict[str, StoredTensor], theirs: dict, config: dict, expected: list[Parameter]) -> BeyondLora:

@@ -24,6 +24,7 @@ from tests.distributed.layouts import (
 LORA = {"lora": 1, "lora_rank": 4}
 DORA = {"dora": 1}
 PREFIX = {"prefix_tuning": 1, "num_prefix_tokens": 6}
+ROWS = LORA | {"trainable_token_indices": "369 260 353"}
 DROPOUT = LORA | {"lora_dropout": 0.2}
 NF4 = {"weight_quantize_algo": "nf4", "weight_blocksize": 16}
 INT8 = {"weight_quantize_algo": "weight_only_int8"}
@@ -111,18 +112,18 @@ CELLS = [
     Cell(FULL, TP2, LORA | NF4),
     Cell(FULL, TP2_SP, LORA | DORA | CHUNKS, "qwen2"),
     Cell(FULL, PP2, DROPOUT, "grouped"),
-    Cell(FULL, STAGE2, LORA | INT8 | SLICES, "qwen2"),
-    Cell(FULL, STAGE3, LORA | DORA | PACKED | layouts.everything_on(STAGE3), "qwen3"),
+    Cell(FULL, STAGE2, ROWS | INT8 | SLICES, "qwen2"),
+    Cell(FULL, STAGE3, ROWS | DORA | PACKED | layouts.everything_on(STAGE3), "qwen3"),
     Cell(FULL, TP2, PREFIX, "grouped"),
     Cell(FULL, STAGE2, PREFIX | CHUNKS),
     Cell(PAIRS, PP2, LORA | DORA | ONCE | PACKED | {"beta": 0.05}, "grouped"),
     Cell(PAIRS, PP2, EPOCH | ONCE),
     Cell(PAIRS, TP2, CHUNKS, "qwen2"),
     Cell(PAIRS, STAGE3, ONCE, "qwen3"),
-    Cell(PAIRS, STAGE2, KTO | LORA, "qwen2"),
+    Cell(PAIRS, STAGE2, KTO | ROWS, "qwen2"),
     Cell(PAIRS, TP2_SP, EPOCH | KTO | CHUNKS),
     Cell(REWARDS, TP2, EPOCH, "qwen2"),
-    Cell(REWARDS, STAGE3, LORA),
+    Cell(REWARDS, STAGE3, ROWS),
 ]
 # `make test` has these: a pipeline, tensor parallelism, sharding; pretraining and LoRA on a quantized base.
 ESSENTIAL = [CELLS[0], CELLS[2], CELLS[16]]

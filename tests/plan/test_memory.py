@@ -151,9 +151,11 @@ def test_adapters_train_what_they_say():
     assert sum(one.size for one in adapter_tensors(lora)) == 32 * 2 * 8 * (4096 + 4096)
     dora = half("llama-7b", ONE, adapter=Lora(8, ("q_proj", "v_proj"), dora=True))
     assert sum(one.size for one in adapter_tensors(dora)) == 32 * 2 * (8 * (4096 + 4096) + 4096)
+    rows = half("llama-7b", ONE, adapter=Lora(8, ("q_proj", "v_proj"), tokens=3))
+    assert sum(one.size for one in adapter_tensors(rows)) == 32 * 2 * 8 * (4096 + 4096) + 2 * 3 * 4096
     prefix = half("llama-7b", ONE, adapter=Prefix(64))
     assert sum(one.size for one in adapter_tensors(prefix)) == 64 * 2 * 32 * 4096
-    for job in (lora, dora, prefix):
+    for job in (lora, dora, rows, prefix):
         parts = plan_memory(job).worst.peak.parts
         assert parts["moments"] == 8 * sum(one.size for one in adapter_tensors(job))
 

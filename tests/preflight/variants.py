@@ -181,6 +181,14 @@ GPUS=2 --sharding stage2 --sharding_parallel_config enable_stage2_overlap --logg
 --pissa 1 --lora 0 ✗ --pissa: 1 without --lora 1
 --dora 1 --pissa 1 --lora 0
     ✗ --pissa: 1 without --lora 1 ✗ --dora: 1 without --lora 1 ✗ --dora: 1 with --pissa 1: PiSSA's adapter is written
+--trainable_token_indices 7 64000 --pissa 1
+    ✗ --trainable_token_indices: 7 64000 with a vocabulary of ✗ --trainable_token_indices: 7 64000 with --pissa 1
+--trainable_token_indices 7 --weight_quantize_algo nf4 --quantize_head 1
+    ✗ --trainable_token_indices: 7 with --quantize_head or --offload_embedding
+--trainable_token_indices 7 --lora 0 ✗ --trainable_token_indices: 7 without --lora 1
+GPUS=2 --tensor_parallel_degree 2 --trainable_token_indices 7
+    ✗ --trainable_token_indices: 7 with --tensor_parallel_degree 2 and
+--model_name_or_path glm-515m --zero_padding 0 --trainable_token_indices 7 ✗ --trainable_token_indices: 7 with a GLM
 --lora_target_modules q_proj qkv_proj ✗ --lora_target_modules: found qkv_proj, allowed: q_proj, k_proj
 --prefix_tuning 1 ✗ --zero_padding: in a way of its own ✗ --lora: 1 with --prefix_tuning 1: one adapter at a time
 --lora 0 --prefix_tuning 1 --zero_padding 0
@@ -256,6 +264,7 @@ GPUS=2 ✗ --optim: adamw_8bit on 2 processes ✗ --update_in_backward: 1 on 2 p
 == baichuan-13b/lora-2gpu
 --pissa 1 ✗ --pissa: 1 with --sharding stage3 offload: weights are sliced
 --dora 1 ✗ --dora: 1 with --sharding stage3 offload: weights are sliced
+--trainable_token_indices 7 ✗ --trainable_token_indices: 7 with --sharding stage3 offload: weights are sliced
 == llama-7b/pretrain @ sixteen cards
 GPUS=16 --tensor_parallel_degree 16 --model_name_or_path some/llama-3-8b
     ✗ --tensor_parallel_degree: 16 for 8 key/value heads

@@ -10,6 +10,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from launch.families.named_configs import load_config
+from launch.families.parameters import HEAD, WORD
 from launch.families.registry import family_of_config, parameters
 from tests.store import ROOT
 
@@ -36,11 +37,15 @@ def llama(**changes) -> dict:
 
 
 def save_lora(
-    directory: Path, config: dict, layers: tuple[str, ...] | None = None, dora: bool = False
+    directory: Path,
+    config: dict,
+    layers: tuple[str, ...] | None = None,
+    dora: bool = False,
+    tokens: tuple[int, ...] = (),
 ) -> dict[str, np.ndarray]:
     """An adapter of the model with this configuration in two files, as two pipeline stages write it; its tensors.
 
-    layers: last words of the layers' names; None: all linear ones.
+    layers: last words of the layers' names; None: all linear ones. tokens: whose rows are trained.
     """
     draw = np.random.default_rng(1)
     wanted = layers or family_of_config(config).linear_layers
@@ -53,7 +58,9 @@ def save_lora(
             tensors[f"{layer}.lora_B"] = (draw.standard_normal((RANK, outputs)) * 0.2).astype(np.float32)
             if dora:
                 tensors[f"{layer}.lora_magnitude"] = (draw.standard_normal(outputs) * 0.2).astype(np.float32)
-    write_lora(directory, tensors, use_dora=dora)
+        elif tokens and one.kind in (WORD, HEAD):
+            tensors[f"{layer}.token_rows"] = draw.standard_normal((len(tokens), config["hidden_size"]), np.float32)
+    write_lora(directory, tensors, use_dora=dora, trainable_token_indices=list(tokens))
     return tensors
 
 
@@ -67,7 +74,7 @@ def write_lora(directory: Path, tensors: dict[str, np.ndarray], **changes) -> No
         save_file({name: tensors[name] for name in own}, directory / file, metadata={"format": "np"})
         places |= dict.fromkeys(own, file)
     (directory / "peft_model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
-    targets = sorted({rf".*\.{name.split('.')[-2]}" for name in tensors})
+    targets = sorted({rf".*\.{name.split('.')[-2]}" for name in tensors if not name.endswith("token_rows")})
     config = {"r": RANK, "lora_alpha": ALPHA, "scaling": ALPHA / RANK, "target_modules": targets} | changes
     (directory / "lora_config.json").write_text(json.dumps(config))
 

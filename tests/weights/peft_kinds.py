@@ -16,8 +16,13 @@ KINDS = {
     "dora-patterns": {"target_modules": QUERIES, "use_dora": True, "alpha_pattern": {"v_proj": 3}},
     "embeddings": {"target_modules": QUERIES, "modules_to_save": ["embed_tokens", "lm_head", "norm"]},
     "tokens": {"target_modules": QUERIES, "trainable_token_indices": [7, 3]},
+    "tokens-with-dora": {
+        "target_modules": QUERIES,
+        "use_dora": True,
+        "trainable_token_indices": {"embed_tokens": [5, 2], "lm_head": [5, 2]},
+    },
     "tokens-of-both": {"target_modules": QUERIES, "trainable_token_indices": {"embed_tokens": [5], "lm_head": [2, 1]}},
     "more-tokens": {"target_modules": QUERIES, "modules_to_save": ["embed_tokens", "lm_head"]},
     "orthogonal": {"target_modules": QUERIES, "init_lora_weights": "orthogonal"},
 }
-MERGED = {"embeddings", "tokens", "tokens-of-both", "more-tokens"}  # by the import
+MERGED = {"embeddings", "tokens-of-both", "more-tokens"}  # by the import

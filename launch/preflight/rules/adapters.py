@@ -1,5 +1,7 @@
 """Adapters and quantized bases: what they cannot be combined with."""
 
+import math
+
 from launch.preflight.rules.rule import ANNOUNCE, Rule
 
 QUANTIZATION = "launch/adapters/quantization.py"
@@ -7,6 +9,7 @@ PISSA = "launch/adapters/pissa.py"
 DORA = "launch/adapters/dora.py"
 QUANTIZED_HEAD = "launch/adapters/quantized_layers.py, PackedColumns"
 HOST_EMBEDDING = "launch/offload/embedding.py"
+ROWS = "launch/adapters/token_rows.py"
 BLOCKWISE = ("nf4", "fp4")
 
 RULES = (
@@ -142,6 +145,72 @@ RULES = (
         reason="weights are sliced while they are read, before the lengths of their columns could be taken",
         source="launch/offload/group_sharded.py, keep_filled",
         fix="--sharding without offload, or --dora 0",
+    ),
+    Rule(
+        flag="trainable_token_indices",
+        when=lambda run: bool(run.flags.trainable_token_indices) and not run.flags.lora,
+        found="{run.flags.trainable_token_indices} without --lora 1",
+        reason="rows of tokens are trained beside LoRA adapters; without an adapter all of them are trained",
+        source=ROWS,
+        fix="--lora 1, or leave it out",
+    ),
+    Rule(
+        flag="trainable_token_indices",
+        when=lambda run: (
+            bool(run.flags.trainable_token_indices)
+            and max(map(int, run.flags.trainable_token_indices.split())) >= run.model.get("vocab_size", math.inf)
+        ),
+        found="{run.flags.trainable_token_indices} with a vocabulary of {run.model[vocab_size]}",
+        reason="an id is below the number of tokens of the model",
+        source=ROWS,
+        fix="the ids that launch/commands/add_tokens.py prints, with the model that it writes",
+    ),
+    Rule(
+        flag="trainable_token_indices",
+        when=lambda run: bool(run.flags.trainable_token_indices) and max(run.tensor, run.pipeline) > 1,
+        found="{run.flags.trainable_token_indices} with --tensor_parallel_degree {run.tensor} and "
+        "--pipeline_parallel_degree {run.pipeline}",
+        reason="the vocabulary is sharded there, or its two layers are on different stages",
+        source=ROWS,
+        fix="both degrees 1, with --sharding stage2 or stage3",
+    ),
+    Rule(
+        flag="trainable_token_indices",
+        when=lambda run: bool(run.flags.trainable_token_indices and run.flags.pissa),
+        found="{run.flags.trainable_token_indices} with --pissa 1",
+        reason="PiSSA's adapter is written anew as a plain LoRA, of linear layers alone",
+        source=PISSA,
+        fix="--pissa 0",
+    ),
+    Rule(
+        flag="trainable_token_indices",
+        when=lambda run: bool(run.flags.trainable_token_indices) and run.has_word("sharding", "offload"),
+        found="{run.flags.trainable_token_indices} with --sharding {run.flags.sharding}",
+        reason="weights are sliced while they are read, before rows could be taken from them",
+        source="launch/offload/group_sharded.py, keep_filled",
+        fix="--sharding without offload",
+    ),
+    Rule(
+        flag="trainable_token_indices",
+        when=lambda run: (
+            bool(run.flags.trainable_token_indices) and bool(run.flags.quantize_head or run.flags.offload_embedding)
+        ),
+        found="{run.flags.trainable_token_indices} with --quantize_head or --offload_embedding",
+        reason="rows are taken from weights on the device that are not quantized",
+        source=ROWS,
+        fix="--quantize_head 0 and --offload_embedding 0",
+    ),
+    Rule(
+        flag="trainable_token_indices",
+        when=lambda run: (
+            run.flags.trainable_token_indices is not None
+            and run.family is not None
+            and (run.family.attention == "prefix" or run.family.head.reads_length_first)
+        ),
+        found="{run.flags.trainable_token_indices} with a {run.family.title}",
+        reason="rows are tried for output layers that read [batch, length, hidden size], and for weights of their own",
+        source=ROWS,
+        fix="a model of another family",
     ),
     Rule(
         flag="rslora",
