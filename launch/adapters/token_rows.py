@@ -147,7 +147,7 @@ def write_rows(model, lora: LoraFiles) -> None:
         stored, axis = lora.rows.get(f"{path}.{TOKEN_ROWS}"), int(is_head)
         if stored is None:  # PEFT can train those of the embeddings alone
             continue
-        if getattr(layer, "packed", None):
+        if hasattr(layer, "packed") or hasattr(layer.weight, "packed"):
             raise UserError(
                 "--quantize_head: found with an adapter that has rows of tokens. Leave it out, or make merge."
             )
