@@ -40,7 +40,7 @@ from launch.weights.modelfile import write_modelfile
 from launch.weights.whole import written_whole
 
 # QUANT -> general.file_type, llama.cpp's number for a file that is mostly of this type.
-QUANTS = {"f16": 1, "bf16": 32, "q8_0": 7, "q4_0": 2, "q4_k_m": 15}
+QUANTS = {"f32": 0, "f16": 1, "bf16": 32, "q8_0": 7, "q4_0": 2, "q4_k_m": 15}
 # The largest root mean square of what packing adds, as a part of that of the weights.
 ROUNDING = {"Q8_0": 0.02, "Q6_K": 0.05, "Q5_0": 0.15, "Q4_K": 0.2, "Q4_0": 0.25}
 LARGEST_FLOAT16 = 65504
@@ -78,6 +78,11 @@ def _require_known(config: dict) -> None:
     if fixed not in (None, found):
         raise UserError(
             f"FORMAT=gguf: norm_topk_prob: found {found}, allowed: {fixed}: llama.cpp ignores it in a {family.title}."
+        )
+    least = config.get("num_experts_per_tok", 1) / config.get("num_experts", 1)  # of the sum of a token's weights
+    if (found := config.get("moe_norm_min", 0.0)) > least:
+        raise UserError(
+            f"FORMAT=gguf: moe_norm_min: found {found}, allowed: {least:.3g} or less: llama.cpp has no such bound."
         )
     block = config.get("rope_scaling") or {}
     kind, more = block.get("rope_type"), block.keys() - {"rope_type", "factor", ORIGINAL}
@@ -132,6 +137,8 @@ def _add_config(writer, architecture: str, config: dict) -> None:
     theirs = their_config(config, "float32")
     scaling = theirs.get("rope_scaling")
     sizes = {key: theirs[name] for key, name in (SIZES | EXPERT_SIZES.get(config["model_type"], {})).items()}
+    if "moe_num_shared_experts" in theirs:
+        sizes["expert_shared_feed_forward_length"] = config["shared_expert_intermediate_size"]
     if not scaling:  # a window ends the positions
         sizes["context_length"] = config["max_position_embeddings"]
     head = head_size(config)

