@@ -565,6 +565,9 @@ class MethodFlags(CommonFlags):
     """Shares of train, valid and test documents."""
     src_length: int | None = known("int", range={"least": 1, "most": 2147483647})
     """Tokens of a question, at most: its end is kept."""
+    teacher: str | None = known("str")
+    """Directory of a model with the same tokenizer: each token becomes likelier by how much likelier it is to this
+    model (on-policy distillation). --reward is measured then, if given, and teaches nothing."""
     temperature: float | None = known("float", range={"above": 0})
     """By which logits are divided, in sampling and in the loss alike."""
     top_k: int | None = known("int", range={"least": 0, "most": 2147483647})

@@ -34,11 +34,15 @@ def reference_of(loss_type: str, reference_free: bool, lora: bool, wanted: str =
 
 
 def reference_of_flags(values: Any) -> str:
-    """Return what a run's loss compares with; NONE of a method without --loss_type and --kl_weight.
+    """Return what a run's loss compares with; NONE of a method without --loss_type, --kl_weight and --teacher.
+
+    A teacher is a second model, as a copy is.
 
     Args:
         values: Of the flags.
     """
+    if values.teacher:
+        return SECOND_COPY
     if values.loss_type is None:
         return reference_of("sigmoid", not values.kl_weight, values.lora, values.reference)
     return reference_of(values.loss_type, values.reference_free, values.lora, values.reference)

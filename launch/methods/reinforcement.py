@@ -4,7 +4,7 @@ Each prompt has a group of answers. What an answer is worth above the others of 
 its tokens become likelier or less likely (--algorithm).
 """
 
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -67,10 +67,15 @@ class PromptArguments(RowArguments):
 class ReinforcementArguments:
     """The flags of sampling, rewards and loss."""
 
-    reward: list[str] = flag(
-        MISSING,
+    reward: list[str] | None = flag(
+        None,
         help="What an answer is worth: number, choice, exact, tool, json, regex:PATTERN, length:TOKENS, "
         "FILE.py:FUNCTION or command:COMMAND; several with weights: 0.9 number 0.1 json.",
+    )
+    teacher: str | None = flag(
+        None,
+        help="Directory of a model with the same tokenizer: each token becomes likelier by how much likelier it is to "
+        "this model (on-policy distillation). --reward is measured then, if given, and teaches nothing.",
     )
     reward_seconds: float = flag(
         10.0, bounds=POSITIVE, help="Time for the reward of one answer; what takes longer is worth 0."
@@ -151,7 +156,7 @@ def _rehearsal_data(flags: Flags, materials: Path) -> dict[str, tuple[str, str]]
         "reward": ("regex:mi", "what some answers of random weights have"),
         "group_size": ("4", "few answers"),
         "max_length": ("80", "short answers"),
-    }
+    } | ({"teacher": (str(materials / "model"), "of the same tokenizer")} if "teacher" in flags else {})
 
 
 REINFORCEMENT = Method(

@@ -18,6 +18,7 @@ from launch.families.arithmetic import (
     tokens_of_slice,
 )
 from launch.families.lora_targets import lora_targets
+from launch.families.named_configs import load_config
 from launch.families.parameters import gives_scores
 from launch.families.registry import Family, as_reward_model, family_of_config, parameters
 from launch.methods.preference_flags import ADAPTER_OFF, KTO, NONE, SECOND_COPY, reference_of_flags
@@ -133,6 +134,7 @@ class Job:
         rollout_passes: Times that these steps are made.
         sorts_ids: Tokens are drawn among the most likely of all ids (--top_p).
         reference: What a preference loss compares with (launch/methods/preference_flags.py).
+        teacher: The configuration of another model that is the second one; {}: it is a copy of the model.
         saves_in_background: Checkpoints are copied to host memory before they are written.
         save_steps: Between two checkpoints; 0: none is saved, or one at the end of an epoch.
         dense_mask: Packed rows are kept apart by a mask of [length, length] each, not by FlashMask.
@@ -181,6 +183,7 @@ class Job:
     rollout_passes: int = 1
     sorts_ids: bool = False
     reference: str = NONE
+    teacher: dict = field(default_factory=dict, hash=False)
     float32_norms_and_head: bool = False
     loss_chunk_tokens: str = "auto"
     sequence_slices: str = "off"
@@ -301,6 +304,12 @@ class Job:
     def compares(self) -> bool:
         """Whether each micro batch passes the reference, too."""
         return self.reference in (ADAPTER_OFF, SECOND_COPY)
+
+    @property
+    def compared(self) -> "Job":
+        """The job of the reference's forward pass alone."""
+        config = self.teacher or self.config
+        return self.changed(config=config, teacher={}, reference=NONE, adapter=None, recompute="")
 
     @property
     def residual_bytes(self) -> int:
@@ -433,6 +442,7 @@ class Job:
             rollout_passes=values.rollout_passes or 1,
             sorts_ids=bool(values.sampled_at_once and values.top_p and values.top_p < 1 and not values.top_k),
             reference=reference_of_flags(values),
+            teacher=_teacher(values),
             float32_norms_and_head=bool(values.fp32_norms_and_head),
             loss_chunk_tokens=values.loss_chunk_tokens,
             sequence_slices=values.sequence_slices,
@@ -474,6 +484,13 @@ def _adapter(values: FlagValues, config: dict) -> Lora | Prefix | None:
         tokens = len((values.trainable_token_indices or "").split())
         return Lora(values.lora_rank, targets, values.lora_dropout or 0.0, bool(values.dora), tokens)
     return None
+
+
+def _teacher(values: FlagValues) -> dict:
+    try:
+        return load_config(values.teacher) if values.teacher else {}
+    except UserError as error:
+        raise UserError(str(error).replace("--model_name_or_path", "--teacher")) from None
 
 
 def _base(values: FlagValues) -> Format | None:

@@ -24,7 +24,7 @@ from launch.tape.autograd import Leaf, Memory, Storage
 
 # Parts of a device's memory that are the model's own weights.
 WEIGHTS: tuple[str, ...] = ("parameters", "quantized base", "adapter")
-REFERENCE = "reference"  # a second copy of the model
+REFERENCE = "reference"  # a second copy of the model, or a teacher
 MASTER = 4  # bytes of the float32 copy of a half-precision weight
 
 
@@ -64,7 +64,7 @@ def _states_of(job: Job, stage: int) -> tuple[States, ...]:
     found = _of_policy(job, tensors)
     if job.reference == SECOND_COPY:
         for states in found:
-            states.parts[REFERENCE] = sum(tensor.nbytes for tensor in tensors)
+            states.parts[REFERENCE] = sum(tensor.nbytes for tensor in tensors_of(job.compared, stage))
     return found
 
 

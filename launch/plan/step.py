@@ -49,7 +49,7 @@ def load(job: Job, place: Place, memory: Memory) -> None:
         peak = max(peak, there + (one.size * job.item if one in moved else 0))
     memory.take(peak, "parameters")
     if job.reference == SECOND_COPY:
-        memory.take(sum(one.nbytes for one in tensors), REFERENCE)
+        memory.take(sum(one.nbytes for one in tensors_of(job.compared, place.stage)), REFERENCE)
 
 
 class Step:
@@ -63,10 +63,13 @@ class Step:
         self.gradients = gradients_of(job, memory, self.states, place.shard)
         self.weights = {one.name: self._weight(one) for one in self.tensors}
         self.model: Model = job.family.forward(job, memory, self.weights)
+        self.layers = stage_layers(job)[place.stage]
         self.kept += self._take(self.model.tables(len(self.layers)))
         self.kept += self._take({"moments": self.noise})
         if job.reference == SECOND_COPY:
-            self.kept += self._take({REFERENCE: sum(self.model.tables(len(self.layers)).values())})
+            copy = job.compared
+            tables = copy.family.forward(copy, memory, {}).tables(len(stage_layers(copy)[place.stage]))
+            self.kept += self._take({REFERENCE: sum(tables.values())})
 
     def _take(self, parts: dict[str, int]) -> list[Storage]:
         return [self.memory.take(size, part) for part, size in parts.items()]
@@ -83,11 +86,6 @@ class Step:
         if self.job.eight_bits:
             return 4 * (min(max(map(prod, self.updated)), MOMENT_ELEMENTS) + NOISE_OFFSETS)
         return max((self.job.update_bytes(shape) for shape in self.updated), default=0) * 4 // NARROW
-
-    @property
-    def layers(self) -> range:
-        """The layers of the rank's pipeline stage."""
-        return stage_layers(self.job)[self.place.stage]
 
     @property
     def is_first(self) -> bool:
@@ -127,7 +125,7 @@ class Step:
             self.kept.append(self.memory.take(at_once * self.job.batch * self.job.sequence_length**2, "attention"))
         self.memory.begin(FORWARD)
         if self.job.reads_unrelated:
-            self.read(self.job.changed(recompute="", loss_chunk_tokens=self.chunk_of_training))
+            self.read(self.job.changed(recompute="", loss_chunk_tokens=self.chunk_of_training()))
         waiting = [self.forward() for _ in range(in_flight)]
         self.memory.begin(BACKWARD)
         self.backward(*waiting.pop(0))
@@ -199,31 +197,28 @@ class Step:
         self.memory.alive(baseline)
         return output, received
 
-    @property
-    def chunk_of_training(self) -> str:
-        """--loss_chunk_tokens of a pass without gradients that computes in the chunks of training."""
-        vocabulary, ranks = self.job.config["vocab_size"], self.job.layout.tensor_parallel_degree
-        chunk = self.job.loss_chunk(vocabulary // (1 if vocabulary % ranks else ranks), self.job.trains_all)
+    def chunk_of_training(self, teacher: dict | None = None) -> str:
+        """Return --loss_chunk_tokens of a pass without gradients that computes in the chunks of training."""
+        job = self.job.changed(config=teacher or self.job.config)
+        vocabulary, ranks = job.config["vocab_size"], job.layout.tensor_parallel_degree
+        chunk = job.loss_chunk(vocabulary // (1 if vocabulary % ranks else ranks), job.trains_all)
         return str(chunk or "off")
 
     def losses_of_reference(self) -> Storage:
         """Run the reference's forward pass, which saves nothing (launch/training/reference.py)."""
-        policy = self.model
-        job = self.job.changed(
-            micro_batch=policy.batch // self.job.rows,
-            adapter=None,
-            recompute="",
-            loss_chunk_tokens=self.chunk_of_training,
+        policy, mine = self.model, self.layers
+        job = self.job.compared.changed(
+            micro_batch=policy.batch // self.job.rows, loss_chunk_tokens=self.chunk_of_training(self.job.teacher)
         )
-        weights = {one.name: Tensor(one.shape, job.item, None) for one in self.tensors if one.kind != ADAPTER}
-        if job.reference == ADAPTER_OFF:
+        weights = {one.name: Tensor(one.shape, job.item, None) for one in tensors_of(job, self.place.stage)}
+        if self.job.reference == ADAPTER_OFF:
             for name, weight in weights.items():
                 weight.gathered = self.weights[name].gathered
-        self.model = job.family.forward(job, self.memory, weights)
+        self.model, self.layers = job.family.forward(job, self.memory, weights), stage_layers(job)[self.place.stage]
         with self.memory.without_gradients():
             self.forward_pass()
         self.memory.alive(*self.model.kept())
-        self.model = policy
+        self.model, self.layers = policy, mine
         return self.memory.take(policy.batch * policy.length * FLOAT32, "logits and loss")
 
     def forward_pass(self) -> tuple[Tensor, list[Tensor]]:

@@ -421,7 +421,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ATTENTION: layers * (forward.scores + backward.scores),
         ELEMENTWISE: layers * (forward.elementwise + backward.elementwise),
         LOGITS: work.head if head else 0.0,
-        COMPARING: job.passes_beside * (layers * forward.total + work.head_forward),
+        COMPARING: job.passes_beside * _forward_seconds(work, layers),
         RECOMPUTE: layers * (again.total + work.recomputed_in_slices),
     }
     beside = fsum(parts.values())
@@ -434,10 +434,18 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
         ACCUMULATE: traffic.accumulate(),
         OFFLOAD: traffic.activations(layers),
     }
-    passes = 1.0 + 0.5 * (job.recompute == "full") + 0.5 * job.passes_beside + (work.slices - 1)  # each some operators
+    comparing = 0.5 * job.passes_beside * (layers_of(job.teacher) / layers if job.teacher else 1)
+    passes = 1.0 + 0.5 * (job.recompute == "full") + comparing + (work.slices - 1)  # each some operators
     starting = layers * work.host_layers * HOST_LAYER * passes if job.on_gpu else 0.0
     parts[HOST] = max(0.0, starting - fsum(parts.values()))
     return parts
+
+
+def _forward_seconds(work: Work, layers: int) -> float:
+    """Return the seconds of the reference's forward pass over a micro batch: by as many layers, or by a teacher."""
+    if work.job.teacher:
+        work, layers = Work(work.job.compared, work.pace), layers_of(work.job.teacher)
+    return layers * work.forward.total + work.head_forward
 
 
 def with_pcie(card: Card, generation: int, lanes: int) -> Card:

@@ -83,7 +83,7 @@ def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
         yield Edit("16 bit", "precision", {"bf16": "auto", "fp16": "0", "fp16_opt_level": "O2"})
     if not job.flash_attention:
         yield Edit("flash attention", "attention", {"use_flash_attention": "auto"})
-    if job.reference == SECOND_COPY:
+    if job.reference == SECOND_COPY and job.loss_type:
         yield Edit("the reference computed before training", "reference", {"reference": "precomputed"})
     size = job.micro_batch
     while size := size // 2:

@@ -1,7 +1,9 @@
 """Reinforcement: prompts, answers sampled by the model that is trained, rewards, and the losses of --algorithm."""
 
 import math
+from dataclasses import replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +29,7 @@ from launch.methods.reinforcement import ALGORITHMS, REINFORCEMENT, SPARE_TEXTS
 from launch.methods.reward_flags import read_rewards
 from launch.training.batches import pad_id
 from launch.training.data import TrainingData
-from launch.training.model import compute_dtype
+from launch.training.model import compute_dtype, open_tokenizer
 from launch.training.preference_tuning import end_dropout
 from launch.training.reference import AdapterOff, SecondCopy
 from launch.training.resuming import open_ledger
@@ -49,15 +51,21 @@ class ReinforcementTuning(Training):
         super().__init__(*arguments)
         self.values = values = arguments[-2]
         self.algorithm = ALGORITHMS[values.algorithm]
-        self.rewards = read_rewards(values.reward)
+        self.rewards = read_rewards(values.reward) if values.reward else ()
         lora = self.adapter_args.lora
         self.reference = reference_of("sigmoid", not values.kl_weight, lora, values.reference)
-        self.reference_weights, self.needs_second_copy = self.reference != NONE, self.reference == SECOND_COPY
+        self.reference_weights = self.reference != NONE
+        if values.teacher:
+            self.reference = SECOND_COPY
+            self.copied_args = replace(self.model_args, model_name_or_path=values.teacher, continue_training=True)
+        self.needs_second_copy = self.reference == SECOND_COPY
         self.loss_flags = {"reward": values.reward}
 
     def open_data(self, tokenizer, config, continuation: Continuation, row_ends: bool) -> PromptData:
         """Open the prompts."""
         args = self.training_args
+        if self.values.teacher:
+            require_tokenizer_of(self.values.teacher, tokenizer)
         sets = first_on_rank_zero(lambda: self._load(tokenizer, config))
         ledger = open_ledger(continuation, sets.train, args, uneven=True) if args.do_train else None
         steps, end, epochs = self._length(ledger, sets.train)
@@ -176,7 +184,13 @@ class ReinforcementTuning(Training):
         token_losses = SampledTokenLosses(model, losses)
         gap = values.max_log_ratio or LARGEST_GAPS.get(compute_dtype(args), LARGEST_GAP)
         return RolloutLoss(
-            data.rollouts, token_losses, self._make_reference(model, losses), clip, values.kl_weight, gap
+            data.rollouts,
+            token_losses,
+            self._make_reference(model, losses),
+            clip,
+            values.kl_weight,
+            gap,
+            bool(values.teacher),
         )
 
     def _make_reference(self, model, losses: SampledLosses) -> Any:
@@ -185,3 +199,17 @@ class ReinforcementTuning(Training):
         reference = AdapterOff(model) if self.reference == ADAPTER_OFF else SecondCopy(self.second_copy)
         reference.token_losses = SampledTokenLosses(reference.model, losses)
         return reference
+
+
+def require_tokenizer_of(teacher: str, tokenizer) -> None:
+    """Raise UserError unless --teacher is a directory with a tokenizer that has the same tokens at the same ids."""
+    if not Path(teacher).is_dir():
+        raise UserError(f"--teacher: found {teacher}, which is no directory; expected that of a model with weights.")
+    mine, others = tokenizer.get_vocab(), open_tokenizer("teacher", teacher).get_vocab()
+    if mine != others:
+        apart = sum(others.get(token) != number for token, number in mine.items())
+        raise UserError(
+            f"--teacher: {teacher} has another tokenizer: {apart:,} of the model's {len(mine):,} tokens have another id "
+            f"there or none, and it has {len(others):,}. Ids of answers are read by both: name a model of the same "
+            "family, or learn from rewards (--reward)."
+        )

@@ -106,13 +106,16 @@ def format_pairs(measures: dict) -> str:
 def format_rollout(measures: dict) -> str:
     """Return the measures of reinforcement (launch/training/rollout_loss.py)."""
     kl = f"  KL {measures['kl']:.4f}" if "kl" in measures else ""
+    if "reverse_kl" in measures:
+        kl = f"  KL to the teacher {measures['reverse_kl']:.4f}"
+    reward = f"reward {measures['reward']:.3f}  " if "reward" in measures else ""
+    silent = f"without signal {measures['silent_groups']:.0%}" if "silent_groups" in measures else ""
     redrawn = f"  replaced {measures['redrawn_groups']}" if "redrawn_groups" in measures else ""
     ratio = f"  |ln ratio| {measures['largest_log_ratio']:.1e} at most"
     if "largest_gap" in measures:
         ratio = f"  |ln ratio| at first {measures['largest_gap']:.1e} at most, {measures['far_gaps']:.2%} above 1e-5"
     return (
-        f"reward {measures['reward']:.3f}  without signal {measures['silent_groups']:.0%}{redrawn}"
-        f"  {measures['answer_tokens']:.0f} tokens  cut off {measures['truncated']:.0%}"
+        f"{reward}{silent}{redrawn}{'  ' if silent else ''}{measures['answer_tokens']:.0f} tokens  cut off {measures['truncated']:.0%}"
         f"  entropy {measures['entropy']:.2f}{kl}{ratio}"
     )
 
@@ -161,7 +164,7 @@ class TerminalReport(TrainerCallback):
         print(format_step(logs, args.max_steps) if "loss" in logs else format_evaluation(logs), flush=True)
         if "accuracy" in logs:
             print(f"    {'responses' if 'desired' in logs else 'pairs'}: {format_pairs(logs)}", flush=True)
-        if "silent_groups" in logs:
+        if "answer_tokens" in logs:
             print(f"    answers: {format_rollout(logs)}", flush=True)
         if "warning" in logs:
             print(f"warning: {logs['warning']}", flush=True)

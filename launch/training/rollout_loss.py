@@ -105,9 +105,10 @@ class RolloutLoss(Loss):
 
     Attributes:
         rollouts: That its batches come from.
-        reference: Of launch/training/reference.py; None without --kl_weight.
+        reference: Of launch/training/reference.py, or the teacher; None without --kl_weight and --teacher.
         clip: As in objectives().
         largest_gap: Of ln(ratio) before the first update of a rollout.
+        distils: The reference is a teacher, whose ln p above the sampler's is a token's advantage.
         first_tokens: Of an answer, on average, in the first record since the start.
     """
 
@@ -115,9 +116,18 @@ class RolloutLoss(Loss):
     may_rest = True
     first_tokens = 0.0
 
-    def __init__(self, rollouts: Rollouts, token_losses: SampledTokenLosses, reference, clip, kl_weight, largest_gap):
+    def __init__(
+        self,
+        rollouts: Rollouts,
+        token_losses: SampledTokenLosses,
+        reference,
+        clip,
+        kl_weight,
+        largest_gap,
+        distils: bool = False,
+    ):
         self.rollouts, self.token_losses, self.reference = rollouts, token_losses, reference
-        self.clip, self.kl_weight, self.largest_gap = clip, kl_weight, largest_gap
+        self.clip, self.kl_weight, self.largest_gap, self.distils = clip, kl_weight, largest_gap, distils
         self._forget()
 
     def _forget(self) -> None:
@@ -149,9 +159,12 @@ class RolloutLoss(Loss):
         with paddle.amp.auto_cast(False):
             counted = (labels != IGNORED).astype("float32")
             ratios = (-losses - sampled) * counted
-            each, clipped = objectives(self.rollouts.algorithm, ratios, counted, advantages, self.clip)
             apart = None if baseline is None else divergence(baseline, losses) * counted
-            each = each if apart is None else each + self.kl_weight * apart
+            if self.distils:
+                apart = sampled + baseline  # of the reverse KL: the sampler's ln p above the teacher's
+                advantages = -apart
+            each, clipped = objectives(self.rollouts.algorithm, ratios, counted, advantages, self.clip)
+            each = each if apart is None or self.distils else each + self.kl_weight * apart
             loss = (each * weights).sum()
         if paddle.is_grad_enabled():
             self._note(ratios, counted, clipped, losses, apart, is_first)
@@ -188,7 +201,7 @@ class RolloutLoss(Loss):
         gathered = gather((self.sums, np.concatenate(self.gaps) if self.gaps else np.zeros(0), self.largest_ratio))
         tokens, clipped, entropy, apart = np.sum([sums for sums, *_ in gathered], axis=0)
         gaps = np.concatenate([gaps for _, gaps, _ in gathered])
-        found = measures(groups) | {
+        found = measures(groups, self.distils) | {
             "entropy": entropy / max(tokens, 1),
             "clipped": clipped / max(tokens, 1),
             "largest_log_ratio": max(largest for *_, largest in gathered),
@@ -196,7 +209,7 @@ class RolloutLoss(Loss):
         if len(gaps):
             found |= {"largest_gap": float(gaps.max()), "far_gaps": float((gaps > FAR).mean())}
         if self.reference:
-            found["kl"] = apart / max(tokens, 1)
+            found["reverse_kl" if self.distils else "kl"] = apart / max(tokens, 1)
         if rollouts.seconds:
             found["sampled_tokens_per_second"] = rollouts.sampled_tokens / rollouts.seconds
         if rollouts.redraws:
@@ -212,7 +225,7 @@ class RolloutLoss(Loss):
         if record.get("failed_rewards") and faults:
             name, reason = next(iter(faults.items()))
             return f"{record['failed_rewards']} rewards failed and count as 0, the first of {name}: {reason}"
-        high = record.get("reward", 1.0) > 0.5
+        high = self.distils or record.get("reward", 1.0) > 0.5
         if record.get("entropy", 1.0) < COLLAPSED and not high:
             return (
                 f"entropy {record['entropy']:.3f}: the model no longer tries other answers, at a reward of "
@@ -262,18 +275,23 @@ class RolloutLoss(Loss):
         }
 
 
-def measures(groups: list[AnswerGroup]) -> dict:
-    """Return the measures of groups: rewards in all and by kind, lengths, groups without signal."""
+def measures(groups: list[AnswerGroup], distils: bool = False) -> dict:
+    """Return the measures of groups: rewards in all and by kind, lengths, groups without signal.
+
+    distils: the signal is a teacher's, rewards are measured alone, if there are any.
+    """
     worth = [one for group in groups for one in group.worth]
     answers = [answer for group in groups for answer in group.answers]
     if not worth:
         return {"reward": math.nan}
     found = {
-        "reward": float(np.mean([one.total for one in worth])),
-        "silent_groups": float(np.mean([group.silent for group in groups])),
         "answer_tokens": float(np.mean([len(answer.ids) for answer in answers])),
         "truncated": float(np.mean([not answer.ended for answer in answers])),
         "failed_rewards": sum(one.failed for one in worth),
     }
+    if worth[0].parts:
+        found["reward"] = float(np.mean([one.total for one in worth]))
+    if not distils:
+        found["silent_groups"] = float(np.mean([group.silent for group in groups]))
     names = worth[0].parts if len(worth[0].parts) > 1 else ()
     return found | {f"reward_{name}": float(np.mean([one.parts[name] for one in worth])) for name in names}

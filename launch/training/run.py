@@ -11,7 +11,7 @@ from paddlenlp.peft import LoRAModel
 from launch.adapters.adapter_files import ADAPTERS
 from launch.adapters.add import add_adapter, base_format
 from launch.adapters.pissa import begin_pissa
-from launch.adapters.quantized_layers import use_quantized_head
+from launch.adapters.quantized_layers import use_quantized, use_quantized_head
 from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.ranks import check_world, total
 from launch.config.run_config import RunConfig
@@ -56,7 +56,7 @@ class Training:
         method: Its method.
         loss_flags: The flags that decide which loss is trained, beside the model's. reference_weights: the loss
             compares the model with its weights before training. needs_second_copy: the run sets second_copy, the
-            model as it is before training.
+            model of copied_args: as it is before training, or a teacher.
     """
 
     method: Method
@@ -68,6 +68,7 @@ class Training:
         """Take the arguments: objects of argument_classes(method)."""
         self.arguments = arguments
         self.model_args, self.adapter_args, self.data_args, *_, self.training_args = arguments
+        self.copied_args = self.model_args
 
     @property
     def sequence_length(self) -> int:
@@ -137,9 +138,12 @@ class Run:
             tokenizer = load_tokenizer(model_args)
         data = training.open_data(tokenizer, config, continuation, decisions.uses(FLASH_MASK))
         with out_of_memory_explained(RunPhase(BUILDING), args):
-            model, model_lines = build_base(training, config, products)
+            model, model_lines = build_base(training, config, products, model_args)
             if training.needs_second_copy:
-                training.second_copy, _ = build_base(training, config, products)
+                other = build_config(training.copied_args, training.sequence_length, args, decisions, continuation)
+                training.second_copy, _ = build_base(training, other, products, training.copied_args)
+                if quantized := base_format(adapter_args):
+                    use_quantized(training.second_copy, quantized)
                 if products:
                     products.replace_linears(training.second_copy)
         lines += [*vocabulary_lines(config, model_args), *model_lines]
@@ -171,9 +175,9 @@ class Run:
         finish(self.training.arguments, trainer, evaluation, self.started)
 
 
-def build_base(training: Training, config, products: BFloat16Products | None) -> tuple[Any, list[str]]:
-    """Return the model that a run begins with, and lines about how it computes. products: see products_on_cpu."""
-    model_args, adapter_args, args = training.model_args, training.adapter_args, training.training_args
+def build_base(training: Training, config, products: BFloat16Products | None, model_args) -> tuple[Any, list[str]]:
+    """Return the model of these arguments, and lines about how it computes. products: see products_on_cpu."""
+    adapter_args, args = training.adapter_args, training.training_args
     model = build_model(config, model_args, args, base_format(adapter_args))
     trained = not (adapter_args.lora or adapter_args.prefix_tuning)
     lines = []

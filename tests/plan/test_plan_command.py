@@ -75,6 +75,19 @@ def test_reinforcement_has_keys_and_values_of_its_answers_before_it_learns(plan)
     assert "evaluation" not in stage["phases"] and "keys and values" not in stage["phases"]["forward"]
 
 
+def test_a_teacher_has_its_own_size(plan):
+    """As a copy of the model where it is as large; a larger one takes its weights, and its share of the time."""
+    words = ("--format", "json", "reinforcement", "--model_name_or_path", "qwen3-0.6b", "--reward", "number", *HALF)
+    kinds = (("--kl_weight", "1"), ("--teacher", "qwen3-0.6b"), ("--teacher", "qwen3-4b", "--lora", "1"))
+    copy, alike, larger = (json.loads(plan(*words, *kind).stdout) for kind in kinds)
+    assert copy == alike
+    [stage] = larger["stages"]
+    for phase in ("sampling", "forward"):
+        assert stage["phases"][phase]["reference"] == pytest.approx(2 * 4_022_468_096, rel=1e-3)
+    seconds = [found["time"]["parts_seconds"]["reference"] for found in (copy, larger)]
+    assert 4 < seconds[1] / seconds[0] < 8, "4.02 billion parameters and 0.60"
+
+
 def test_json_has_the_documented_keys_and_the_time_of_a_pass_before_training(plan):
     reference = [
         plan("--format", form, *DPO, "--reference", kind, *HALF).stdout

@@ -360,6 +360,10 @@ GPUS=2 --sharding stage3 ✗ --sharding: stage3 in reinforcement: each rank samp
 --reference copy --kl_weight 0.1 ✗ --reference: copy with --lora 1: the model without
 GPUS=2 --lora 0 --kl_weight 0.1 --sharding 'stage2 offload'
     ✗ --sharding: the copy would stay on the device, whole. Fix: --lora 1, which needs no copy, or --sharding
+--teacher qwen3-4b --reference copy ✓ --reference: copy does nothing here
+--teacher qwen3-4b --kl_weight 0.1 --redraw_rounds 1
+    ✗ --kl_weight: 0.1 with --teacher ✗ --redraw_rounds: 1 with --teacher
+GPUS=2 --teacher qwen3-4b --sharding 'stage2 offload' ✗ --sharding: the copy would stay on the device, whole
 --model_name_or_path chatglm-6b --chat_template none ✗ --model_name_or_path: a ChatGLM-6B: it reads a prompt
 == llama-7b/pretrain @ two cards
 - ✗ cards: 8 of 80 GB needed, here: 2 x

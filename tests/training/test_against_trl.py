@@ -57,8 +57,10 @@ def test_losses_and_advantages_of_reinforcement_are_those_of_trl(ranks, tmp_path
     lengths, totals, longest = [4, 7, 1, 6], [1.0, 0.0, 0.25, 1.0], 9
     clip = {name: algorithm.clip for name, algorithm in ALGORITHMS.items()}
     ratios = {name: (normal * (1e-3 if name == "gspo" else 0.2)).tolist() for name in ALGORITHMS}
-    case = {"lengths": lengths, "totals": totals, "longest": longest, "clip": clip, "ratios": ratios}
-    ours = {}
+    logits = np.random.default_rng(1).normal(0, 1.5, (2, 9)).tolist()
+    case = {"lengths": lengths, "totals": totals, "longest": longest, "clip": clip, "ratios": ratios, "logits": logits}
+    [found] = ranks(1, f"{REINFORCED}:distilled", logits[0], logits[0], logits[1])
+    ours = {"teacher": [found["loss"], *found["gradient"]]}
     for name in ALGORITHMS:
         [found] = ranks(1, f"{REINFORCED}:step_of", name, ratios[name], lengths, totals, longest, False)
         assert 0 < np.sum(found["clipped"]) < np.size(found["clipped"])
@@ -67,5 +69,5 @@ def test_losses_and_advantages_of_reinforcement_are_those_of_trl(ranks, tmp_path
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, input=json.dumps(case))
     assert done.returncode == 0, done.stderr[-3000:]
     theirs = json.loads(done.stdout.splitlines()[-1])
-    for name in ALGORITHMS:
-        assert ours[name] == pytest.approx(theirs[name], abs=1e-5), name
+    for name, values in ours.items():
+        assert values == pytest.approx(theirs[name], abs=1e-5), name

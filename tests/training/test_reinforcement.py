@@ -15,7 +15,7 @@ from launch.training import rewarding
 from launch.training.graders import grader
 from launch.training.reward_worker import COUNTED_APART, MOST_PROCESSES
 from launch.training.rewarding import Completion, RewardProcesses
-from tests.distributed.cells import ANSWERED, DORA, LORA, REINFORCEMENT
+from tests.distributed.cells import ANSWERED, DORA, FULL, LORA, NF4, REINFORCEMENT
 from tests.distributed.layouts import DP2, STAGE2
 
 RANKS = "tests.training.rollout_ranks"
@@ -213,6 +213,44 @@ def test_the_loss_has_the_probability_that_the_sampler_drew_by(ranks, top_k, top
     np.testing.assert_allclose(losses, [-one.logp for one in drawn], atol=2e-6)
 
 
+def log_shares(logits) -> np.ndarray:
+    return logits - np.log(np.exp(logits).sum())
+
+
+@pytest.mark.parametrize("moved", [0.0, 0.5])
+def test_what_a_teacher_teaches_is_the_reverse_kl(ranks, moved):
+    """Over all tokens that there are: of the weights that have sampled, loss and gradient are those of the divergence.
+
+    Of later ones a token's ratio is clipped, which its ln(p of the teacher / p of the sampler) is multiplied with.
+    """
+    rng = np.random.default_rng(2)
+    old, teacher, step = rng.normal(0, 1.5, (3, 7))
+    student = old + moved * step
+    [found] = ranks(1, f"{RANKS}:distilled", student.tolist(), old.tolist(), teacher.tolist())
+    new, sampled, other = map(log_shares, (student, old, teacher))
+    above = other - sampled
+
+    def loss(logits) -> float:
+        ratio = np.exp(log_shares(logits) - sampled)
+        return -(np.exp(sampled) * np.minimum(ratio * above, np.clip(ratio, 0.8, 1.2) * above)).sum()
+
+    assert found["loss"] == pytest.approx(loss(student), abs=1e-6) and found["loss"] != 0
+    assert found["apart"] == pytest.approx(-above.sum(), abs=1e-5)
+    if not moved:
+        divergence = (np.exp(new) * (new - other)).sum()
+        assert found["loss"] == pytest.approx(divergence, abs=1e-6)
+        assert found["gradient"] == pytest.approx(np.exp(new) * (new - other - divergence), abs=1e-6)
+    slopes = [(loss(student + 1e-6 * one) - loss(student - 1e-6 * one)) / 2e-6 for one in np.eye(7)]
+    assert found["gradient"] == pytest.approx(slopes, abs=1e-6)
+
+
+def test_a_teacher_with_another_tokenizer_is_refused(runs, ranks):
+    folder = str(runs.material / "wide")
+    [found] = ranks(1, f"{RANKS}:tokenizer_of_a_teacher", folder)
+    assert found.startswith(f"--teacher: {folder} has another tokenizer: 2 of the model's 384 tokens have another id")
+    assert found.endswith("learn from rewards (--reward).")
+
+
 def test_a_run_stops_where_sampler_and_trainer_disagree(ranks):
     for gap, is_first, message in ((0.02, True, "is 0.02 before the first"), (0.02, False, ""), (0.009, True, "")):
         [found] = ranks(1, f"{RANKS}:stops", gap, is_first)
@@ -245,6 +283,7 @@ TEN_PROMPTS = {"max_steps": -1, "num_train_epochs": 0.5}
 VARIANTS = {
     "lora": LORA | DORA | TEN_PROMPTS | {"top_p": 0.9, "rollout_steps": 2, "rollout_passes": 2, "kl_weight": 0.1},
     "full": {"algorithm": "dapo", "mask_truncated": 0, "redraw_rounds": 2, "kl_weight": 0.05, "model": "qwen2"},
+    "teacher": LORA | NF4 | {"teacher": "wide", "rollout_steps": 2, "top_k": 50, "model": "qwen2"},
     "rloo": {"algorithm": "rloo", "top_k": 20, "rollout_steps": 5, "loss_chunk_tokens": 40, "model": "wide"},
 }
 
@@ -259,6 +298,8 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
         (tmp_path / part).write_text("".join(json.dumps(row | {"src": BEGIN + row["src"]}) + "\n" for row in rows))
     usual = USUAL | {"dataset_name_or_path": tmp_path, "src_length": 128, "max_length": 140}
     flags = usual | {"max_steps": 6, "save_steps": 3} | VARIANTS[name]
+    if "teacher" in flags:
+        flags["teacher"] = runs.material / flags["teacher"]
     whole, continued = runs(REINFORCEMENT, **flags), runs.continued(REINFORCEMENT, **flags)
     gaps = [record["largest_gap"] for record in whole.steps if "largest_gap" in record]
     sampled, passes = (VARIANTS[name].get(f"rollout_{unit}", 1) for unit in ("steps", "passes"))
@@ -278,6 +319,7 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
     assert sorted(later) == [4, 5, 6]
     for record in whole.steps[3:]:
         for key in ("loss", "reward", "entropy", "largest_log_ratio", "grad_norm", "answer_tokens", "consumed_tokens"):
+            assert record.get("reverse_kl") == later[record["global_step"]].get("reverse_kl")
             assert record[key] == later[record["global_step"]][key]
     for tensor, values in whole.weights.items():
         assert values.tobytes() == continued.weights[tensor].tobytes()
@@ -290,6 +332,20 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
     assert len(rows) == 4 * 4 * sampled
     first = [row["reward"] for row in rows[:16]]
     assert np.mean(first) == whole.steps[0]["reward"]
+
+
+@pytest.mark.long
+def test_a_student_comes_near_its_teacher(runs):
+    """Without a reward, and the first loss, where the ratio is 1, is the divergence itself."""
+    teacher = runs(FULL, max_steps=20, learning_rate=1e-2, do_eval=0, save_steps=99).output
+    flags = USUAL | {"max_steps": 16, "save_steps": 99, "learning_rate": 5e-3, "do_eval": 0, "teacher": teacher}
+    del flags["reward"]
+    run = runs(REINFORCEMENT, **flags)
+    apart = run.column("reverse_kl")
+    assert apart[0] > 2.5 and apart[-3:].max() < 1.5
+    assert run.steps[0]["loss"] == pytest.approx(apart[0], abs=1e-5)
+    assert not {"reward", "silent_groups", "kl"} & run.steps[0].keys() and "of the groups have" not in run.stdout
+    assert f"entropy {run.steps[0]['entropy']:.2f}  KL to the teacher {apart[0]:.4f}" in run.stdout
 
 
 @pytest.mark.long

@@ -3,7 +3,8 @@
     python -m tests.training.trl_reinforcement DIRECTORY < CASE
 
 Reads from stdin, as JSON, "lengths", "totals" and "longest" of a group of answers, and by algorithm ln(ratio) of their
-tokens, "ratios", and the bounds of "clip". Prints {algorithm: [loss, advantage of each answer, ...]}. What is
+tokens, "ratios", and the bounds of "clip"; and "logits", of a student and its teacher. Prints {algorithm: [loss,
+advantage of each answer, ...], "teacher": [reverse divergence, its gradient by the student's logits, ...]}. What is
 generated, and the two times that its probabilities are computed, are replaced; all that TRL makes of them is its own.
 """
 
@@ -14,7 +15,7 @@ import torch
 from datasets import Dataset
 from tokenizers import Tokenizer, models
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl import GKDTrainer, GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 WORD, END = 0, 1
 WORDS = models.WordLevel({"a": WORD, "b": END, "c": 2}, unk_token="a")
@@ -68,8 +69,17 @@ def loss_of(name: str, ratios: list, lengths: list, totals: list, longest: int, 
     return [loss.item(), *batch["advantages"].tolist()]
 
 
+def divergence_of(student: list, teacher: list) -> list:
+    """Return KL(student | teacher) of a place, as TRL's on-policy distillation has it, and its gradient."""
+    logits, others = (torch.tensor([[one]], dtype=torch.float64) for one in (student, teacher))
+    logits.requires_grad_()
+    loss = GKDTrainer.generalized_jsd_loss(logits, others, beta=1)
+    loss.backward()
+    return [loss.item(), *logits.grad.flatten().tolist()]
+
+
 if __name__ == "__main__":
     case = json.load(sys.stdin)
     given = (case["lengths"], case["totals"], case["longest"])
     found = {name: loss_of(name, one, *given, case["clip"][name], sys.argv[1]) for name, one in case["ratios"].items()}
-    print(json.dumps(found))
+    print(json.dumps(found | {"teacher": divergence_of(*case["logits"])}))

@@ -24,8 +24,8 @@ def _tunes(run: Request) -> bool:
 
 
 def _copies(run: Request) -> bool:
-    """Return whether the reference is a second copy of the model, in full tuning."""
-    return run.reference == SECOND_COPY and not run.flags.lora
+    """Return whether there is a second model beside the one that is trained: a copy in full tuning, or a teacher."""
+    return run.reference == SECOND_COPY and not (run.flags.lora and not run.flags.teacher)
 
 
 def _kto(run: Request) -> bool:
@@ -120,7 +120,7 @@ RULES = (
     ),
     Rule(
         flag="reference",
-        when=lambda run: run.reference == SECOND_COPY and bool(run.flags.lora),
+        when=lambda run: run.reference == SECOND_COPY and bool(run.flags.lora) and not run.flags.teacher,
         found="copy with --lora 1",
         reason="the model without its adapter is the reference already, a copy would take memory for nothing",
         source=REFERENCE,
@@ -128,10 +128,10 @@ RULES = (
     ),
     Rule(
         flag="reference",
-        when=lambda run: run.flags.reference not in (None, AUTO) and not run.reference,
+        when=lambda run: run.flags.reference not in (None, AUTO) and bool(not run.reference or run.flags.teacher),
         found="{run.flags.reference} does nothing here",
         reason="no reference is compared with: --loss_type simpo and or have none, nor has --reference_free 1, nor "
-        "--kl_weight 0",
+        "--kl_weight 0, nor --teacher",
         source=LOSSES,
         action=ANNOUNCE,
     ),

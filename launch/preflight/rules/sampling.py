@@ -7,6 +7,7 @@ from launch.preflight.rules.rule import Request, Rule
 
 SAMPLER = "launch/generation/sampler.py"
 ROLLOUTS = "launch/training/rollouts.py"
+LOSS = "launch/training/rollout_loss.py"
 
 
 def _samples(run: Request) -> bool:
@@ -17,7 +18,7 @@ def _samples(run: Request) -> bool:
 def _reads_rewards(run: Request) -> bool:
     """Return whether each word of --reward means something."""
     try:
-        read_rewards(run.flags.explicit.get("reward", []))
+        read_rewards(run.flags.explicit["reward"])
     except UserError:
         return False
     return True
@@ -26,7 +27,15 @@ def _reads_rewards(run: Request) -> bool:
 RULES = (
     Rule(
         flag="reward",
-        when=lambda run: _samples(run) and not _reads_rewards(run),
+        when=lambda run: _samples(run) and not run.flags.reward and not run.flags.teacher,
+        found="none, and no --teacher",
+        reason="nothing says which answers are better than others",
+        source="launch/methods/reward_flags.py, read_rewards",
+        fix="--reward number, choice, exact, tool, json or more (docs/reinforce.md), or --teacher DIRECTORY",
+    ),
+    Rule(
+        flag="reward",
+        when=lambda run: bool(run.flags.reward) and not _reads_rewards(run),
         found="{run.flags.reward}",
         reason="not a reward that there is, or not one with each weight",
         source="launch/methods/reward_flags.py, read_rewards",
@@ -80,6 +89,30 @@ RULES = (
         reason="without its adapter the model is not the one from before training, which is the reference",
         source="launch/adapters/pissa.py",
         fix="--pissa 0, or --kl_weight 0",
+    ),
+    Rule(
+        flag="kl_weight",
+        when=lambda run: bool(run.flags.teacher and run.flags.kl_weight),
+        found="{run.flags.kl_weight:g} with --teacher",
+        reason="the teacher is in the place of the model before training",
+        source=LOSS,
+        fix="--kl_weight 0",
+    ),
+    Rule(
+        flag="redraw_rounds",
+        when=lambda run: bool(run.flags.teacher and run.flags.redraw_rounds),
+        found="{run.flags.redraw_rounds} with --teacher",
+        reason="answers that are worth the same teach as much as others, as rewards are measured alone",
+        source=LOSS,
+        fix="--redraw_rounds 0",
+    ),
+    Rule(
+        flag="do_eval",
+        when=lambda run: bool(run.flags.teacher and run.flags.do_eval) and not run.flags.reward,
+        found="1 with --teacher and no --reward",
+        reason="an evaluation is the reward of answers",
+        source=LOSS,
+        fix="--do_eval 0 --evaluation_strategy no, or --reward, which is measured and not learned from",
     ),
     Rule(
         flag="fp16_opt_level",

@@ -24,6 +24,7 @@ const CHARTS = [
   ["Entropy of sampling", "entropy", null, small, "nats a token"],
   ["Largest |ln ratio| to the sampler", "largest_log_ratio", null, small, "nats"],
   ["Divergence from the reference", "kl", null, small, "nats a token"],
+  ["Divergence from the teacher", "reverse_kl", null, small, "nats a token"],
   ["|g|, norm of the gradient", "grad_norm", null, small, "norm"],
   ["Learning rate", "learning_rate", null, small, "learning rate"],
   ["Tokens a second", "tokens_per_second", null, number(0), "tokens/s"],
