@@ -46,7 +46,14 @@ from launch.nodes.network import Link
 from launch.nodes.place import read_nodes
 from launch.preflight.fitted import propose_record
 from launch.preflight.flag_check import flag_help
-from launch.preflight.requested import card_of_plan, known_model, make_questions, missing_demo_paths, requested_run
+from launch.preflight.requested import (
+    DEMO_FOLDERS,
+    card_of_plan,
+    known_model,
+    make_questions,
+    missing_demo_paths,
+    requested_run,
+)
 from launch.processes.command import COMMAND, DECIDE_THE_START, STOPPED_FILE, LaunchCommand
 from launch.processes.orphans import end_with_make, make_above
 from launch.reporting.announce import SHOWN, first_lines, next_step
@@ -115,7 +122,8 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
             if "lora" in run.explicit and run.method.reads_rows:
                 lines.append("A LoRA that trains a small model on the CPU: make lora-tiny")
         for folder in missing_demo_paths(run).values():
-            lines.append(f"{folder} comes from the demo, which takes 5 to 10 minutes: make demo")
+            made = DEMO_FOLDERS[folder]
+            lines.append(f"{folder} comes from the demo, which takes {made.minutes}: {made.command}")
         raise UserError("\n".join(lines))
     if done := already_done(run, continuation):
         print(localized(done))

@@ -1,6 +1,6 @@
 """Teach a tiny model a task by rewards alone (GRPO): the letter of four that is the last in the alphabet.
 
-    python launch/commands/demo.py grpo [--directory build/demo-grpo] [flags of train.py reinforcement]
+    python launch/commands/demo.py grpo [--directory build/demo-grpo] [flags of recipes/tiny/grpo.sh]
 
 The model starts from random weights and is first taught the form: any letter. Then it answers each prompt eight times,
 and an answer is worth 1 where it is the right letter, else 0; no right answer is ever shown to it. It is evaluated on
@@ -36,46 +36,20 @@ LETTERS, SHOWN = "abcdefghijklmnop", 4  # letters of a prompt
 FORM, TRAIN, HELD_OUT = 3200, 10_000, 300  # rows
 SYMBOLS = ("Last:", "▁=", *(f"▁{letter}" for letter in LETTERS))  # each is one token
 TOKENS = 260 + len(SYMBOLS)  # <unk>, <s>, </s>, the line end, and 256 bytes
-MODEL = {
-    "vocab_size": 280,  # TOKENS, rounded up
-    "hidden_size": 128,
-    "intermediate_size": 336,
-    "num_hidden_layers": 2,
-    "max_position_embeddings": 128,
-    "initializer_range": 0.1,
-    "tie_word_embeddings": True,
-}
+MODEL = "llama-letters"  # its vocabulary is TOKENS, rounded up
+RECIPE = ROOT / "recipes" / "tiny" / "grpo.sh"
 MOST_BEFORE, LEAST_AFTER = 0.1, 0.9
 KEYS = ("global_step", "reward", "eval_reward", "entropy", "kl")
-COMMON = ONCE | {
+FORM_TRAINING = ONCE | {
     "src_length": 16,
     "max_length": 20,
     "lr_scheduler_type": "linear",
     "do_train": 1,
-}
-FORM_TRAINING = COMMON | {
     "per_device_train_batch_size": 64,
     "max_steps": 50,
     "learning_rate": 2e-3,
     "warmup_steps": 20,
     "logging_steps": 10,
-}
-TRAINING = COMMON | {
-    "algorithm": "grpo",
-    "reward": "exact",
-    "group_size": 8,
-    "kl_weight": 0.05,  # keeps answers varied until the right ones are found
-    "per_device_train_batch_size": 64,
-    "per_device_eval_batch_size": HELD_OUT,
-    "sampled_at_once": 512,
-    "learning_rate": 7e-4,
-    "lr_scheduler_type": "constant",
-    "warmup_steps": 2,
-    "max_steps": 160,
-    "logging_steps": 5,
-    "eval_steps": 10,
-    "evaluation_strategy": "steps",
-    "do_eval": 1,
 }
 
 
@@ -96,10 +70,10 @@ def main(argv: list[str]) -> None:
     places = {"model_name_or_path": start, "dataset_name_or_path": directory / "form", "output_dir": base}
     run([sys.executable, ROOT / "launch" / "finetune_generation.py", *arguments_of(places | FORM_TRAINING)])
     heading(localized("2 of 4: before, on prompts that it is never trained on"))
-    prompts = {"model_name_or_path": base, "dataset_name_or_path": directory / "prompts"}
-    before = _reinforce(prompts | {"output_dir": directory / "before"} | TRAINING | {"do_train": 0}, [])
+    variables = {"MODEL": str(base), "DATA": str(directory / "prompts"), "ACTION": "run"}
+    before = _reinforce(variables | {"OUTPUT": str(directory / "before")}, ["--do_train", "0"])
     heading(localized("3 of 4: reinforcement: the right letter alone is worth 1"))
-    after = _reinforce(prompts | {"output_dir": model} | TRAINING, flags)
+    after = _reinforce(variables | {"OUTPUT": str(model)}, flags)
     heading(localized("4 of 4: before and after"))
     records = read_train_log(model)
     with written_aside(directory / RESULTS) as file:
@@ -117,10 +91,10 @@ def main(argv: list[str]) -> None:
         )
 
 
-def _reinforce(flags: dict, others: list[str]) -> dict:
+def _reinforce(variables: dict[str, str], flags: list[str]) -> dict:
     """Return the reward of the most likely answers to all held-out prompts, and how many there are."""
-    run([sys.executable, ROOT / "launch" / "train.py", "reinforcement", *arguments_of(flags), *others])
-    evaluation = read_summary(flags["output_dir"])["evaluation"]
+    run(["bash", RECIPE, *arguments_of(ONCE), *flags], variables)
+    evaluation = read_summary(variables["OUTPUT"])["evaluation"]
     return {"reward": evaluation["eval_reward"], "answers": evaluation["eval_answers"]}
 
 
@@ -159,7 +133,7 @@ def make_start(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     save_tokenizer(folder, train_letters())
-    (folder / "config.json").write_text(json.dumps(load_config("llama-tiny") | MODEL), encoding="utf-8")
+    (folder / "config.json").write_text(json.dumps(load_config(MODEL)), encoding="utf-8")
     start_paddle(on_cpu=True)
     from launch.training.model import save_random_model
 

@@ -5,7 +5,7 @@ job = Job.from_run(run, card_of_plan(run))
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from launch.config.flag_values import Flags
@@ -18,9 +18,30 @@ from launch.preflight.fitted import fitted, is_on
 from launch.preflight.memory import card_here
 from launch.preflight.rules.model_limits import without_what_is_lacking
 
-# Flags of recipes/tiny with what `make demo` makes for them: (folder, pattern of a file in it).
-DEMO_PATHS = {"model_name_or_path": ("build/demo/model", "config.json"), "input_dir": ("build/demo/data", "*.idx")}
-DEMO_CONFIG = "llama-tiny"  # of the demo's model
+
+@dataclass(frozen=True)
+class DemoFolder:
+    """A folder that a demo makes for recipes/tiny.
+
+    Attributes:
+        file: Pattern of a file in it.
+        command, minutes: What makes it, and how long that takes.
+        config: The configuration of its model; "": it holds data.
+    """
+
+    file: str
+    command: str
+    minutes: str
+    config: str = ""
+
+
+DEMO, DEMO_GRPO = ("make demo", "5 to 10 minutes"), ("make demo-grpo", "3 minutes")
+DEMO_FOLDERS = {
+    "build/demo/model": DemoFolder("config.json", *DEMO, "llama-tiny"),
+    "build/demo/data": DemoFolder("*.idx", *DEMO),
+    "build/demo-grpo/base": DemoFolder("config.json", *DEMO_GRPO, "llama-letters"),
+    "build/demo-grpo/prompts": DemoFolder("train.json", *DEMO_GRPO),
+}
 QUESTIONS = "build/demo-finetune/data"  # made by `make demo-finetune`
 
 
@@ -63,17 +84,24 @@ def known_model(run: RunConfig) -> RunConfig:
     It is enough to plan and rehearse.
     """
     name = run.flags.model_name_or_path or ""
-    known = DEMO_CONFIG if "model_name_or_path" in missing_demo_paths(run) else named_size(name)
+    missing = missing_demo_paths(run).get("model_name_or_path")
+    known = DEMO_FOLDERS[missing].config if missing else named_size(name)
     return run if known == name else run.changed({"model_name_or_path": [known]})
 
 
 def missing_demo_paths(run: RunConfig) -> dict[str, str]:
-    """Return {flag: folder} of the demo's folders that the run needs and that do not exist."""
+    """Return {flag: folder} of the demos' folders that the run needs and that do not exist."""
     return {
         name: folder
-        for name, (folder, file) in DEMO_PATHS.items()
-        if run.explicit.get(name) == [folder] and not any(Path(folder).glob(file))
+        for name in ("model_name_or_path", run.method.data_flag)
+        for folder in missing_demo_folders()
+        if run.explicit.get(name) == [folder]
     }
+
+
+def missing_demo_folders() -> list[str]:
+    """Return the demos' folders that do not exist."""
+    return [folder for folder, made in DEMO_FOLDERS.items() if not any(Path(folder).glob(made.file))]
 
 
 def make_questions(run: RunConfig) -> list[str]:

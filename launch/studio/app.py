@@ -165,8 +165,8 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return runs.perform(download(model, hub))
 
     @api.post("/demo")
-    def make_demo() -> str:
-        return runs.perform(demo())
+    def make_demo(folder: Annotated[Text, Body(embed=True)]) -> str:
+        return runs.perform(demo(folder))
 
     @api.post("/divide")
     def divide(choice: Chosen) -> str:

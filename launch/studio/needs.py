@@ -19,7 +19,7 @@ from launch.errors import UserError
 from launch.hubs.repository import REPOSITORY, check_repository
 from launch.methods.registry import method_of
 from launch.preflight.model_files import MODEL_FLAG, check_model, weights_of_name
-from launch.preflight.requested import DEMO_PATHS, QUESTIONS
+from launch.preflight.requested import DEMO_FOLDERS, QUESTIONS, missing_demo_folders
 from launch.reporting.records import TRAIN_LOG
 from launch.serving.rest_requests import BODY_SECONDS
 from launch.studio.planning import RecipeChoice, nearest
@@ -39,8 +39,8 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
     flags, given, method = choice.recipe.flags, choice.variables, method_of(choice.recipe.script)
     model = given.get("MODEL") or " ".join(flags.get("model_name_or_path", []))
     data = given.get("DATA") or " ".join(flags.get(method.data_flag, []))
-    demo = {folder for folder, file in DEMO_PATHS.values() if not any(Path(folder).glob(file))}
-    found = [{"kind": "demo", "name": DEMO_PATHS["model_name_or_path"][0]}] if {model, data} & demo else []
+    demo = missing_demo_folders()
+    found = [{"kind": "demo", "name": _model_of(one)} for one in demo if one in (model, data)][:1]
     fresh = flags.get("continue_training") == ["0"] or "--continue_training 0" in given.get("ARGS", "")
     known = check_model({MODEL_FLAG: [model]})[0].ok
     if model not in demo and not fresh and not Path(model).exists() and (weights_of_name(model) or not known):
@@ -53,6 +53,12 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
         found.append({"kind": "file", "name": data})
     output = given.get("OUTPUT") or " ".join(flags.get("output_dir", []))
     return [*found, *([{"kind": "run", "name": output}] if Path(output, TRAIN_LOG).is_file() else [])]
+
+
+def _model_of(folder: str) -> str:
+    """Return the folder of the model that a demo makes, from any of its folders."""
+    command = DEMO_FOLDERS[folder].command
+    return next(one for one, made in DEMO_FOLDERS.items() if made.config and made.command == command)
 
 
 def _beside(path: str) -> str:
@@ -81,10 +87,18 @@ def download(model: str, hub: str) -> StudioTask:
     return StudioTask("download", command, arguments, Path("models") / name)
 
 
-def demo() -> StudioTask:
-    """Return the task that makes the model, the tokenizer and the data of the recipes for a CPU."""
-    model, _ = DEMO_PATHS["model_name_or_path"]
-    return StudioTask("demo", "make demo", [sys.executable, str(COMMANDS / "demo.py")], Path(model), goes_on=True)
+def demo(folder: str) -> StudioTask:
+    """Return the task that makes model, tokenizer and data of a recipe for a CPU. folder: the model's.
+
+    Raises:
+        UserError: For a folder that no demo makes.
+    """
+    if folder not in DEMO_FOLDERS:
+        raise UserError(f"folder: found {folder!r}, allowed: {', '.join(DEMO_FOLDERS)}.")
+    command = DEMO_FOLDERS[folder].command
+    words = command.partition("-")[2].split()
+    arguments = [sys.executable, str(COMMANDS / "demo.py"), *words]
+    return StudioTask("demo", command, arguments, Path(folder).with_name("model"), goes_on=True)
 
 
 async def kept(name: str, parts: AsyncIterator[bytes]) -> Path:

@@ -35,7 +35,7 @@ from launch.plan.time_plan import DAY, TimePlan, plan_time
 from launch.preflight.flag_check import purposes_of
 from launch.preflight.proposals import Proposal, changes_that_fit, describe, faster_ways, layouts_on
 from launch.preflight.report import Finding
-from launch.preflight.requested import card_of_plan, make_questions, missing_demo_paths, requested_run
+from launch.preflight.requested import DEMO_FOLDERS, card_of_plan, make_questions, missing_demo_paths, requested_run
 from launch.processes.command import LaunchCommand
 
 VARIABLES = ("MODEL", "DATA", "OUTPUT", "GPUS", "CARD", "PROCESSES", "NNODES", "NETWORK", "ARGS")
@@ -284,8 +284,9 @@ def checks_of(choice: RecipeChoice) -> list[dict]:
     except UserError as error:
         return [_shown(Finding(False, choice.recipe.target, str(error)))]
     demo = [
-        Finding(False, f"--{flag}", f"{folder} comes from the demo, which takes 5 to 10 minutes", "make demo")
+        Finding(False, f"--{flag}", f"{folder} comes from the demo, which takes {made.minutes}", made.command)
         for flag, folder in missing_demo_paths(run).items()
+        for made in (DEMO_FOLDERS[folder],)
     ]
     return [_shown(finding) for finding in [*findings, *demo]]
 

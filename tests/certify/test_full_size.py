@@ -17,7 +17,7 @@ KINDS = {16: "V100-16G", 24: "4090", 32: "V100", 40: "A100-40G", 80: "A100"}  # 
 
 def test_every_recipe_for_cards_is_a_check_and_the_printed_line_the_measured_job():
     small = ("qwen2.5-0.5b", "qwen3-0.6b", "ernie4.5-0.3b")
-    of_a_cpu = {"pretrain-tiny", "lora-tiny", *(f"finetune-{name}-cpu" for name in small)}
+    of_a_cpu = {"pretrain-tiny", "lora-tiny", "grpo-tiny", *(f"finetune-{name}-cpu" for name in small)}
     assert sorted(recipes_for_cards()) == sorted(set(recipes_by_target()) - of_a_cpu)
     # What the page has for benchmarks/published.py plans as the run was planned.
     recipe = read_recipe("qlora-llama7b")

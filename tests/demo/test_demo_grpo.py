@@ -11,8 +11,9 @@ import pytest
 from data_tools.text.encoders import load_encoder
 from data_tools.tokenizer import save_tokenizer
 from launch.commands import demo_grpo
-from launch.commands.demo_grpo import HELD_OUT, LETTERS, MODEL, interval, main, train_letters, write_data
+from launch.commands.demo_grpo import HELD_OUT, LETTERS, MODEL, TOKENS, interval, main, train_letters, write_data
 from launch.errors import UserError
+from launch.families.named_configs import load_config
 from tests.demo.demos import run_demo
 
 
@@ -37,7 +38,7 @@ def test_held_out_prompts_are_others_and_no_letter_is_right_more_often(tmp_path)
 def test_a_letter_is_a_token(tmp_path):
     save_tokenizer(tmp_path, train_letters())
     encoder = load_encoder(tmp_path)
-    assert encoder.vocab_size <= MODEL["vocab_size"]
+    assert encoder.vocab_size == TOKENS <= load_config(MODEL)["vocab_size"]
     [ids] = encoder.encode(["Last: a p =" + "".join(f" {letter}" for letter in LETTERS)])
     assert len(ids) == 4 + len(LETTERS) and len(set(ids)) == 2 + len(LETTERS)
 
@@ -51,9 +52,15 @@ def test_wilsons_interval():
 @pytest.mark.parametrize("after, said", [(0.95, ""), (0.5, "found 6% right before and 50% after")])
 def test_both_are_printed_and_what_failed_is_an_error(tmp_path, monkeypatch, capsys, after, said):
     commands: list = []
+    variables: list = []
+
+    def run(command: list, given: dict | None = None) -> None:
+        commands.append(command)
+        variables.append(given)
+
     found = iter([0.06, after])
     monkeypatch.setattr(demo_grpo, "make_start", lambda folder: None)
-    monkeypatch.setattr(demo_grpo, "run", commands.append)
+    monkeypatch.setattr(demo_grpo, "run", run)
     monkeypatch.setattr(
         demo_grpo, "read_summary", lambda _: {"evaluation": {"eval_reward": next(found), "eval_answers": 300}}
     )
@@ -73,8 +80,10 @@ def test_both_are_printed_and_what_failed_is_an_error(tmp_path, monkeypatch, cap
         {"global_step": 1, "reward": 0.05},
         records[1],
     ]
-    assert [Path(words[1]).name for words in commands] == ["finetune_generation.py", "train.py", "train.py"]
-    assert commands[-1][-2:] == ["--max_steps", "3"] and commands[1][-2:] != ["--max_steps", "3"]
+    assert [Path(words[1]).name for words in commands] == ["finetune_generation.py", "grpo.sh", "grpo.sh"]
+    assert commands[-1][-2:] == ["--max_steps", "3"] and commands[1][-2:] == ["--do_train", "0"]
+    outputs = [Path(one["OUTPUT"]).name for one in variables if one]
+    assert outputs == ["before", "model"] and variables[1]["DATA"] == str(tmp_path / "demo" / "prompts")
 
 
 def run_and_read(folder: Path, *flags: str) -> tuple[subprocess.CompletedProcess, dict]:

@@ -11,7 +11,7 @@ from launch.config.recipe_file import Recipe, load_recipes
 from launch.environment.targets import help_text
 from launch.families.arithmetic import ModelShape
 from launch.families.named_configs import load_config
-from launch.preflight.requested import DEMO_CONFIG, DEMO_PATHS
+from launch.preflight.requested import DEMO_FOLDERS
 from tests.recipes.machine import ROOT
 
 RECIPES = load_recipes(ROOT)
@@ -27,9 +27,9 @@ def layout_of(recipe: Recipe) -> Layout:
 
 
 def model_of(recipe: Recipe) -> str:
-    """Its configuration's name; that of the demo's model is known before there is one."""
+    """Its configuration's name; those of the demos' models are known before there are any."""
     stated = recipe.flags["model_name_or_path"][0]
-    return DEMO_CONFIG if stated == DEMO_PATHS["model_name_or_path"][0] else stated.rpartition("/")[2]
+    return DEMO_FOLDERS[stated].config if stated in DEMO_FOLDERS else stated.rpartition("/")[2]
 
 
 def text_of(recipe: Recipe) -> str:

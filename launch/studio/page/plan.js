@@ -214,12 +214,17 @@ const button = (text, work, main = true) => {
   return made;
 };
 
+const DEMOS = {
+  "build/demo/model": "a small model, its tokenizer and its data are made here, in 5 to 10 minutes. Watch it learn from nothing.",
+  "build/demo-grpo/base": "a tiny model and its prompts are made here, and it learns by rewards alone, in 3 minutes. Watch it.",
+};
+
 function showNext({needs, faults, values}) {
   const need = needs[0]?.kind, key = `${location.search} ${JSON.stringify(needs)} ${faults.length}`;
   if ($("next").dataset.key === key || following) return;
   $("next").dataset.key = key;
   const step = (text, ...buttons) => $("next").replaceChildren(element("p", {}, `${t("Next")}: ${t(text)}`), element("div", {className: "buttons"}, ...buttons));
-  if (need === "demo") step("a small model, its tokenizer and its data are made here, in 5 to 10 minutes. Watch it learn from nothing.", button("Make them", () => begin("demo", {})));
+  if (need === "demo") step(DEMOS[needs[0].name], button("Make them", () => begin("demo", {folder: needs[0].name})));
   else if (need === "model" && (offered.here || !recipeOf(controls.recipe.value).gpus)) downloading(needs[0], step);
   else if (faults.length) step("change what is marked below, it cannot work as it is.");
   else if (need === "data" && (offered.here || !recipeOf(controls.recipe.value).gpus)) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", button("Choose a file", () => $("dropped").click()));
