@@ -123,7 +123,7 @@ def start(recipe: Recipe, run: RunConfig, notes: list[str]) -> int:
                 lines.append("A LoRA that trains a small model on the CPU: make lora-tiny")
         for folder in missing_demo_paths(run).values():
             made = DEMO_FOLDERS[folder]
-            lines.append(f"{folder} comes from the demo, which takes {made.minutes}: {made.command}")
+            lines.append(f"{folder} comes from the demo, which takes {made.minutes} minutes: {made.command}")
         raise UserError("\n".join(lines))
     if done := already_done(run, continuation):
         print(localized(done))

@@ -35,7 +35,7 @@ class DemoFolder:
     config: str = ""
 
 
-DEMO, DEMO_GRPO = ("make demo", "5 to 10 minutes"), ("make demo-grpo", "3 minutes")
+DEMO, DEMO_GRPO = ("make demo", "5-10"), ("make demo-grpo", "3")
 DEMO_FOLDERS = {
     "build/demo/model": DemoFolder("config.json", *DEMO, "llama-tiny"),
     "build/demo/data": DemoFolder("*.idx", *DEMO),

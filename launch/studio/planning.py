@@ -284,7 +284,7 @@ def checks_of(choice: RecipeChoice) -> list[dict]:
     except UserError as error:
         return [_shown(Finding(False, choice.recipe.target, str(error)))]
     demo = [
-        Finding(False, f"--{flag}", f"{folder} comes from the demo, which takes {made.minutes}", made.command)
+        Finding(False, f"--{flag}", f"{folder} comes from the demo, which takes {made.minutes} minutes", made.command)
         for flag, folder in missing_demo_paths(run).items()
         for made in (DEMO_FOLDERS[folder],)
     ]

@@ -209,7 +209,7 @@ def require_tokenizer_of(teacher: str, tokenizer) -> None:
     if mine != others:
         apart = sum(others.get(token) != number for token, number in mine.items())
         raise UserError(
-            f"--teacher: {teacher} has another tokenizer: {apart:,} of the model's {len(mine):,} tokens have another id "
-            f"there or none, and it has {len(others):,}. Ids of answers are read by both: name a model of the same "
+            f"--teacher: {teacher} has another tokenizer: {apart:,} of the model's {len(mine):,} tokens have another "
+            f"id there or none, and it has {len(others):,}. Ids of answers are read by both: name a model of the same "
             "family, or learn from rewards (--reward)."
         )

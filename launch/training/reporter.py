@@ -109,13 +109,13 @@ def format_rollout(measures: dict) -> str:
     if "reverse_kl" in measures:
         kl = f"  KL to the teacher {measures['reverse_kl']:.4f}"
     reward = f"reward {measures['reward']:.3f}  " if "reward" in measures else ""
-    silent = f"without signal {measures['silent_groups']:.0%}" if "silent_groups" in measures else ""
-    redrawn = f"  replaced {measures['redrawn_groups']}" if "redrawn_groups" in measures else ""
+    silent = f"without signal {measures['silent_groups']:.0%}  " if "silent_groups" in measures else ""
+    redrawn = f"replaced {measures['redrawn_groups']}  " if "redrawn_groups" in measures else ""
     ratio = f"  |ln ratio| {measures['largest_log_ratio']:.1e} at most"
     if "largest_gap" in measures:
         ratio = f"  |ln ratio| at first {measures['largest_gap']:.1e} at most, {measures['far_gaps']:.2%} above 1e-5"
     return (
-        f"{reward}{silent}{redrawn}{'  ' if silent else ''}{measures['answer_tokens']:.0f} tokens  cut off {measures['truncated']:.0%}"
+        f"{reward}{silent}{redrawn}{measures['answer_tokens']:.0f} tokens  cut off {measures['truncated']:.0%}"
         f"  entropy {measures['entropy']:.2f}{kl}{ratio}"
     )
 

@@ -45,8 +45,8 @@ def test_a_model_that_is_not_here_is_refused_with_commands_that_work(tmp_path, m
 def test_the_recipes_of_the_demo_name_what_makes_their_model_and_data(tmp_path):
     machine = Machine(tmp_path)
     made = (
-        ("tiny/lora", "build/demo/model", "5 to 10 minutes: make demo"),
-        ("tiny/pretrain", "build/demo/data", "5 to 10 minutes: make demo"),
+        ("tiny/lora", "build/demo/model", "5-10 minutes: make demo"),
+        ("tiny/pretrain", "build/demo/data", "5-10 minutes: make demo"),
         ("tiny/grpo", "build/demo-grpo/prompts", "3 minutes: make demo-grpo"),
     )
     for recipe, folder, way in made:
