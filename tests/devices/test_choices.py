@@ -14,7 +14,7 @@ from launch.devices import fused_ln
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import head_size
-from launch.preflight.requested import DEMO_CONFIG, DEMO_PATHS
+from launch.preflight.requested import DEMO_FOLDERS
 from launch.switches import FLASH_ATTENTION, FUSED_RMS_NORM, precision
 from launch.switches.switch import case_of
 from tests.devices.fake_nvml import KINDS
@@ -75,7 +75,7 @@ def asked(decided: dict[str, list]) -> list[tuple]:
 def _config(recipe: Path) -> dict:
     """Of the recipe's model; the demo's, which is there after the demo alone, has the configuration of its recipe."""
     name = FlagValues(script(recipe), stated_flags(recipe)).model_name_or_path
-    return load_config(DEMO_CONFIG if name == DEMO_PATHS["model_name_or_path"][0] else name)
+    return load_config(DEMO_FOLDERS[name].config if name in DEMO_FOLDERS else name)
 
 
 def _decided(recipe: Path, card: str) -> tuple | None:
