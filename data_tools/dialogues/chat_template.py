@@ -110,10 +110,16 @@ class ChatTemplate:
     def _ask(self, dialogues: list[Dialogue], task: str) -> list[dict | DataError]:
         asked = [one.as_json() | {"trained": [message.trained for message in one.messages]} for one in dialogues]
         answers = self._worker.ask(asked, {"task": task, "today": self.today})
-        return [self._refusal(answer["error"]) if "error" in answer else answer for answer in answers]
-
-    def _refusal(self, reason: str) -> DataError:
-        return DataError(f"{self.origin}: {reason.rstrip('.')}. Another chat template: --chat_template NAME or FILE.")
+        found: list[dict | DataError] = []
+        for answer in answers:
+            if "error" in answer:
+                reason = answer["error"].rstrip(".")
+                found.append(
+                    DataError(f"{self.origin}: {reason}. Another chat template: --chat_template NAME or FILE.")
+                )
+            else:
+                found.append(answer)
+        return found
 
     @cached_property
     def _worker(self) -> "_RenderingWorker":
@@ -163,7 +169,11 @@ class _RenderingWorker:
         """Return the answers up to a dialogue that ends the process, or all of them."""
         process = self._process
         if process is None or _is_of_parent(process):
-            process = self._process = subprocess.Popen(_command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            # The worker finds Jinja where this process does, and nothing in the current folder.
+            places = [place for place in sys.path if place]
+            run = f"import runpy, sys; sys.path[:] = {places!r}; runpy.run_path({str(WORKER)!r}, run_name='__main__')"
+            command = [sys.executable, "-I", "-c", run]
+            process = self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             close_in_children(process.stdin, process.stdout)
             _send(process, self._first)
         _send(process, {"dialogues": dialogues} | task)
@@ -206,16 +216,6 @@ def _send(process: subprocess.Popen[bytes], message: dict) -> None:
     with contextlib.suppress(BrokenPipeError):  # the answer says that it has ended
         process.stdin.write(json.dumps(message).encode() + b"\n")
         process.stdin.flush()
-
-
-def _command() -> list[str]:
-    """Return the command that starts the worker.
-
-    The worker finds Jinja where this process does, and nothing in the current folder.
-    """
-    places = [place for place in sys.path if place]
-    run = f"import runpy, sys; sys.path[:] = {places!r}; runpy.run_path({str(WORKER)!r}, run_name='__main__')"
-    return [sys.executable, "-I", "-c", run]
 
 
 def load_template(path: str | Path, tokens: dict[str, str] | None = None) -> ChatTemplate:

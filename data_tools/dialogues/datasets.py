@@ -55,7 +55,10 @@ def find_sources(named: str) -> list[Source]:
 
 def _source(weight: float | None, path: Path) -> Source:
     if path.is_file():
-        return Source(weight, (path,), _beside(path))
+        # The file to evaluate on lies beside one to train on: sft-eval.jsonl of sft-train.jsonl.
+        names = (TRAIN.sub(name, path.name) for name in SPLITS["dev"])
+        beside = [file for name in names if name != path.name and (file := path.with_name(name)).is_file()]
+        return Source(weight, (path,), tuple(beside[:1]))
     if not path.is_dir():
         raise DataError(f"no data at {path}: no such folder or file.")
     folder = _folder_of(path)
@@ -69,12 +72,6 @@ def _source(weight: float | None, path: Path) -> Source:
             "other files."
         )
     return Source(weight, train, dev)
-
-
-def _beside(path: Path) -> tuple[Path, ...]:
-    """Return the file to evaluate on beside one to train on: sft-eval.jsonl of sft-train.jsonl."""
-    names = (TRAIN.sub(name, path.name) for name in SPLITS["dev"])
-    return next(((file,) for name in names if name != path.name and (file := path.with_name(name)).is_file()), ())
 
 
 def input_files(inputs: Iterable[str]) -> list[str]:

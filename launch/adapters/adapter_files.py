@@ -112,7 +112,9 @@ def save_adapter(adapter: LoRAModel | PrefixModel, directory: Path | str, traini
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     stages = max(training_args.pipeline_parallel_degree, 1)
-    tensors = whole_tensors(adapter, training_args)
+    own_tensors = local_tensors(adapter, None, training_args)  # of this stage; written whole, in float32
+    parts = parts_of_ranks(own_tensors)
+    tensors = {tensor.key: convert(whole_values(tensor, parts), tensor.dtype, "float32") for tensor in own_tensors}
     file = directory / f"peft_model-{training_args.pipeline_parallel_rank + 1:05d}-of-{stages:05d}.safetensors"
     fault = None
     if training_args.tensor_parallel_rank == training_args.dataset_rank == 0:
@@ -143,13 +145,6 @@ def _write_small(adapter: LoRAModel | PrefixModel, directory: Path, places: dict
     (directory / SAFE_PEFT_WEIGHTS_INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     config = adapter.prefix_config if isinstance(adapter, PrefixModel) else adapter.lora_config
     config.save_pretrained(str(directory))
-
-
-def whole_tensors(adapter: LoRAModel | PrefixModel, training_args) -> dict[str, np.ndarray]:
-    """Return the trained tensors of this rank's pipeline stage, whole and in float32."""
-    own_tensors = local_tensors(adapter, None, training_args)
-    parts = parts_of_ranks(own_tensors)
-    return {tensor.key: convert(whole_values(tensor, parts), tensor.dtype, "float32") for tensor in own_tensors}
 
 
 def _compare(file: Path, tensors: dict[str, np.ndarray]) -> None:

@@ -151,7 +151,11 @@ class PrefixModel(PrefixModelForCausalLM):
 def add_prefix(model, adapter_args, seed: int) -> PrefixModel:
     """Return the model with a prefix of small random numbers; all other tensors are frozen."""
     prefix = PrefixModel(model, prefix_config(model, adapter_args.num_prefix_tokens))
-    initialize_prefix(prefix, seed)
+    # The values depend on the seed alone, so that all layouts start with the same; their variance is paddlenlp's
+    # (XavierNormal): 2 / (tokens + width).
+    tokens, width = prefix.table.shape
+    values = np.random.RandomState(seed).normal(0, math.sqrt(2 / (tokens + width)), [tokens, width])
+    prefix.table.set_value(paddle.to_tensor(values.astype("float32")).astype(prefix.table.dtype))
     return prefix
 
 
@@ -166,16 +170,6 @@ def prefix_config(model, tokens: int) -> PrefixConfig:
         hidden_size=attention_heads(config) * head_size(config),
         dtype=str(model.config.dtype),
     )
-
-
-def initialize_prefix(prefix: PrefixModel, seed: int) -> None:
-    """Set values that depend on the seed alone, so that all layouts start with the same values.
-
-    They are normal with variance 2 / (tokens + width), as in paddlenlp (XavierNormal).
-    """
-    tokens, width = prefix.table.shape
-    values = np.random.RandomState(seed).normal(0, math.sqrt(2 / (tokens + width)), [tokens, width])
-    prefix.table.set_value(paddle.to_tensor(values.astype("float32")).astype(prefix.table.dtype))
 
 
 def describe_prefix(prefix: PrefixModel) -> str:

@@ -22,7 +22,7 @@ from safetensors.numpy import load_file, save
 
 from launch.adapters.adapter_files import fill_lora, save_adapter
 from launch.adapters.lora_files import PISSA_NEW, PISSA_START, read_lora
-from launch.checkpoint.ranks import barrier, first_on_rank_zero, rank
+from launch.checkpoint.ranks import barrier, on_rank_zero, rank
 from launch.errors import UserError
 from launch.reporting.announce import format_duration
 
@@ -50,7 +50,7 @@ def begin_pissa(lora: LoRAModel, checkpoint: Path | None, training_args) -> str:
     if before and before.resolve() == (output / PISSA_START).resolve():
         start = before
     else:
-        first_on_rank_zero(lambda: shutil.rmtree(start, ignore_errors=True) if rank() == 0 else None)
+        on_rank_zero(lambda: shutil.rmtree(start, ignore_errors=True))
         if before:
             fill_lora(lora, before)
         elif training_args.dataset_rank == 0:
@@ -85,17 +85,14 @@ def write_as_plain_lora(directory: Path, start: Path) -> None:
     first = read_lora(start)
     for file in directory.glob("peft_model-*.safetensors"):
         stored = load_file(file)
-        tensors = {name: _joined(name, trained, first.tensors[name].open()) for name, trained in stored.items()}
+        tensors = {}
+        for name, trained in stored.items():  # [A, A0], and B above -B0
+            of_start = first.tensors[name].open()
+            pair = (trained, of_start) if name.endswith("lora_A") else (trained, -of_start)
+            tensors[name] = np.concatenate(pair, axis=1 if name.endswith("lora_A") else 0)
         file.write_bytes(save(tensors, metadata={"format": "np"}))
     path = directory / LORA_CONFIG_NAME
     config = json.loads(path.read_text("utf-8"))
     rank = 2 * config["r"]
     config |= {"r": rank, "lora_alpha": config["scaling"] * rank, "rslora": False}
     path.write_text(json.dumps(config, indent=2), "utf-8")
-
-
-def _joined(name: str, trained: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Return [A, A0], or B above -B0."""
-    if name.endswith("lora_A"):
-        return np.concatenate([trained, first], axis=1)
-    return np.concatenate([trained, -first], axis=0)

@@ -92,18 +92,6 @@ def pair_table(table: tuple[float, ...]) -> tuple[float, ...]:
     return tuple(number for upper in numbers for lower in numbers for number in (upper, lower))
 
 
-def numbers_of_bytes(codes: paddle.Tensor, table: tuple[float, ...]) -> paddle.Tensor:
-    """Return the numbers, float32 [n], of codes of 8 bits, uint8 [n]."""
-    return paddle.gather(on_device(table), codes.astype("int32"))
-
-
-def numbers_of_pairs(codes: paddle.Tensor, table: tuple[float, ...], count: int) -> paddle.Tensor:
-    """Return the numbers, float32 [count], of pairs of 4-bit codes, uint8 [(count + 1) / 2], with one gather."""
-    pairs = on_device(pair_table(table)).reshape([256, 2])
-    numbers = paddle.gather(pairs, codes.astype("int32")).flatten()
-    return numbers if count % 2 == 0 else numbers[:count]
-
-
 def scale_blocks_(numbers: paddle.Tensor, scales: paddle.Tensor, block: int) -> paddle.Tensor:
     """Return each number times its block's scale, float32 [n], in place where blocks are whole."""
     count = numbers.shape[0]
@@ -165,7 +153,11 @@ def quantize(
 ) -> Packed:
     """Quantize a weight [inputs, outputs] of any floating-point dtype."""
     shape = tuple(weight.shape)
-    apart = _large_rows(weight, format) if exact else ()
+    apart: tuple[int, ...] = ()
+    if exact:  # the rows of llm.int8, ascending, that would make the scales of all others coarse
+        sizes = paddle.concat([rows.abs().max(axis=1) for rows in _pieces(weight, format)]).numpy()
+        order = np.argsort(-sizes, kind="stable")[: len(sizes) // KEPT]
+        apart = tuple(sorted(order[sizes[order] > LARGE_ROW * np.median(sizes)].tolist()))
     by_kernel = cuda_kernels.can_take(format.algo, weight)
     if by_kernel and format.algo != "llm.int8":
         codes, scales = cuda_kernels.codes_of(weight, format.algo)
@@ -173,14 +165,20 @@ def quantize(
         return replace(packed, squares=_squares(weight, packed))
     offset = None
     if format.algo in LARGEST:
-        scales = _largest_of_outputs(weight, format, apart) / LARGEST[format.algo]
+        # The largest magnitude of each output; rows that are apart do not count.
+        largest = [rows.abs().max(axis=0) for rows in _pieces(_without(weight, apart), format)]
+        scales = paddle.stack(largest).max(axis=0) / LARGEST[format.algo]
         codes = [_whole(rows, scales, LARGEST[format.algo]) for rows in _pieces(weight, format)]
     else:
         coded = [_coded_blocks(rows, format) for rows in _pieces(weight, format)]
         codes, scales = [codes for codes, _ in coded], paddle.concat([scales for _, scales in coded])
         if format.double_quant:
             offset = scales.mean()
-            scales = _quantize_scales(scales - offset, format.double_block)
+            shifted = scales - offset
+            values, largest = blocks(shifted, format.double_block)
+            places = nearest(values / no_zeros(largest).unsqueeze(1), DYNAMIC).flatten()[: shifted.size].astype("uint8")
+            double = Format("dynamic", format.double_block)
+            scales = Packed(double, places, largest, None, tuple(shifted.shape), shifted.dtype)
     codes = paddle.concat([pack(piece) if format.bits == 4 else piece for piece in codes])
     if by_kernel:
         codes = cuda_kernels.by_outputs(codes, shape)
@@ -257,22 +255,11 @@ def _without(weight: paddle.Tensor, rows: tuple[int, ...]) -> paddle.Tensor:
 def _scales(packed: Packed) -> paddle.Tensor:
     """Return the scale of each output or block, float32."""
     if isinstance(packed.scales, Packed):
-        assert packed.offset is not None  # their mean
-        return _dequantize_scales(packed.scales) + packed.offset
+        inner = packed.scales
+        assert packed.offset is not None and not isinstance(inner.scales, Packed)  # their mean; quantized once
+        numbers = paddle.gather(on_device(DYNAMIC), inner.codes.astype("int32"))
+        return scale_blocks_(numbers, inner.scales, inner.format.block) + packed.offset
     return packed.scales
-
-
-def _largest_of_outputs(weight: paddle.Tensor, format: Format, apart: tuple[int, ...]) -> paddle.Tensor:
-    """Return [outputs]: the largest magnitude of each; rows that are apart do not count."""
-    pieces = _pieces(_without(weight, apart), format)
-    return paddle.stack([rows.abs().max(axis=0) for rows in pieces]).max(axis=0)
-
-
-def _large_rows(weight: paddle.Tensor, format: Format) -> tuple[int, ...]:
-    """Return the rows of llm.int8, ascending, that would make the scales of all others coarse."""
-    largest = paddle.concat([rows.abs().max(axis=1) for rows in _pieces(weight, format)]).numpy()
-    order = np.argsort(-largest, kind="stable")[: len(largest) // KEPT]
-    return tuple(sorted(order[largest[order] > LARGE_ROW * np.median(largest)].tolist()))
 
 
 def _whole(rows: paddle.Tensor, scales: paddle.Tensor, largest: int) -> paddle.Tensor:
@@ -292,8 +279,10 @@ def _numbers(packed: Packed, start: int, stop: int) -> paddle.Tensor:
     """Return float32 [n]: the numbers of the codes of rows start to stop, without their scales."""
     first, last = start * packed.shape[1], stop * packed.shape[1]
     if packed.format.bits == 4:
-        pairs = packed.codes[first // 2 : (last + 1) // 2]
-        return numbers_of_pairs(pairs, TABLES[packed.format.algo], last - first)
+        codes = packed.codes[first // 2 : (last + 1) // 2]  # pairs, whose numbers one gather finds
+        pairs = on_device(pair_table(TABLES[packed.format.algo])).reshape([256, 2])
+        numbers = paddle.gather(pairs, codes.astype("int32")).flatten()
+        return numbers if (last - first) % 2 == 0 else numbers[: last - first]
     codes = packed.codes[:, start:stop].T if packed.by_kernel else packed.codes[first:last]
     return codes.astype("float32").flatten()
 
@@ -306,17 +295,3 @@ def _rows(packed: Packed, scales: paddle.Tensor, start: int, stop: int) -> paddl
         return numbers.reshape(shape).multiply_(scales).astype(packed.dtype)
     first, last = start * shape[1] // format.block, -(-stop * shape[1] // format.block)
     return scale_blocks_(numbers, scales[first:last], format.block).reshape(shape).astype(packed.dtype)
-
-
-# ---- scales in 8 bits
-
-
-def _quantize_scales(scales: paddle.Tensor, block: int) -> Packed:
-    values, largest = blocks(scales, block)
-    codes = nearest(values / no_zeros(largest).unsqueeze(1), DYNAMIC).flatten()[: scales.size].astype("uint8")
-    return Packed(Format("dynamic", block), codes, largest, None, tuple(scales.shape), scales.dtype)
-
-
-def _dequantize_scales(packed: Packed) -> paddle.Tensor:
-    assert not isinstance(packed.scales, Packed)  # they are quantized once
-    return scale_blocks_(numbers_of_bytes(packed.codes, DYNAMIC), packed.scales, packed.format.block)

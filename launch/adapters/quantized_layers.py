@@ -33,11 +33,6 @@ LARGEST_FLOAT16 = 65504.0
 THRESHOLD = 6.0  # the paper's, and the default of bitsandbytes and of paddle.nn.quant.llm_int8_linear
 
 
-def columns_apart(inputs: paddle.Tensor, packed: Packed) -> list[int]:
-    """Return the columns of inputs [..., inputs] with a value of at least THRESHOLD, and of the weight's large rows."""
-    return sorted({*outlier_columns(inputs), *packed.apart})
-
-
 def outlier_columns(inputs: paddle.Tensor) -> list[int]:
     """Return the columns with a value of at least THRESHOLD."""
     large = (inputs.reshape([-1, inputs.shape[-1]]).abs() >= THRESHOLD).any(axis=0)
@@ -180,7 +175,7 @@ class Int8Product(PyLayer):
     def forward(ctx, x, packed):
         """Compute the product, outliers apart."""
         ctx.packed, ctx.dtype = packed, x.dtype
-        ctx.columns = columns_apart(x, packed)
+        ctx.columns = sorted({*outlier_columns(x), *packed.apart})  # the weight's large rows, too
         with paddle.amp.auto_cast(False):
             return product_with_outliers(x.astype(packed.dtype), ctx.columns, packed)
 

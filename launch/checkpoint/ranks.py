@@ -48,6 +48,11 @@ def first_on_rank_zero(work: Callable) -> Any:
     return result if rank() == 0 else work()
 
 
+def on_rank_zero(work: Callable) -> Any:
+    """Run `work` on rank 0 alone, whose error every rank raises. Returns its result there, None elsewhere."""
+    return first_on_rank_zero(lambda: work() if rank() == 0 else None)
+
+
 def broadcast(value) -> Any:
     """Rank 0's value on every rank."""
     if world_size() == 1:

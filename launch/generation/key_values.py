@@ -339,7 +339,10 @@ class KeyValues:
         """
         assert text.group is not None, "in no group"
         room = (self.limit - self.reserved) // BLOCK
-        self._cut(text)
+        # Blocks that have been forgotten leave the text's chain: nothing could be found behind them.
+        found = next((place for place, key in enumerate(text.chain) if key not in self.kept), len(text.chain))
+        del text.chain[found:]
+        text.last_block = self.kept[text.chain[-1]].number if text.chain else text.owner
         self._touch(text)  # others go first
         while len(text.chain) < min(room, text.computed // BLOCK) and (key := text.next_block):
             if key not in self.kept:
@@ -349,12 +352,6 @@ class KeyValues:
             self.kept.move_to_end(key)
             _follow(text, key, self.kept[key])
         self._touch(text)
-
-    def _cut(self, text: Text) -> None:
-        """Drop from the text's chain the blocks that have been forgotten: nothing could be found behind them."""
-        found = next((place for place, key in enumerate(text.chain) if key not in self.kept), len(text.chain))
-        del text.chain[found:]
-        text.last_block = self.kept[text.chain[-1]].number if text.chain else text.owner
 
     def _touch(self, text: Text) -> None:
         """Mark the text's blocks as most recently used.

@@ -73,10 +73,12 @@ class PackedModel:
         self.step: PackedStep | None = None
         keys = key_value_heads(config) // max(model.config.tensor_parallel_degree, 1)
         queries = attention_heads(config) // key_value_heads(config)  # a head of the keys
-        self.layout = CacheLayout(layers(config), keys, head_size(config), _dtype(model))
+        dtype: Any = str(model.config.dtype or "float32")
+        self.layout = CacheLayout(layers(config), keys, head_size(config), dtype)
         slopes = None
         if family.alibi:
-            slopes = slopes_of(attention_heads(config), model.config.tensor_parallel_degree, _rank(model))
+            rank = max(model.config.tensor_parallel_rank, 0)
+            slopes = slopes_of(attention_heads(config), model.config.tensor_parallel_degree, rank)
             slopes = paddle.to_tensor(slopes, "float32").reshape([keys, queries, 1, 1])
         self.heads = AttentionHeads(keys, queries, self.layout.size, slopes)
         self.compiled: ModuleType | None = None
@@ -167,12 +169,9 @@ class PackedModel:
         step = self.step
         assert step is not None, "called outside run()"
         step.layer += 1
-        key, value = (self._own_heads(tensor) for tensor in (key, value))
+        if key.shape[2] != self.heads.keys:  # without paddlenlp's repetition for the queries' heads
+            key, value = (tensor[:, :, :: self.heads.queries] for tensor in (key, value))
         return step.attention(step.layer - 1, query, key, value)
-
-    def _own_heads(self, tensor: paddle.Tensor) -> paddle.Tensor:
-        """Return keys or values, [1, tokens, heads, size], without paddlenlp's repetition for the queries' heads."""
-        return tensor if tensor.shape[2] == self.heads.keys else tensor[:, :, :: self.heads.queries]
 
     def rotary(self, tables: Callable, x: paddle.Tensor, seq_len: int) -> list[paddle.Tensor]:
         """Return cosines and sines of the row's tokens, in the order of the row.
@@ -209,11 +208,3 @@ def _choose(rows: paddle.Tensor, _, arguments: tuple) -> tuple:
     hidden, *others = arguments
     hidden = hidden.reshape([-1, hidden.shape[-1]]).index_select(rows)
     return (hidden.unsqueeze(0), *others)
-
-
-def _dtype(model) -> Any:
-    return str(model.config.dtype or "float32")
-
-
-def _rank(model) -> int:
-    return max(model.config.tensor_parallel_rank, 0)

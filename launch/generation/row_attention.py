@@ -109,7 +109,12 @@ class ComposedAttention:
 
     def __init__(self, heads: AttentionHeads, members: Members):
         self.heads = heads
-        self.written = [_written(group, texts) for group, texts in members.items()]
+        self.written: list[Written] = []
+        for group, texts in members.items():
+            tokens = np.concatenate([np.arange(start, start + count) for _, start, count in texts])
+            rows = [group.rows(text, at := text.prefix + text.computed, at + count).T for text, _, count in texts]
+            places = paddle.to_tensor(np.concatenate(rows).reshape(-1))
+            self.written.append(Written(group, paddle.to_tensor(tokens), places))
         self.newest: list[Newest] = []
         self.chunks: list[Chunk] = []
         # For each token of the row, where it is among the results of `newest` and `chunks`.
@@ -125,7 +130,10 @@ class ComposedAttention:
         for group, texts in members.items():
             for text, start, count in texts:
                 if count > 1:
-                    self.chunks.append(self._chunk(group, text, start, count))
+                    seen = text.prefix + text.computed + count
+                    places = paddle.arange(seen - count + 1, seen + 1).reshape([1, 1, 1, -1, 1])
+                    bias = heads.bias(places, seen)
+                    self.chunks.append(Chunk(group, text.place, start, start + count, seen, bias))
                     order[start : start + count] = np.arange(results, results + count)
                     results += count
         self.order = paddle.to_tensor(order)
@@ -162,11 +170,6 @@ class ComposedAttention:
         bias = self.heads.bias(paddle.to_tensor(seen.reshape([-1, 1, 1, 1, 1])), group.capacity)
         return Newest(group, paddle.to_tensor(tokens), bias)
 
-    def _chunk(self, group: TextGroup, text: Text, start: int, count: int) -> Chunk:
-        seen = text.prefix + text.computed + count
-        bias = self.heads.bias(paddle.arange(seen - count + 1, seen + 1).reshape([1, 1, 1, -1, 1]), seen)
-        return Chunk(group, text.place, start, start + count, seen, bias)
-
 
 class CompiledAttention:
     """One operator, for float32 on a CPU.
@@ -191,12 +194,6 @@ class CompiledAttention:
         scale = 1 / math.sqrt(self.heads.size)
         out = self.compiled.packed_attention(query, key, value, keys, values, self.texts, self.slopes, scale)
         return out.reshape([1, out.shape[1], -1])
-
-
-def _written(group: TextGroup, members: list[tuple[Text, int, int]]) -> Written:
-    tokens = np.concatenate([np.arange(start, start + count) for _, start, count in members])
-    rows = [group.rows(text, at := text.prefix + text.computed, at + count).T for text, _, count in members]
-    return Written(group, paddle.to_tensor(tokens), paddle.to_tensor(np.concatenate(rows).reshape(-1)))
 
 
 def _weighted(query, keys, values, bias) -> paddle.Tensor:

@@ -112,7 +112,12 @@ class Sampler:
             if parts:
                 rows = logits.index_select(paddle.to_tensor([part.rows[-1] for part in parts]))
                 self._draw([part.number for part in parts], rows, sampling, randoms, answers)
-                done = [one.number for one in parts if self._is_done(answers[one.number], sampling)]
+                done = []
+                for one in parts:
+                    answer = answers[one.number]
+                    answer.ended = answer.ids[-1] in self.ends
+                    if answer.ended or len(answer.ids) == sampling.longest:
+                        done.append(one.number)
                 texts.remove(done)
                 working -= set(done)
                 texts.append([(one.number, answers[one.number].ids[-1]) for one in parts if one.number in working])
@@ -132,7 +137,3 @@ class Sampler:
                 answers[number].add(draw_scored(row, sampling, randoms[number]))
             else:
                 answers[number].add(Drawn(int(row.argmax()), 0.0, None))
-
-    def _is_done(self, answer: SampledAnswer, sampling: Sampling) -> bool:
-        answer.ended = answer.ids[-1] in self.ends
-        return answer.ended or len(answer.ids) == sampling.longest

@@ -90,32 +90,16 @@ class Words:
         return WORDS.findall(text.lower())
 
 
-def rouge_scorer(names: Iterable[str]):
-    """Return rouge-score's scorer with our words."""
-    from rouge_score.rouge_scorer import RougeScorer  # half a second of imports, only where answers are scored
-
-    return RougeScorer(names, tokenizer=Words())
-
-
-def bleu_scorer(chinese: bool, of_one: bool = False):
-    """Return sacrebleu's BLEU.
-
-    Args:
-        chinese: Of characters.
-        of_one: For the counts of single answers; it warns otherwise.
-    """
-    from sacrebleu.metrics import BLEU
-
-    return BLEU(tokenize="zh" if chinese else "13a", effective_order=of_one)
-
-
 def scores(answers: list[str], references: list[str]) -> dict[str, float]:
     """Return {"bleu", "rouge1", "rouge2", "rougel"} of answers against references, in per cent.
 
     BLEU is of the whole corpus by sacrebleu, ROUGE the mean F1 of the answers by rouge-score. 100 for equal texts.
     """
-    bleu = bleu_scorer(are_chinese(references)).corpus_score(answers, [references])
-    scorer = rouge_scorer(ROUGE)
+    from rouge_score.rouge_scorer import RougeScorer  # half a second of imports, only where answers are scored
+    from sacrebleu.metrics import BLEU
+
+    bleu = BLEU(tokenize="zh" if are_chinese(references) else "13a").corpus_score(answers, [references])
+    scorer = RougeScorer(ROUGE, tokenizer=Words())
     found = [scorer.score(reference, answer) for answer, reference in zip(answers, references, strict=True)]
     means = {name.lower(): 100 * sum(score[name].fmeasure for score in found) / len(found) for name in ROUGE}
     return {"bleu": bleu.score, **means}

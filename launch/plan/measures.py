@@ -135,21 +135,16 @@ def measures(case: ComparedCase) -> list[Measured]:
         if not found or planned.numbers != found[-1].numbers:
             found.append(planned)
     several = case.gpus > 1
-    recomputes = "recompute" not in family_of_config(load_config(case.model)).lacking
-    beside = (MOMENTS, ACTIVATIONS) if recomputes else (MOMENTS,)
+    lacking = family_of_config(load_config(case.model)).lacking
+    beside = (MOMENTS,) if "recompute" in lacking else (MOMENTS, ACTIVATIONS)
     for name, added in (*beside, *(SHARDING if several else ())):
         found.append(_planned(case, name, f"{flags} {added}", added))
-    for name, added in (*ADAPTERS, *_parallel(case)):
+    kinds = [kind for kind in ("tensor", "pipeline") if several and f"{kind}_parallel" not in lacking]
+    parallel = [(f"LoRA, {kind} parallel {case.gpus}", f"--{kind}_parallel_degree {case.gpus}") for kind in kinds]
+    for name, added in (*ADAPTERS, *parallel):
         if several or "sharding" not in added:
             found.append(_planned(case, name, f"{flags} --lora 1 {added}", f"--lora 1 {added}".strip()))
     return found
-
-
-def _parallel(case: ComparedCase) -> list[tuple[str, str]]:
-    """Return LoRA on a model that is sharded over all cards, where its family supports it."""
-    lacking = family_of_config(load_config(case.model)).lacking
-    kinds = [kind for kind in ("tensor", "pipeline") if case.gpus > 1 and f"{kind}_parallel" not in lacking]
-    return [(f"LoRA, {kind} parallel {case.gpus}", f"--{kind}_parallel_degree {case.gpus}") for kind in kinds]
 
 
 def _planned(case: ComparedCase, name: str, flags: str, added: str) -> Measured:
@@ -195,15 +190,12 @@ def memory_table(case: ComparedCase) -> list[list[str]]:
         for cards in (1, 2, 3):
             small = ComparedCase(case.model, cards, case.card, case.length, batch=cards)
             stages = {"none": ""} if cards == 1 else STAGES
-            rows += [[method, str(cards), stage, *_sizes(small, f"{HALF} --recompute 1 {flags} {words}")]
-                     for stage, words in stages.items()]  # fmt: skip
+            for stage, words in stages.items():
+                plan = plan_memory(small.job(f"{HALF} --recompute 1 {flags} {words}"), small.card)
+                peak = f"{plan.peak_bytes / GIB:.1f} ({plan.worst.peak.name})"
+                host = f"{sum(plan.host.values()) / GIB:.1f}"
+                rows.append([method, str(cards), stage, f"{_kept(plan) / GIB:.1f}", peak, host])
     return rows
-
-
-def _sizes(case: ComparedCase, flags: str) -> list[str]:
-    plan = plan_memory(case.job(flags), case.card)
-    host = sum(plan.host.values()) / GIB
-    return [f"{_kept(plan) / GIB:.1f}", f"{plan.peak_bytes / GIB:.1f} ({plan.worst.peak.name})", f"{host:.1f}"]
 
 
 def _kept(plan: MemoryPlan) -> int:

@@ -140,8 +140,11 @@ def _stage(job: Job, stage: int) -> StagePlan:
     beside = {"allocator slack": workspace(job)} | outside_allocator(job)
     if job.sampled_at_once:
         peaks = peaks | {"sampling": _sampling(job, stage)}
-    phases = tuple(Phase(name, _shown(parts | beside)) for name, parts in peaks.items())
-    return StagePlan(stage, (mine.start, mine.stop - 1), phases)
+    phases = []
+    for name, parts in peaks.items():
+        all_parts = parts | beside
+        phases.append(Phase(name, {part: all_parts[part] for part in PARTS if all_parts.get(part)}))
+    return StagePlan(stage, (mine.start, mine.stop - 1), tuple(phases))
 
 
 def _sampling(job: Job, stage: int) -> dict[str, int]:
@@ -194,11 +197,6 @@ def heaviest_shard(job: Job, stage: int) -> int:
 def _kept_by_shard(job: Job, stage: int) -> list[int]:
     """Return bytes on the device between two steps, of each rank of a sharding group."""
     return [sum(states.parts.values()) for states in states_of(job, stage)]
-
-
-def _shown(parts: dict[str, int]) -> dict[str, int]:
-    """Return the parts in the order of PARTS, without empty ones."""
-    return {part: parts[part] for part in PARTS if parts.get(part)}
 
 
 # Paddle's allocator counts kernels' own buffers and rounds up: what the published max_memory_allocated of PaddleNLP

@@ -55,7 +55,10 @@ STAGES_IN_WIDTH = 7
 
 def memory_lines(job: Job, plan: MemoryPlan) -> list[str]:
     """Return the job in some lines, the parts of each pipeline stage at its peak, the verdict, the host, the disk."""
-    return [*describe(job), "", *_table(plan), "", verdict(plan), *rules(job, plan), *_node(plan)]
+    host = ", ".join(f"{part} {size / GIB:.1f}" for part, size in plan.host.items())
+    host = f"host memory of a rank: {sum(plan.host.values()) / GIB:.1f} GiB ({host})"
+    disk = "disk: " + ", ".join(f"{part} {size / 1e9:,.1f} GB" for part, size in plan.disk.items())
+    return [*describe(job), "", *_table(plan), "", verdict(plan), *rules(job, plan), host, disk]
 
 
 def describe(job: Job) -> list[str]:
@@ -65,13 +68,15 @@ def describe(job: Job) -> list[str]:
     """
     billions = ModelShape.from_config(job.config).parameters / 1e9
     tokens = job.batch * job.sequence_length
+    beside = ", sequence parallel" if job.sequence_parallel else ""
+    if job.offload.optimizer:
+        beside += ", optimizer in host memory between steps" if job.offload.returns else ", offload"
     return [
         f"{job.family.title}, {billions:.2f} billion parameters, {layers(job.config)} layers; {method(job)}",
         *([f"{TITLES[job.loss_type]}; {REFERENCES[job.reference]}"] if job.loss_type else []),
         *([_teacher(job)] if job.teacher else []),
         *(["a reward model: one score of a text in place of logits"] if job.reward_model else []),
-        f"{job.layout}{_beside_the_layout(job)}; micro batch {job.micro_batch} x "
-        f"{_rows(job)}{job.sequence_length} = {tokens:,} tokens",
+        f"{job.layout}{beside}; micro batch {job.micro_batch} x {_rows(job)}{job.sequence_length} = {tokens:,} tokens",
         *_network(job),
         ", ".join(_how(job)),
     ]
@@ -102,12 +107,6 @@ REFERENCES = {
 def _rows(job: Job) -> str:
     """Return the rows of a sample, "2 x " for a pair."""
     return f"{job.rows} x " if job.rows > 1 else ""
-
-
-def _beside_the_layout(job: Job) -> str:
-    """Return the further parts of a layout, such as ", sequence parallel, offload"."""
-    offload = ", optimizer in host memory between steps" if job.offload.returns else ", offload"
-    return (", sequence parallel" if job.sequence_parallel else "") + (offload if job.offload.optimizer else "")
 
 
 def method(job: Job) -> str:
@@ -185,12 +184,6 @@ def verdict_on_host(needed: int, there: int) -> str:
     return f"DOES NOT FIT: {needed / GIB:.1f} GiB at the peak, of {there / GIB:.1f} GiB of memory here"
 
 
-def _node(plan: MemoryPlan) -> list[str]:
-    host = ", ".join(f"{part} {size / GIB:.1f}" for part, size in plan.host.items())
-    disk = ", ".join(f"{part} {size / 1e9:,.1f} GB" for part, size in plan.disk.items())
-    return [f"host memory of a rank: {sum(plan.host.values()) / GIB:.1f} GiB ({host})", f"disk: {disk}"]
-
-
 def as_json(job: Job, plan: MemoryPlan, time: TimePlan, steps: int = 0, mtbf_hours: float = MTBF_HOURS) -> dict:
     """Return the plan as data; docs/plan.md documents the keys. Bytes and seconds throughout."""
     return {
@@ -264,8 +257,9 @@ def rules(job: Job, plan: MemoryPlan) -> list[str]:
     parts = plan.worst.peak.parts
     lines = []
     if job.layout.sharding == "stage3":
+        states = 2 * 2 * ModelShape.from_config(job.config).parameters / job.layout.sharding_parallel_degree
         lines.append(
-            f"rule of thumb 2 bytes x N x 2 / cards: at most {stage3_states(job) / GIB:.1f} GiB of weights and "
+            f"rule of thumb 2 bytes x N x 2 / cards: at most {states / GIB:.1f} GiB of weights and "
             f"gradients; here {sum(parts.get(part, 0) for part in STATES) / GIB:.1f} GiB"
         )
     activations = activations_of_layers(job)
@@ -275,11 +269,6 @@ def rules(job: Job, plan: MemoryPlan) -> list[str]:
             f"here {sum(parts.get(part, 0) for part in ACTIVATIONS) / GIB:.1f} GiB with the loss (docs/plan.md)"
         )
     return lines
-
-
-def stage3_states(job: Job) -> float:
-    """Return the bytes of weights and gradients in 16 bit, sharded evenly."""
-    return 2 * 2 * ModelShape.from_config(job.config).parameters / job.layout.sharding_parallel_degree
 
 
 def activations_of_layers(job: Job) -> float:

@@ -273,7 +273,9 @@ class Work:
 
     def product(self, linear: Parameter) -> float:
         """Return the seconds of the product with this matrix, forward; its gradient's takes as long."""
-        inputs, outputs = self._local_shape(linear)
+        inputs, outputs = linear.shape  # and of this rank
+        row = linear.module in ROW_PARALLEL
+        inputs, outputs = (inputs / self.tensor, outputs) if row else (inputs, outputs / self.tensor)
         slices = 1.0 if _in_attention(linear) else self.slices
         seconds = slices * self.pace.multiply(self.rows(linear) / slices, inputs, outputs)
         if self.job.base:  # a quantized weight is first written out in the dtype of the product
@@ -283,12 +285,6 @@ class Work:
     def rows(self, linear: Parameter) -> float:
         """Return the tokens that a matrix multiplies: an expert's its part of them, each expert having equally many."""
         return self.tokens * share_of_tokens(linear, self.job.config)
-
-    def _local_shape(self, linear: Parameter) -> tuple[float, float]:
-        """Return inputs and outputs of a linear layer on this rank."""
-        inputs, outputs = linear.shape
-        row = linear.module in ROW_PARALLEL
-        return (inputs / self.tensor, outputs) if row else (inputs, outputs / self.tensor)
 
     def _scores(self, passes: float, products: float) -> float:
         """Return the seconds of softmax(Q K) V. products: how often the forward pass's are computed."""

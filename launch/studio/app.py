@@ -149,7 +149,12 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
 
     @api.post("/start/{action}")
     def start(action: str, choice: Chosen) -> str:
-        _refuse_what_is_at_fault(choice, action)
+        # What the command would refuse a moment later, in a log.
+        found = plan_of(choice)["faults"]
+        if not found and action == "run":
+            found = [one for one in checks_of(choice) if not one["ok"]]
+        if found:
+            raise UserError("; ".join(f"{one.get('subject', '')} {one['found']}".strip() for one in found))
         return runs.start(choice, action)
 
     @api.post("/resume")
@@ -190,13 +195,6 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         runs.stop(name)
 
     return api
-
-
-def _refuse_what_is_at_fault(choice: RecipeChoice, action: str) -> None:
-    """Refuse a choice that the command would refuse a moment later, in a log."""
-    found = plan_of(choice)["faults"] or (action == "run" and [one for one in checks_of(choice) if not one["ok"]])
-    if found:
-        raise UserError("; ".join(f"{one.get('subject', '')} {one['found']}".strip() for one in found))
 
 
 def _require(token: str) -> Callable:

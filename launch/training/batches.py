@@ -172,12 +172,22 @@ class PaddingCollator:
         shared = 0 < len(rows) < len(samples)
         samples = [one_row([samples[number] for number in row]) for row in rows] if shared else samples
         length = self.length or -(-longest // self.multiple) * self.multiple
+        spare = [length - len(sample["labels"]) for sample in samples]
         batch = {
-            key: np.stack([_padded(sample[key], length, value) for sample in samples])
+            key: np.stack(
+                [
+                    np.pad(sample[key], (0, size), constant_values=value)
+                    for sample, size in zip(samples, spare, strict=True)
+                ]
+            )
             for key, value in self.values.items()
         }
         if self.packed or shared:
-            batch["position_ids"] = np.stack([_positions(sample, length) for sample in samples])
+            positions = []  # of an unpacked sample from 0; padding is a sample of its own, so that it sees something
+            for sample, size in zip(samples, spare, strict=True):
+                own = sample.get("position_ids", np.arange(length - size))
+                positions.append(np.concatenate([own, np.arange(size)]))
+            batch["position_ids"] = np.stack(positions)
             if self.row_ends:
                 batch["attn_mask_startend_row_indices"] = ends(batch["position_ids"])
             else:
@@ -207,19 +217,6 @@ def ends(position_ids: np.ndarray) -> np.ndarray:
     begins = np.where(position_ids == 0, np.arange(length), length)[:, 1:]
     later = np.concatenate([begins, np.full((len(begins), 1), length)], axis=1)
     return np.minimum.accumulate(later[:, ::-1], axis=1)[:, ::-1].astype(np.int32)
-
-
-def _positions(sample: dict, length: int) -> np.ndarray:
-    """Return the positions of the row, of an unpacked sample from 0.
-
-    Padding is a sample of its own, so that it sees something.
-    """
-    size = len(sample["labels"])
-    return np.concatenate([sample.get("position_ids", np.arange(size)), np.arange(length - size)])
-
-
-def _padded(ids: np.ndarray, length: int, value: int) -> np.ndarray:
-    return np.pad(ids, (0, length - len(ids)), constant_values=value)
 
 
 def padding_share(tokens: np.ndarray, micro_batch: int) -> float:

@@ -79,7 +79,9 @@ class AdamW8Bit(AdamW16Bit):
             after = [power.clone() for power in powers]  # which the kernel multiplies by beta
             rows = weights._slice(begin + start, begin + stop), gradients._slice(start, stop)
             self._update_elements(*rows, self._arrived(here), rate, after, decays, chances)
-            self._return(here)
+            if self._lane is not None:
+                for place, copy, _ in here:
+                    self._lane.copy(place, copy)
             chances = [(chance + 8191) % NOISE_OFFSETS for chance in chances]
         if begin + size == parameter.size:
             for power, value in zip(powers, after, strict=True):
@@ -105,8 +107,11 @@ class AdamW8Bit(AdamW16Bit):
     def _decode(self, codes: paddle.Tensor, scales: paddle.Tensor, bits: int) -> paddle.Tensor:
         """Return the float32 values of codes."""
         signed = codes.dtype == paddle.int8
-        if bits not in self._tables:
-            self._tables[bits] = paddle.to_tensor(values_of_codes(bits, signed))
+        if bits not in self._tables:  # the value of each of 256 codes as a share of the scale, the lowest code first
+            numbers = np.arange(256, dtype=np.int32) - (128 if signed else 0)
+            floats = ((np.abs(numbers) + _base(bits)) << (FLOAT_BITS - bits)).view(np.float32)
+            floats = (floats - np.float32(FLOOR)) * np.sign(numbers).astype(np.float32)
+            self._tables[bits] = paddle.to_tensor(floats)
         places = codes.cast("int32")
         if signed:
             places.add_(paddle.full([1], 128, "int32"))
@@ -157,18 +162,6 @@ class AdamW8Bit(AdamW16Bit):
             for _, _, event in fetched:
                 self._lane.wait(event)
         return [copy for _, copy, _ in fetched]
-
-    def _return(self, fetched: list[tuple]) -> None:
-        if self._lane is not None:
-            for place, copy, _ in fetched:
-                self._lane.copy(place, copy)
-
-
-def values_of_codes(bits: int, signed: bool) -> np.ndarray:
-    """Return the value of each of 256 codes as a share of the scale, float32, the lowest code first."""
-    codes = np.arange(256, dtype=np.int32) - (128 if signed else 0)
-    floats = ((np.abs(codes) + _base(bits)) << (FLOAT_BITS - bits)).view(np.float32)
-    return (floats - np.float32(FLOOR)) * np.sign(codes).astype(np.float32)
 
 
 def _base(bits: int) -> int:

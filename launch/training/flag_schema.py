@@ -125,7 +125,11 @@ def _fields(kinds: tuple[type, ...], own: bool) -> dict[str, str]:
         for field in (field for field in fields(kind) if field.init):
             flag = _flag(field, hints[field.name], choices, words)
             text = _declaration(field.name, flag, own)
-            before, _ = found.setdefault(field.name, (text, _documentation(field)))
+            purpose = " ".join(field.metadata.get("help", "").split()).replace("\\", "\\\\").replace('"', '\\"')
+            lines = textwrap.fill(
+                f'"""{purpose}"""', 118, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False
+            )
+            before, _ = found.setdefault(field.name, (text, lines))
             if before != text:
                 raise UserError(f"--{field.name}: found {text.strip()} and {before.strip()}. Give one another name.")
     return {name: f"{text}\n{documentation}" for name, (text, documentation) in sorted(found.items())}
@@ -156,15 +160,12 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
-def _documentation(field: Field) -> str:
-    text = " ".join(field.metadata.get("help", "").split()).replace("\\", "\\\\").replace('"', '\\"')
-    return textwrap.fill(f'"""{text}"""', 118, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
-
-
 def _flag(field: Field, hint: Any, choices: dict, words: dict) -> Flag:
     from launch.training.arguments import Switch
 
-    alternatives = [part for part in get_args(hint) if part is not NoneType] if _is_union(hint) else [hint]
+    alternatives = [hint]
+    if get_origin(hint) in (Union, UnionType):
+        alternatives = [part for part in get_args(hint) if part is not NoneType]
     value_type: Any = Switch if Switch in alternatives else alternatives[0]
     many = get_origin(value_type) is list
     while get_origin(value_type) is list:
@@ -190,10 +191,6 @@ def _flag(field: Field, hint: Any, choices: dict, words: dict) -> Flag:
         many=many,
         alone=field.metadata.get("const", ""),
     )
-
-
-def _is_union(hint: Any) -> bool:
-    return get_origin(hint) in (Union, UnionType)
 
 
 def _enum_choices() -> dict[str, list[str]]:

@@ -63,7 +63,9 @@ def build_config(
         setattr(config, name, getattr(training_args, name))
     config.recompute_granularity = model_args.recompute_granularity
     config.seq_length = sequence_length
-    _make_room(config, sequence_length)
+    for name in POSITIONS:  # the family's name for them; Bloom counts none
+        if hasattr(config, name):
+            setattr(config, name, max(getattr(config, name), sequence_length))
     config.use_cache = False
     config.use_flash_attention = decisions.uses(FLASH_ATTENTION)
     config.use_fused_rms_norm = decisions.uses(FUSED_RMS_NORM)
@@ -97,13 +99,6 @@ def family_config(values: dict):
     correct(family.corrections)
     # A model that answers keeps keys and values, which paddlenlp's fused path refuses: a run alone switches it on.
     return getattr(transformers, family.config_class)(**values | {"use_fused_rope": False})
-
-
-def _make_room(config, length: int) -> None:
-    """Make room for at least `length` positions, under the family's name for them; Bloom counts none."""
-    for name in POSITIONS:
-        if hasattr(config, name):
-            setattr(config, name, max(getattr(config, name), length))
 
 
 def _require_weights(name: str) -> None:
@@ -329,7 +324,10 @@ class InFloat32(paddle.nn.Layer):
 
     def forward(self, hidden_states, *args, **kwargs):
         """Compute the layer in float32."""
-        wide = {name: _widened(parameter) for name, parameter in self._parameters.items() if parameter is not None}
+        own = {name: parameter for name, parameter in self._parameters.items() if parameter is not None}
+        wide = {name: parameter.astype("float32") for name, parameter in own.items()}
+        for name, parameter in own.items():  # sharded by tensor parallelism as before
+            wide[name].is_distributed = getattr(parameter, "is_distributed", False)
         vars(self).update(wide)  # found before the parameters of the same names
         try:
             with paddle.amp.auto_cast(False):
@@ -338,13 +336,6 @@ class InFloat32(paddle.nn.Layer):
         finally:
             for name in wide:
                 del vars(self)[name]
-
-
-def _widened(parameter: paddle.Tensor) -> paddle.Tensor:
-    """Return a parameter in float32, sharded by tensor parallelism as before."""
-    wide = parameter.astype("float32")
-    wide.is_distributed = getattr(parameter, "is_distributed", False)
-    return wide
 
 
 def norms_and_head_in_float32(model, dtype: str) -> str:

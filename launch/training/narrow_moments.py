@@ -61,7 +61,8 @@ class AdamW16Bit(AdamW):
         if isinstance(param_and_grad, dict):
             param_and_grad = self._update_param_group(param_and_grad)
         parameter, gradient = param_and_grad
-        master = self._master_weights[parameter.name] if self._has_master(parameter) else None
+        has_master = self._multi_precision and self._is_dtype_fp16_or_bf16(parameter.dtype)
+        master = self._master_weights[parameter.name] if has_master else None
         states = [
             self._get_accumulator_master(name, parameter) for name in (self._moment1_acc_str, self._moment2_acc_str)
         ]
@@ -71,7 +72,10 @@ class AdamW16Bit(AdamW):
         before = [power.clone() for power in powers]
         rate = self._create_param_lr(param_and_grad)
         decays = self._apply_decay_param_fun is None or self._apply_decay_param_fun(parameter.name)
-        for start, stop in row_ranges(parameter.shape):
+        shape = parameter.shape
+        at_once = rows_at_once(shape[0], int(np.prod(shape[1:])))
+        for start in range(0, shape[0], at_once):
+            stop = min(start + at_once, shape[0])
             for power, value in zip(powers, before, strict=True):
                 power.copy_(value, True)  # which the kernel multiplies by beta each time
             rows = [None if one is None else one._slice(start, stop) for one in (parameter, gradient, master, *states)]
@@ -85,9 +89,6 @@ class AdamW16Bit(AdamW):
         for moment, values in zip(moments, (first, second), strict=True):
             self._round(values)
             moment.copy_(values.cast("bfloat16"), False)
-
-    def _has_master(self, parameter) -> bool:
-        return self._multi_precision and self._is_dtype_fp16_or_bf16(parameter.dtype)
 
     def _round(self, values: paddle.Tensor) -> None:
         """Round float32 values to bfloat16, which is their upper 16 bits, in place.
@@ -138,12 +139,6 @@ def adamw(optimizer: AdamW, tensors: list, rate, powers: list, decays: bool) -> 
         False,  # as it is everywhere
         False,  # no AMSGrad
     )
-
-
-def row_ranges(shape: list[int]):
-    """Return (first, beyond the last) row of each part that is updated at once."""
-    rows = rows_at_once(shape[0], int(np.prod(shape[1:])))
-    return ((start, min(start + rows, shape[0])) for start in range(0, shape[0], rows))
 
 
 def noise(elements: int) -> paddle.Tensor:

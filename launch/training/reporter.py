@@ -247,6 +247,7 @@ def _summary(arguments: list, trainer, evaluation: dict | None, started: float) 
     """
     processor = this_processor()
     first, last = trainer.reporter.first_record, trainer.reporter.last_record
+    planned = [found for found in trainer.callback_handler.callbacks if isinstance(found, PlannedMemory)]
     return {
         "command": command_line(),
         "arguments": {type(part).__name__: plain(vars(part)) for part in arguments},
@@ -261,12 +262,6 @@ def _summary(arguments: list, trainer, evaluation: dict | None, started: float) 
         "last_loss": last.get("loss"),
         "evaluation": evaluation,
         "peak_memory_bytes": last.get("peak_memory_bytes"),
-        "first_step_memory": _first_step_memory(trainer),
+        "first_step_memory": planned[0].facts if planned else None,  # planned and measured bytes
         "seconds": time.time() - started,
     }
-
-
-def _first_step_memory(trainer) -> dict | None:
-    """Return planned and measured bytes; None before the first step."""
-    planned = [found for found in trainer.callback_handler.callbacks if isinstance(found, PlannedMemory)]
-    return planned[0].facts if planned else None

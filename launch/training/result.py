@@ -20,7 +20,6 @@ from launch.adapters.pissa import write_as_plain_lora
 from launch.checkpoint.checkpoint_writer import NewPart, put_in_place, safetensors_file, write_hashed
 from launch.checkpoint.local_tensors import (
     LocalTensor,
-    Parts,
     give_to_others,
     local_tensors,
     parts_of_ranks,
@@ -28,7 +27,7 @@ from launch.checkpoint.local_tensors import (
 )
 from launch.checkpoint.manifest import PARTIAL_MODEL
 from launch.checkpoint.parts import Part
-from launch.checkpoint.ranks import barrier, first_on_rank_zero, gather, raise_first, rank
+from launch.checkpoint.ranks import barrier, gather, on_rank_zero, raise_first, rank
 from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import convert
 from launch.checkpoint.weight_files import listed, read_indexed
@@ -64,9 +63,14 @@ class Result:
             return
         output = Path(self.args.output_dir)
         partial = output / PARTIAL_MODEL
-        first_on_rank_zero(lambda: _empty(partial) if rank() == 0 else None)
+
+        def empty() -> None:
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(parents=True)
+
+        on_rank_zero(empty)
         read_back = self._write(partial, updated=self.has_trained)
-        first_on_rank_zero(lambda: put_in_place(partial, output) if rank() == 0 else None)
+        on_rank_zero(lambda: put_in_place(partial, output))
         if rank() == 0 and read_back:
             print(read_back, flush=True)
 
@@ -77,7 +81,7 @@ class Result:
             return None
         save_adapter(self.trainer.model, directory, self.args)
         line = self._read_back_line(*self.read_back.check(directory, self.outcome, updated))
-        first_on_rank_zero(lambda: self._complete(directory) if rank() == 0 else None)
+        on_rank_zero(lambda: self._complete(directory))
         return line
 
     def _complete(self, directory: Path) -> None:
@@ -121,11 +125,6 @@ class Result:
         return outcome.astype("float32").numpy()
 
 
-def _empty(directory: Path) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-
-
 # ---- the whole model on disk as from_pretrained reads it, from any layout
 #
 # No rank has a whole model in memory. Each pipeline stage writes one file, tensor by tensor: what tensor parallelism or
@@ -153,9 +152,11 @@ def save_whole_model(model, tokenizer, directory: Path | str, training_args) -> 
     of_stage = [tensor for tensor in tensors if owners[tensor.key] == _stage(training_args)]
     fault = None
     if training_args.tensor_parallel_rank <= 0 and training_args.dataset_rank == 0:
-        fault = _write_weights(
-            directory / _file_name(_stage(training_args), stages), [_whole(tensor, parts) for tensor in of_stage]
-        )
+        whole = [
+            NewPart(one.key, one.dtype, Part(one.part.shape), lambda one=one: whole_values(one, parts))
+            for one in of_stage
+        ]
+        fault = _write_weights(directory / _file_name(_stage(training_args), stages), whole)
     else:
         for tensor in of_stage:
             give_to_others(tensor)
@@ -201,10 +202,6 @@ def whole_config(model):
     config.use_fused_rope = False  # of this run alone: with it paddlenlp's code cannot answer
     config.architectures = [type(model).__name__]  # paddlenlp reads that of a pipeline, too
     return config
-
-
-def _whole(local: LocalTensor, parts: Parts) -> NewPart:
-    return NewPart(local.key, local.dtype, Part(local.part.shape), lambda: whole_values(local, parts))
 
 
 def _stage(training_args) -> int:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from launch.checkpoint.manifest import (
 )
 from launch.checkpoint.model_identity import base_fingerprint, differences, model_changed, model_identity
 from launch.checkpoint.output_directory import LOCK, lock_output, move_aside, move_checkpoint, remove_partial
-from launch.checkpoint.ranks import broadcast, first_on_rank_zero, gather, rank, world_size
+from launch.checkpoint.ranks import broadcast, gather, on_rank_zero, rank, world_size
 from launch.config.resume_flags import REPORTED
 from launch.errors import UserError
 from launch.preflight.fitted import copy_record, take_record
@@ -97,7 +96,12 @@ def open_output(training_args) -> Continuation:
     written, and that an earlier run in it may be overwritten, preflight has checked.
     """
     output = Path(training_args.output_dir)
-    first_on_rank_zero(lambda: _lock(output) if rank() == 0 else None)
+
+    def make_and_lock() -> None:
+        output.mkdir(parents=True, exist_ok=True)
+        lock_output(output)
+
+    on_rank_zero(make_and_lock)
     visible = gather((output / LOCK).exists())
     if not all(visible):
         raise UserError(
@@ -116,23 +120,24 @@ def put_later_aside(continuation: Continuation, training_args) -> Path | None:
     All ranks call it together, when nothing can refuse the run any more.
     """
     output, checkpoint, manifest = Path(training_args.output_dir), continuation.checkpoint, continuation.manifest
-    first_on_rank_zero(lambda: _put_damaged_aside(output, continuation.damaged) if rank() == 0 else None)
+
+    def put_damaged_aside() -> None:
+        remove_partial(output)
+        for damaged in continuation.damaged:
+            print(f"{damaged} is kept as {move_aside(damaged, DAMAGED).name}", flush=True)
+
+    on_rank_zero(put_damaged_aside)
     within = checkpoint and checkpoint.resolve().parent == output.resolve()
     step = manifest.global_step if manifest and within and not training_args.ignore_load_lr_and_optim else 0
-    moved = broadcast(first_on_rank_zero(lambda: _keep_later(output, step) if rank() == 0 else {}))
-    first_on_rank_zero(lambda: _put_pissa_in_place(output) if rank() == 0 else None)
+    moved = broadcast(on_rank_zero(lambda: _keep_later(output, step)))
+
+    def put_pissa_in_place() -> None:  # the first adapter of this run in the place of an earlier run's
+        if (output / PISSA_NEW).is_dir():
+            shutil.rmtree(output / PISSA_START, ignore_errors=True)
+            os.rename(output / PISSA_NEW, output / PISSA_START)
+
+    on_rank_zero(put_pissa_in_place)
     return moved.get(checkpoint.resolve(), checkpoint) if checkpoint else None
-
-
-def _lock(output: Path) -> None:
-    output.mkdir(parents=True, exist_ok=True)
-    lock_output(output)
-
-
-def _put_damaged_aside(output: Path, damaged: Sequence[Path]) -> None:
-    remove_partial(output)
-    for checkpoint in damaged:
-        print(f"{checkpoint} is kept as {move_aside(checkpoint, DAMAGED).name}", flush=True)
 
 
 def _keep_later(output: Path, step: int) -> dict[Path, Path]:
@@ -158,13 +163,6 @@ def _keep_later(output: Path, step: int) -> dict[Path, Path]:
     cut_log(output, step)
     take_record(output, begins=not step)
     return places
-
-
-def _put_pissa_in_place(output: Path) -> None:
-    """Move the first adapter of this run into the place of an earlier run's."""
-    if (output / PISSA_NEW).is_dir():
-        shutil.rmtree(output / PISSA_START, ignore_errors=True)
-        os.rename(output / PISSA_NEW, output / PISSA_START)
 
 
 # ---- where the data go on, and whether with the same model
@@ -230,7 +228,7 @@ def weights_identity(model, model_args, seed: int) -> str:
     """Return the identity of the weights that a run begins with. All ranks call it together."""
     if not model_args.continue_training:
         return f"random numbers of seed {seed}"
-    return broadcast(first_on_rank_zero(lambda: base_fingerprint(model.directory) if rank() == 0 else None))
+    return broadcast(on_rank_zero(lambda: base_fingerprint(model.directory)))
 
 
 def require_same_model(continuation: Continuation, identity: dict, training_args) -> None:

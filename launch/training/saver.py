@@ -28,7 +28,7 @@ from launch.checkpoint.checkpoint_writer import (
 from launch.checkpoint.local_tensors import MODEL, OPTIMIZER, LocalTensor, local_tensors, trains_all
 from launch.checkpoint.manifest import RUN, Manifest, rank_file, tensor_file
 from launch.checkpoint.parts import Part
-from launch.checkpoint.ranks import first_on_rank_zero, gather, rank, world_size
+from launch.checkpoint.ranks import gather, on_rank_zero, rank, world_size
 from launch.errors import UserError
 from launch.reporting.records import git_revision, how_to_mend, package_versions
 from launch.training.result import whole_config
@@ -65,7 +65,7 @@ class Saver:
         self.settle()
         partial = PartialCheckpoint(self._args.output_dir, self.trainer.state.global_step, rank(), world_size())
         try:
-            _on_rank_zero(partial.prepare)
+            on_rank_zero(partial.prepare)
         except (OSError, UserError) as error:
             raise self._error(f"{partial.final} could not be written: {error}") from None
         files, manifest = self._files(), self._manifest()
@@ -125,7 +125,11 @@ class Saver:
     def _write(self, partial: PartialCheckpoint, files: list[NewFile], manifest: Manifest) -> None:
         """Write the files without other ranks: no collective may run in the background."""
         try:
-            _use_own_card()
+            # CUDA has a current device per thread, card 0 at first, whatever paddle.set_device said; using card 0 would
+            # create a context there, about 0.4 GiB a rank.
+            kind, _, number = paddle.get_device().partition(":")
+            if kind == "gpu":
+                core.set_cuda_current_device_id(int(number))  # pyright: ignore[reportAttributeAccessIssue]  # in no stub
             partial.write(files)
             if rank() == 0:
                 partial.finish(manifest)
@@ -198,22 +202,6 @@ class Saver:
         limit = self._args.save_total_limit
         if limit and limit > 0:  # -1 and 0: all of them
             remove_old(newest, limit, self.checkpointer.best)
-
-
-def _use_own_card() -> None:
-    """Select this rank's card in a new thread.
-
-    CUDA has a current device per thread, card 0 at first, whatever paddle.set_device said; using card 0 would create a
-    context there, about 0.4 GiB a rank.
-    """
-    kind, _, number = paddle.get_device().partition(":")
-    if kind == "gpu":
-        core.set_cuda_current_device_id(int(number))  # pyright: ignore[reportAttributeAccessIssue]  # in no stub
-
-
-def _on_rank_zero(work: Callable[[], None]) -> None:
-    """Do the work on rank 0. Raises UserError on all ranks where it fails."""
-    first_on_rank_zero(lambda: work() if rank() == 0 else None)
 
 
 def _files_of(save: Callable[[str], None]) -> list[NewFile]:

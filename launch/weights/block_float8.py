@@ -17,14 +17,11 @@ from launch.errors import UserError
 CODES, SCALE = "float8_e4m3fn", "_scale_inv"
 
 
-def _value(code: int) -> float:
-    """Return the value of a code: a sign, 4 bits of exponent around 7, 3 bits behind the point; no infinity."""
-    exponent, rest = code >> 3 & 15, code & 7
-    size = np.nan if exponent == 15 and rest == 7 else (rest / 8 + (exponent > 0)) * 2.0 ** (max(exponent, 1) - 7)
-    return -size if code & 128 else size
-
-
-VALUES = np.array([_value(code) for code in range(256)], np.float32)
+# The values of the codes: a sign, 4 bits of exponent around 7, 3 bits behind the point; no infinity.
+EXPONENTS, RESTS = np.divmod(np.arange(128), 8)
+SIZES = (RESTS / 8 + (EXPONENTS > 0)) * 2.0 ** (np.maximum(EXPONENTS, 1) - 7)
+SIZES[127] = np.nan
+VALUES = np.concatenate([SIZES, -SIZES]).astype(np.float32)
 
 
 @dataclass(frozen=True)

@@ -182,7 +182,11 @@ def _pieces(conversion: Conversion, dtype: str) -> Iterator[np.ndarray]:
     whole = conversion.stored.open()
     rows = len(whole) // place.parts
     source = whole[place.part * rows : (place.part + 1) * rows]
-    scale = _row_lengths(source, found) if conversion.unit_rows else None
+    scale = None  # the Euclidean length of each row of a head, by which our columns are divided
+    if conversion.unit_rows:
+        step = rows_at_once(source)
+        pieces = [convert(source[i : i + step], found, "float32") for i in range(0, len(source), step)]
+        scale = np.concatenate([np.linalg.norm(piece, axis=1) for piece in pieces]).clip(min=1e-12)
     ours = source.T if place.transposed else source
     step = rows_at_once(ours)
     for start in range(0, len(ours), step):
@@ -204,13 +208,6 @@ def converted(name: str, piece: np.ndarray, found: str, requested: str) -> np.nd
         raise UserError(
             f"{name}: a value of {error.args[0]:.3g} is too large for {requested}; --dtype bfloat16 or float32."
         ) from None
-
-
-def _row_lengths(source: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the Euclidean length of each row of a head, float32 [rows], by which our columns are divided."""
-    step = rows_at_once(source)
-    pieces = [convert(source[i : i + step], dtype, "float32") for i in range(0, len(source), step)]
-    return np.concatenate([np.linalg.norm(piece, axis=1) for piece in pieces]).clip(min=1e-12)
 
 
 def rows_at_once(array: np.ndarray) -> int:

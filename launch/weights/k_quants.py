@@ -5,7 +5,6 @@ A block has 256 elements. Q4_K: 8 parts of 32, of each a scale and a minimum in 
 tries several scales around that of its largest element and keeps the one with the least weighted squared error.
 """
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -56,13 +55,9 @@ def pack(rows: np.ndarray, kind: str) -> np.ndarray:
     if packing is None:
         return np.ascontiguousarray(quantize(rows, GGMLQuantizationType[kind])).view(np.uint8).reshape(len(rows), -1)
     blocks = rows.reshape(-1, BLOCK)
-    return _in_pieces(packing, blocks).reshape(len(rows), -1)
-
-
-def _in_pieces(packing: Callable[[np.ndarray], np.ndarray], blocks: np.ndarray) -> np.ndarray:
     pieces = [blocks[start : start + PIECE_BLOCKS] for start in range(0, len(blocks), PIECE_BLOCKS)]
     with ThreadPoolExecutor(THREADS) as pool:
-        return np.concatenate([*pool.map(packing, pieces)])
+        return np.concatenate([*pool.map(packing, pieces)]).reshape(len(rows), -1)
 
 
 def _q4_k(blocks: np.ndarray) -> np.ndarray:

@@ -28,7 +28,7 @@ from data_tools.formats.json_files import read_object
 from data_tools.progress import progress
 from launch.adapters.lora_files import SMALLEST, LoraFiles, LoraLayer, require_fit
 from launch.checkpoint.safetensors_file import NewTensor, write_safetensors
-from launch.checkpoint.stored_tensor import FLOATS, StoredTensor, convert
+from launch.checkpoint.stored_tensor import FLOATS, convert
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights
 from launch.errors import UserError
 from launch.families.named_configs import read_config
@@ -123,12 +123,10 @@ def merged_tensors(base: Path, lora: LoraFiles, beyond: BeyondLora = NOTHING) ->
         )
         for name, stored in kept.items()
     ]
-    return [*tensors, *([_score(lora.score, weights[next(iter(changes))].dtype)] if lora.score else [])]
-
-
-def _score(stored: StoredTensor, dtype: str) -> NewTensor:
-    """Return the output layer of a reward model, in the dtype of its layers, in place of the base's."""
-    return NewTensor(SCORE, dtype, stored.shape, lambda: iter([convert(stored.open(), stored.dtype, dtype)]))
+    if score := lora.score:  # of a reward model, in the dtype of its layers, in place of the base's
+        dtype = weights[next(iter(changes))].dtype
+        tensors.append(NewTensor(SCORE, dtype, score.shape, lambda: iter([convert(score.open(), score.dtype, dtype)])))
+    return tensors
 
 
 def pieces_of(stored: Weight) -> Iterator[tuple[int, int]]:

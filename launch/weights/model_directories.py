@@ -95,7 +95,11 @@ def export_directory(source: Path, target: Path, dtype: str | None, shard_bytes:
             write_safetensors(directory, tensors, shard_bytes, advance, TORCH)
         tokenizer = export_tokenizer(source, directory, family)
         if gives_scores(config):
-            theirs["pad_token_id"] = _padding(source)
+            # By it transformers finds the last token of a text in a batch. Where a text may end with it, there is
+            # none: one text at a time is scored then, and more are refused.
+            ours = read_tokenizer(source)
+            special = ours.special if ours else {}
+            theirs["pad_token_id"] = None if special.get("pad") == special.get("eos") else special.get("pad")
         else:
             _write_json(directory / GENERATION, _generation_config(source, theirs))
         _write_json(directory / CONFIG, theirs)
@@ -152,16 +156,6 @@ def _pieces(parts: list[TensorSource], dtype: str | None) -> Iterator[np.ndarray
         for start in range(0, len(theirs), step):
             piece = np.ascontiguousarray(theirs[start : start + step])
             yield converted(part.parameter.name, piece, part.stored.dtype, requested)
-
-
-def _padding(source: Path) -> int | None:
-    """Return the id by which transformers finds the last token of a text in a batch.
-
-    Where a text may end with it, there is none: one text at a time is scored then, and more are refused.
-    """
-    tokenizer = read_tokenizer(source)
-    padding = tokenizer.special.get("pad") if tokenizer else None
-    return None if tokenizer and padding == tokenizer.special.get("eos") else padding
 
 
 def _generation_config(source: Path, theirs: dict) -> dict:

@@ -101,7 +101,11 @@ def import_adapter(source: Path, base: Path, target: Path, shard_bytes: int = ON
     theirs = read_config(source / CONFIG, "a PEFT adapter")
     check_keys(theirs, source / CONFIG)
     require_lora({key: value for key, value in theirs.items() if key != "scaling"}, source / CONFIG)
-    stored, config = _stored(source), load_config(str(base))
+    if (source / WEIGHTS).is_file() or not (source / BIN).is_file():  # where both are there, as PEFT does
+        stored = read_header(source / WEIGHTS)[0]
+    else:
+        stored = read_torch(source / BIN)
+    config = load_config(str(base))
     count, score = len(stored), stored.pop(f"{PREFIX}{SCORE}", None)
     beyond = take_beyond(stored, theirs, config, parameters(config))
     pairs = _pairs(source, stored, theirs, base)
@@ -213,13 +217,6 @@ def _pairs(source: Path, stored: dict[str, StoredTensor], theirs: dict, base: Pa
     if misfits or not pairs:
         raise UserError(f"{source} is no LoRA adapter of {base}: {misfits or 'no tensors'}.")
     return pairs
-
-
-def _stored(source: Path) -> dict[str, StoredTensor]:
-    """Return the tensors of a directory, of the safetensors file where both are there, as PEFT does."""
-    if (source / WEIGHTS).is_file() or not (source / BIN).is_file():
-        return read_header(source / WEIGHTS)[0]
-    return read_torch(source / BIN)
 
 
 def _is_adapted(theirs: dict, layer: str) -> bool:

@@ -78,7 +78,9 @@ def check_keys(config: dict, path: Path) -> None:
     for key, value in config.items():
         _check_parts(key, value, path)
         limit = LIMITED.get(key)
-        if limit and not _is_one_of(value, limit.allowed):
+        is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
+        compared = sorted(value) if is_list else value  # lists stand for sets; 1 is not true
+        if limit and not any(type(compared) is type(one) and compared == one for one in limit.allowed):
             allowed = ", ".join(map(repr, limit.allowed))
             fix = f" Or {limit.fix}." if limit.fix else ""
             raise UserError(f"{path}: {key}: found {value!r}, allowed: {allowed}: {limit.reason}.{fix}")
@@ -108,9 +110,3 @@ def _compiles(pattern: str) -> bool:
     except re.error:
         return False
     return True
-
-
-def _is_one_of(value: object, allowed: tuple) -> bool:
-    """Return whether a value is allowed; 1 is not true, and lists stand for sets."""
-    value = sorted(value) if isinstance(value, list) and all(isinstance(one, str) for one in value) else value
-    return any(type(value) is type(one) and value == one for one in allowed)

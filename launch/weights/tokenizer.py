@@ -156,7 +156,9 @@ def _make_json(source: Path, config: dict, kind: str):
                 f"{found}, the next id behind {VOCABULARY}. Copy both files again."
             )
     tokenizer.decoder = decoders.ByteLevel()
-    special = _special_tokens(source, config)
+    named = read_object(source / SPECIAL) | config
+    special = {key: named[key] for key in ("bos_token", "eos_token", "unk_token", "pad_token") if named.get(key)}
+    special = {key: token["content"] if isinstance(token, dict) else token for key, token in special.items()}
     tokenizer.add_special_tokens(list(dict.fromkeys(special.values())))
     bos = special.get("bos_token")
     if config.get("add_bos_token") and bos:
@@ -164,13 +166,6 @@ def _make_json(source: Path, config: dict, kind: str):
             single=f"{bos} $A", pair=f"{bos} $A {bos} $B", special_tokens=[(bos, tokenizer.token_to_id(bos))]
         )
     return tokenizer
-
-
-def _special_tokens(source: Path, config: dict) -> dict[str, str]:
-    """Return bos_token, eos_token, ... and their texts."""
-    named = read_object(source / SPECIAL) | config
-    tokens = {key: named[key] for key in ("bos_token", "eos_token", "unk_token", "pad_token") if named.get(key)}
-    return {key: token["content"] if isinstance(token, dict) else token for key, token in tokens.items()}
 
 
 def _copy(source: Path, target: Path, name: str) -> None:
