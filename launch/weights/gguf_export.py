@@ -13,7 +13,7 @@ import numpy as np
 from data_tools.progress import progress
 from data_tools.text.encoders import load_encoder
 from launch.adapters.lora_files import read_lora
-from launch.checkpoint.stored_tensor import StoredTensor, convert
+from launch.checkpoint.stored_tensor import convert
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.families.parameters import gives_scores, head_size
@@ -231,7 +231,7 @@ def export_adapter_gguf(source: Path, base: Path | None, target: Path) -> int:
         name, expert = gguf_name(their_name(f"{layer}.weight", model_type), config)
         if expert is not None:
             raise UserError("FORMAT=gguf: found a LoRA of experts, allowed: of other layers. make merge, then export.")
-        a, b = (_transposed(matrix) for matrix in (pair.a, pair.b))
+        a, b = (convert(np.ascontiguousarray(one.open().T), one.dtype, "float32") for one in (pair.a, pair.b))
         heads = turned_heads(name, config)
         tensors += [
             (f"{name}.lora_a", a),
@@ -249,7 +249,3 @@ def export_adapter_gguf(source: Path, base: Path | None, target: Path) -> int:
         writer.write_tensors_to_file()
         writer.close()
     return len(tensors)
-
-
-def _transposed(stored: StoredTensor) -> np.ndarray:
-    return convert(np.ascontiguousarray(stored.open().T), stored.dtype, "float32")

@@ -187,14 +187,11 @@ def huggingface_tensors(file: GGUFFile, config: dict, expected: Iterable[str]) -
         elif name.endswith(VECTORS) and len(tensor.shape) == 1:
             found[theirs] = replace(tensor, shape=(1, *tensor.shape))
         else:
-            found[theirs] = replace(tensor, heads=_fitting(turned_heads(name, config), tensor))
+            # 0 heads where they do not divide the rows: the shapes are refused later, by name.
+            heads, rows = turned_heads(name, config), tensor.shape[0] if len(tensor.shape) == 2 else 0
+            fits = heads and rows and rows % (2 * heads) == 0
+            found[theirs] = replace(tensor, heads=heads if fits else 0)
     return found | {name: tensor for name, tensor in file.tensors.items() if name not in used}
-
-
-def _fitting(heads: int, tensor: GGUFTensor) -> int:
-    """Return the heads, or 0 where they do not divide the rows: the shapes are refused later, by name."""
-    rows = tensor.shape[0] if len(tensor.shape) == 2 else 0
-    return heads if heads and rows and rows % (2 * heads) == 0 else 0
 
 
 def require_one_file(path: Path) -> Path:

@@ -61,7 +61,8 @@ def write_tokenizer(file: GGUFFile, directory: Path) -> None:
     named = {role: file.metadata.get(f"tokenizer.ggml.{key}_token_id") for role, key in SPECIAL_ROLES.items()}
     special = {role: tokens[number] for role, number in named.items() if number is not None and _is_id(number, tokens)}
     if model == "gpt2":
-        begins = _begins(file) and special.get("bos")
+        adds = file.metadata.get("tokenizer.ggml.add_bos_token", _split_name(file) in BEGIN)
+        begins = bool(adds) and special.get("bos")
         _bpe(file, tokens, kinds, begins or None).save(str(directory / "tokenizer.json"))
     elif model == "llama":
         begins = file.metadata.get("tokenizer.ggml.add_bos_token", True)
@@ -101,10 +102,6 @@ def _split_name(file: GGUFFile) -> str:
             f"{file.path}: tokenizer.ggml.pre: found {shown(found)!r}, allowed: {', '.join((*SPLITS, *SAME_SPLIT))}."
         )
     return name
-
-
-def _begins(file: GGUFFile) -> bool:
-    return bool(file.metadata.get("tokenizer.ggml.add_bos_token", _split_name(file) in BEGIN))
 
 
 def _bpe(file: GGUFFile, tokens: list[str], kinds: list[int], begin: str | None):
