@@ -6,16 +6,11 @@ import re
 from docs.tools.short_helpers import parsed, short_helpers
 
 FOLDERS = ("launch", "data_tools", "custom_ops", "benchmarks")
-# Rooms that still have short helpers with one caller.
-WITH_HELPERS = (
-    "data_tools/dialogues/",
-    "launch/adapters/",
-    "launch/generation/",
-    "launch/plan/",
-    "launch/studio/",
-    "launch/training/",
-    "launch/weights/",
-)
+# Short helpers that stay, and why.
+KEPT = {
+    "launch/adapters/quantization.py _coded_blocks": "what it computes in float32 is freed before the next piece",
+    "launch/adapters/quantization.py _whole": "what it computes in float32 is freed before the next piece",
+}
 # First words that ruff's D401 lets pass and that are no imperative.
 NO_VERBS = re.compile(
     "(A|All|An|And|Another|As|At|Before|Both|By|Bytes|Each|Every|For|From|How|If|In|Its?|Keys|None|Nothing|No|Of|On"
@@ -56,7 +51,4 @@ def test_a_class_name_stands_for_one_thing():
 
 
 def test_a_short_helper_stands_in_its_only_callers_place():
-    """What is still allowed is counted by `python -m docs.tools.sizes`."""
-    found = short_helpers()
-    assert [helper for helper in found if not helper.startswith(WITH_HELPERS)] == []
-    assert [room for room in WITH_HELPERS if not any(helper.startswith(room) for helper in found)] == []
+    assert sorted(short_helpers()) == sorted(KEPT)
