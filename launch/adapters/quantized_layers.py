@@ -335,7 +335,9 @@ def describe(layers: list, format: Format) -> str:
     changed, whole = (sum(part.squares[i] for part in parts) for i in (0, 1))
     by_kernel = sum(part.by_kernel for part in parts)
     kernels = f" ({by_kernel} on Paddle's kernels)" if by_kernel else ""
-    if reasons := _why_not(parts):
+    others = [packed for packed in parts if not packed.by_kernel and cuda_kernels.on_card(packed.codes)]
+    reasons = dict.fromkeys(cuda_kernels.why_not(one.format.algo, one.shape, one.dtype) for one in others)
+    if reasons:
         kernels += f" ({len(parts) - by_kernel} not on Paddle's kernels: {'; '.join(reasons)})"
     heads = sum(isinstance(layer, QuantizedHead) for layer in layers)
     head = " and the output layer" if heads else ""
@@ -344,13 +346,6 @@ def describe(layers: list, format: Format) -> str:
         f"{8 * nbytes / weights:.2f} bits a weight, "
         f"{nbytes / 1e9:.2f} GB; rounding is {100 * math.sqrt(changed / whole):.2f} % of the weights (rms)"
     )
-
-
-def _why_not(weights: list[Packed]) -> list[str]:
-    """Return the reasons why Paddle's kernels do not compute with some weights on a card, in the order they come."""
-    others = [packed for packed in weights if not packed.by_kernel and cuda_kernels.on_card(packed.codes)]
-    reasons = [cuda_kernels.why_not(packed.format.algo, packed.shape, packed.dtype) for packed in others]
-    return list(dict.fromkeys(reasons))
 
 
 def _packed(name: str, weight: paddle.Tensor, format: Format, exact: ExactRows | None = None) -> Packed | PackedColumns:
