@@ -66,7 +66,7 @@ class Collected:
             changed = [
                 f"{flag} is {size}, was {sizes[flag]}" for flag, size in self.sizes.items() if sizes[flag] != size
             ]
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             raise UserError(f"{self.partial}: damaged. Remove it; the evaluation begins anew.") from None
         self._require(identity == self.identity)
         if changed:

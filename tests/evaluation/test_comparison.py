@@ -5,7 +5,9 @@ import math
 import pytest
 
 from data_tools.formats.errors import DataError
+from launch.errors import UserError
 from launch.evaluation.comparison import compare, read_results
+from launch.evaluation.task_results import Collected
 
 
 def report(task: str, samples: list[dict], **groups) -> dict:
@@ -97,3 +99,12 @@ def test_damaged_settings_are_refused(change):
 def test_few_items_are_not_judged():
     [line, _] = compare(*reports([0] * 29, [1] * 29))
     assert line.endswith("[+1.0000, +1.0000]  fewer than 30 items: not judged")
+
+
+@pytest.mark.parametrize(
+    "line", ["5", '["x"]', '["a", "b", [[Infinity, 1]]]', '["a", "b", 5]', "[" * 100_000, '["a", {}, [["x", 1]]]', "\0"]
+)
+def test_a_damaged_beginning_of_an_evaluation_is_refused(tmp_path, line):
+    (tmp_path / ".x.json.unfinished").write_text(f'["id", {{"--batch_size": 8}}]\n{line}\n')
+    with pytest.raises(UserError, match="damaged. Remove it; the evaluation begins anew"):
+        Collected(tmp_path / "x.json", "id", {"--batch_size": 8}).open()
