@@ -1,19 +1,23 @@
 """How many chats a second become ids and target tokens, beside apply_chat_template of transformers, which makes ids.
 
-    python benchmarks/dialogues.py [--chats 3000]
+    python benchmarks/dialogues.py [--chats 3000] [--rounds 5] [--earlier CHECKOUT] [--output FILE]
 
-Chats of one to three turns under ChatML, with a byte-level tokenizer made here. "ours": encode_dialogues, with the
-process that renders templates: prompts as served, the border of each answer, labels. Rows a second of processor time,
-the best of three. transformers: requirements/compare.txt.
+Chats of one to three turns under ChatML, with a byte-level tokenizer made here. "here": encode_dialogues, with the
+process that renders templates: prompts as served, the border of each answer, labels. --earlier: the same in a checkout
+of an earlier commit (`git worktree add ../earlier COMMIT`). Rows a second of processor time, the best of the rounds, in
+which all take turns. transformers: requirements/compare.txt.
 """
 
 import argparse
+import datetime
+import json
 import os
 import random
-import resource
+import shlex
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
 from itertools import islice
 from pathlib import Path
 
@@ -23,18 +27,17 @@ if __name__ == "__main__":
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from data_tools.dialogues.chat_template import ChatTemplate
-from data_tools.dialogues.encoding import Encoding, encode_dialogues
-from data_tools.dialogues.messages import Dialogue, plain_dialogue
-from data_tools.text.encoders import JsonEncoder
+from benchmarks.cpu_training import machine_facts
+from data_tools.dialogues.messages import plain_dialogue
 from launch.rehearsal.materials import documents
+from launch.reporting.records import package_versions
 
 END = "<|im_end|>"
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-ROUNDS = 3
+WORKER = Path(__file__).with_name("dialogues_worker.py")
 
 
 def make_tokenizer(path: Path) -> None:
@@ -51,65 +54,66 @@ def make_tokenizer(path: Path) -> None:
     tokenizer.save(str(path))
 
 
-def chats(count: int) -> list[Dialogue]:
-    """Return chats of one to three turns, half of them with a system text."""
+def chats(count: int) -> list[tuple[list[tuple[str, str]], str]]:
+    """Return chats of one to three turns with their system texts, which half of them have."""
     draw, words = random.Random(0), " ".join(islice(documents(), 50)).split()
     say = lambda most: " ".join(draw.choices(words, k=draw.randint(4, most)))  # noqa: E731
     turns = [[(say(30), say(120)) for _ in range(draw.randint(1, 3))] for _ in range(count)]
-    return [plain_dialogue(one, say(8) if number % 2 else "") for number, one in enumerate(turns)]
+    return [(one, say(8) if number % 2 else "") for number, one in enumerate(turns)]
 
 
-def rows_per_second(count: int, work: Callable[[], object]) -> float:
-    """Return the rows per second of processor time, of this process and those that it has ended."""
-    best = 0.0
-    for _ in range(ROUNDS):
-        before = _seconds()
-        work()
-        best = max(best, count / (_seconds() - before))
-    return best
-
-
-def _seconds() -> float:
-    times = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in times)
+def encoded(checkout: Path, folder: Path) -> dict:
+    """Return what the worker says of a checkout."""
+    command = [sys.executable, str(WORKER), str(checkout), str(folder)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=checkout).stdout)
 
 
 def main(argv: list[str]) -> None:
     """Run the benchmark."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
     parser.add_argument("--chats", type=int, default=3000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--earlier", type=Path, metavar="CHECKOUT", help="of an earlier commit, to compare with")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="also write everything measured to this JSON file")
     args = parser.parse_args(argv)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from transformers import PreTrainedTokenizerFast
 
-    dialogues = chats(args.chats)
+    rows, checkouts = chats(args.chats), {"here": ROOT}
+    if args.earlier:
+        checkouts["earlier"] = args.earlier.resolve()
+    rates: dict[str, list[float]] = {name: [] for name in (*checkouts, "apply_chat_template")}
+    samples: dict[str, list] = {}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tokenizer.json")
         make_tokenizer(path)
-        encoder = JsonEncoder(path)
+        Path(folder, "chats.json").write_text(json.dumps({"template": CHATML, "end": END, "chats": rows}))
         theirs = PreTrainedTokenizerFast(tokenizer_file=str(path), eos_token=END, chat_template=CHATML)
-    messages = [dialogue.as_json()["messages"] for dialogue in dialogues]
-    [end] = encoder.encode_chat(END)
-
-    def ours() -> list[list[int]]:
-        template = ChatTemplate(CHATML, "ChatML", {"eos_token": END})
-        how = Encoding(template, encoder.encode_chat, (), end, 10**6, 2 * 10**6, locate=encoder.locate_chat)
-        ids = [sample.ids for samples in encode_dialogues(dialogues, how) for sample in samples]
-        template._worker.close()  # its time counts when it has ended
-        return ids
-
-    def transformers() -> list[list[int]]:
-        return [theirs.apply_chat_template(one, tokenize=True) for one in messages]
-
-    same = sum(mine == other[: len(mine)] for mine, other in zip(ours(), transformers(), strict=True))
-    found = {
-        "ours": rows_per_second(args.chats, ours),
-        "apply_chat_template": rows_per_second(args.chats, transformers),
-    }
-    for name, rate in found.items():
-        print(f"{name:<20} {rate:8,.0f} rows/s of processor time")
-    print(f"ours / apply_chat_template: {found['ours'] / found['apply_chat_template']:.2f}")
+        messages = [plain_dialogue(turns, system).as_json()["messages"] for turns, system in rows]
+        for _ in range(args.rounds):
+            for name, checkout in checkouts.items():
+                found = encoded(checkout, Path(folder))
+                rates[name].append(found["rate"])
+                samples[name] = found["samples"]
+            start = time.process_time()
+            theirs_ids = [theirs.apply_chat_template(one, tokenize=True) for one in messages]
+            rates["apply_chat_template"].append(args.chats / (time.process_time() - start))
+    pairs = zip(samples["here"], theirs_ids, strict=True)
+    same = sum(ids == other[: len(ids)] for (ids, _), other in pairs)
+    best = {name: max(measured) for name, measured in rates.items()}
+    for name, rate in best.items():
+        beside = "" if name == "here" else f"; here / {name}: {best['here'] / rate:.2f}"
+        print(f"{name:<20} {rate:8,.0f} rows/s of processor time{beside}")
     print(f"the same ids: {same:,} of {args.chats:,} chats")
+    if args.earlier:
+        print(f"the same ids and labels as earlier: {samples['here'] == samples['earlier']}")
+    if args.output:
+        report = {"command": shlex.join(["python", "benchmarks/dialogues.py", *argv])}
+        report |= {"date": datetime.date.today().isoformat(), "machine": machine_facts(1)}
+        report |= {"versions": package_versions(), "rows_per_second": rates, "same_ids": same}
+        args.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

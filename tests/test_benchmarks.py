@@ -18,7 +18,7 @@ from tests.store import ROOT
             "--requests 40 --seed 1 --slower 10",
             ["fine    largest gap of the stream", "fine    the studio ends"],
         ),
-        ("dialogues", "--chats 60", ["apply_chat_template", "the same ids: 60 of 60 chats"]),
+        ("dialogues", "--chats 60 --rounds 1", ["apply_chat_template", "the same ids: 60 of 60 chats"]),
         ("checkpoint_stall", "--smoke", ["in the background", "at once", "paddlenlp's own"]),
         ("grpo", "--smoke --threads 1", ["both, sampled, tokens/s", "top_p 0.8", "equal to the bit"]),
         ("parity", "dp2", ["bound", "dp2"]),

@@ -1,9 +1,9 @@
 """From dialogues to ids, of which only the answers count."""
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from operator import gt
 from os.path import commonprefix
 
 from data_tools.dialogues.chat_template import ChatTemplate, Rendered
@@ -27,7 +27,8 @@ class Encoding:
         src_length: Ids of a question, at most.
         max_length: Ids of a sample, at most.
         marks: Ids between a question and its answer, in families whose questions are seen in both directions.
-        locate: The ids of a text, where each begins and where it ends; None where the tokenizer cannot tell.
+        locate: The ids of a text, how many begin before each of these borders in it, and how many end by it; None where
+            the tokenizer cannot tell.
         apart: Each answer is a sample of its own, encoded apart from all before it, as with marks.
         last: The last answer of a dialogue alone is trained on.
         ends: Further ids that end an answer.
@@ -40,7 +41,7 @@ class Encoding:
     src_length: int
     max_length: int
     marks: tuple[int, ...] = ()
-    locate: Callable[[str], tuple[list[int], list[int], list[int]]] | None = None
+    locate: Callable[[str, list[int]], tuple[list[int], list[int], list[int]]] | None = None
     apart: bool = False
     last: bool = False
     ends: tuple[int, ...] = ()
@@ -97,14 +98,11 @@ class Encoding:
 
         Borders are the ends of questions and answers in turn.
         """
-        cuts, crossed = [], 0
         if self.locate:
-            ids, starts, stops = self.locate(text)
-            for number, border in enumerate(borders):
-                inside, before = bisect_left(starts, border), bisect_right(stops, border)
-                crossed += inside > before
-                cuts.append(before if number % 2 else inside)
-            return ids, cuts, crossed
+            ids, begun, ended = self.locate(text, borders)
+            cuts = [(ended if number % 2 else begun)[number] for number in range(len(borders))]
+            return ids, cuts, sum(map(gt, begun, ended))
+        cuts, crossed = [], 0
         ids = self.encode(text)
         for number, border in enumerate(borders):
             alone = self.encode(text[:border])

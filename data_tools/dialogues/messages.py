@@ -7,7 +7,6 @@ there, in training as in serving.
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 from data_tools.formats.json_files import quoted, shown
@@ -64,7 +63,7 @@ class Message:
         """The content, "" where there is none."""
         return self.content or ""
 
-    @cached_property
+    @property
     def size(self) -> int:
         """Characters, about."""
         return len(self.text) + len(self.reasoning) + sum(len(call.arguments) for call in self.tool_calls)

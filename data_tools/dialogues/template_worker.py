@@ -28,7 +28,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from os.path import commonprefix
 
 from jinja2 import TemplateError, nodes
 from jinja2.exceptions import SecurityError
@@ -77,6 +76,7 @@ class Renderer:
         environment.filters["tojson"] = _tojson
         environment.globals |= {"raise_exception": _raise, "strftime_now": lambda form: self.day().strftime(form)}
         self.template = environment.from_string(source)
+        self.template.globals = dict(self.template.globals)  # copied at each rendering, which takes a ChainMap longer
         self.source, self.tokens, self.ends = source, tokens, ends
         self.encloses = "endgeneration" in source
         self.today = False
@@ -119,7 +119,7 @@ class Renderer:
             *earlier, (prompt, answer) = turns
             limit, parts, turns = len(prompt), [], []
             for before, said in reversed(earlier):
-                end = len(commonprefix([before + said, prompt[:limit]]))
+                end = _common(before + said, prompt[:limit])
                 if end > len(before) and self._is_whole(said, end - len(before)):
                     parts.insert(0, (len(before), end))
                     limit = len(before)
@@ -197,7 +197,7 @@ class Renderer:
         prompt = self._render(dialogue, before, prompts=True)
         _check_block(message, prompt)
         whole = self._render(dialogue, [*before, message])
-        common = len(commonprefix([prompt, whole]))
+        common = _common(prompt, whole)
         opened, answer = prompt[common:].strip(), whole[common:]
         is_closed = False
         if opened == OPEN:
@@ -258,6 +258,19 @@ def _apart(turns: list[tuple[str, str]]) -> list[tuple[str, str]]:
     """Return (text since the answer before, answer) of each (all text before an answer, answer)."""
     ends = [0, *(len(before) + len(said) for before, said in turns)]
     return [(before[end:], said) for (before, said), end in zip(turns, ends, strict=False)]
+
+
+def _common(one: str, other: str) -> int:
+    """Return the number of characters with which both texts begin."""
+    alike, most = 0, min(len(one), len(other))
+    middle = most  # mostly one is the beginning of the other
+    while alike < most:
+        if one[alike:middle] == other[alike:middle]:
+            alike = middle
+        else:
+            most = middle - 1
+        middle = (alike + most + 1) // 2
+    return alike
 
 
 def _with_text_content(message: dict) -> dict:

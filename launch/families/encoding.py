@@ -26,7 +26,7 @@ from data_tools.dialogues.chat_template import (
     without_mark,
 )
 from data_tools.dialogues.encoding import Encoding
-from data_tools.text.encoders import SENTENCEPIECE_NAMES, SentencePieceEncoder
+from data_tools.text.encoders import SENTENCEPIECE_NAMES, LocatingTokenizer, SentencePieceEncoder
 from launch.errors import UserError
 from launch.families.registry import Family, family_of_config
 
@@ -177,15 +177,10 @@ def encoding_of(
 
 
 def _encoders(tokenizer, directory: Path | None) -> tuple[Callable[[str], list[int]], Callable | None]:
-    """Return what makes the ids of a text, and what also says where each stands, if anything can."""
+    """Return what makes the ids of a text, and what also says where borders lie among them, if anything can."""
     if backend := getattr(tokenizer, "backend_tokenizer", None):
-
-        def locate(text: str) -> tuple[list[int], list[int], list[int]]:
-            found = backend.encode(text, add_special_tokens=False)
-            places = found.offsets  # copied at each access
-            return found.ids, [start for start, _ in places], [stop for _, stop in places]
-
-        return lambda text: locate(text)[0], locate
+        found = LocatingTokenizer(backend)
+        return found.encode, found.locate
     if directory and (directory / SENTENCEPIECE_NAMES[0]).is_file():
         encoder = SentencePieceEncoder(directory / SENTENCEPIECE_NAMES[0])
         return encoder.encode_chat, encoder.locate_chat

@@ -79,7 +79,11 @@ def test_a_token_that_holds_something_of_the_question_is_not_trained_on():
     how = replace(
         encoding(template),
         encode=lambda text: [hash(pair) for pair in pairs(text)],
-        locate=lambda text: ([*map(hash, pairs(text))], [*range(0, len(text), 2)], [*range(2, len(text) + 2, 2)]),
+        locate=lambda text, borders: (
+            [*map(hash, pairs(text))],
+            [(b + 1) // 2 for b in borders],
+            [b // 2 for b in borders],
+        ),
     )
     [sample] = encode_dialogue(plain_dialogue([("ab", "cde")]), how)  # ab :c de .
     assert (sample.ids[:3], sample.crossed) == ([hash("ab"), hash(":c"), hash("de")], 1)

@@ -6,12 +6,12 @@ import random
 import numpy as np
 import pytest
 import sentencepiece
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.indexed import IndexedDataset
 from data_tools.text import encoders
-from data_tools.text.encoders import JsonEncoder, SentencePieceEncoder, load_encoder, require_quick
+from data_tools.text.encoders import JsonEncoder, LocatingTokenizer, SentencePieceEncoder, load_encoder, require_quick
 from data_tools.tokenize import tokenize_files
 from data_tools.tokenizer import MODEL_NAME
 from data_tools.verify import compare_with_source
@@ -119,14 +119,30 @@ def test_tokens_stand_where_sentencepiece_says(tmp_path, monkeypatch, flags, fas
     train_model(tmp_path / "tokenizer.model", **flags)
     encoder = SentencePieceEncoder(tmp_path / "tokenizer.model")
     texts = [text for text in fuzzed_texts(100) if len(text) < 1000]
-    by_pieces = [encoder.locate_chat(text) for text in texts]
+    by_pieces = [encoder.locate_chat(text, [*range(len(text) + 1)]) for text in texts]
     asked = []
     monkeypatch.setattr(encoders, "_lengths", lambda *found: asked.append(found))
-    assert by_pieces == [encoder.locate_chat(text) for text in texts]
+    assert by_pieces == [encoder.locate_chat(text, [*range(len(text) + 1)]) for text in texts]
     assert [ids for ids, *_ in by_pieces] == [encoder.encode_chat(text) for text in texts]
     monkeypatch.undo()
     known = sum(encoders._lengths(*found) is not None for found in asked) / len(asked)
     assert (known > 0.9) is fast, known  # hardly a text needs a second look where the model normalizes nothing
+
+
+@pytest.mark.parametrize("trims", [False, True])
+def test_tokens_of_bytes_stand_where_the_library_says(json_dir, trims):
+    tokenizer = Tokenizer.from_file(str(json_dir / "tokenizer.json"))
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=trims)  # GPT-2's leave spaces out of places
+    tokenizer.no_truncation()
+    encoder, known = LocatingTokenizer(tokenizer), 0
+    assert encoder._spells is not trims
+    texts = ["e\u0301", *(text for text in fuzzed_texts(100) if len(text) < 1000)]
+    for text in texts:
+        borders = [*range(len(text) + 1)]
+        found = encoder._by_offsets(text, borders)
+        assert encoder.locate(text, borders) == found and found[0] == encoder.encode(text)
+        known += encoder._by_bytes(text, borders) is not None
+    assert known == len(texts) - 1, "NFC changes the first"
 
 
 def test_a_line_of_ten_megabytes(tokenizer, sources, tmp_path):
