@@ -71,21 +71,19 @@ def describe(job: Job) -> list[str]:
     beside = ", sequence parallel" if job.sequence_parallel else ""
     if job.offload.optimizer:
         beside += ", optimizer in host memory between steps" if job.offload.returns else ", offload"
+    teacher = []
+    if job.teacher:
+        size = ModelShape.from_config(job.teacher).parameters / 1e9
+        teacher.append(f"a teacher beside it: {job.compared.family.title}, {size:.2f} billion parameters")
     return [
         f"{job.family.title}, {billions:.2f} billion parameters, {layers(job.config)} layers; {method(job)}",
         *([f"{TITLES[job.loss_type]}; {REFERENCES[job.reference]}"] if job.loss_type else []),
-        *([_teacher(job)] if job.teacher else []),
+        *teacher,
         *(["a reward model: one score of a text in place of logits"] if job.reward_model else []),
         f"{job.layout}{beside}; micro batch {job.micro_batch} x {_rows(job)}{job.sequence_length} = {tokens:,} tokens",
         *_network(job),
         ", ".join(_how(job)),
     ]
-
-
-def _teacher(job: Job) -> str:
-    """Return the line about a teacher."""
-    billions = ModelShape.from_config(job.teacher).parameters / 1e9
-    return f"a teacher beside it: {job.compared.family.title}, {billions:.2f} billion parameters"
 
 
 def _network(job: Job) -> list[str]:

@@ -416,12 +416,15 @@ def plan_time(job: Job, card: Card | None = None) -> TimePlan:
 def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[str, float]:
     """Return the seconds by part that a stage of `layers` layers, with the head or not, needs for a micro batch."""
     job, forward, backward, again = work.job, work.forward, work.backward, work.recomputed
+    compared, compared_layers = work, layers  # the reference's forward pass: by as many layers, or by a teacher
+    if job.teacher:
+        compared, compared_layers = Work(job.compared, work.pace), layers_of(job.teacher)
     parts = {
         PRODUCTS: layers * (forward.products + backward.products),
         ATTENTION: layers * (forward.scores + backward.scores),
         ELEMENTWISE: layers * (forward.elementwise + backward.elementwise),
         LOGITS: work.head if head else 0.0,
-        COMPARING: job.passes_beside * _forward_seconds(work, layers),
+        COMPARING: job.passes_beside * (compared_layers * compared.forward.total + compared.head_forward),
         RECOMPUTE: layers * (again.total + work.recomputed_in_slices),
     }
     beside = fsum(parts.values())
@@ -439,13 +442,6 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
     starting = layers * work.host_layers * HOST_LAYER * passes if job.on_gpu else 0.0
     parts[HOST] = max(0.0, starting - fsum(parts.values()))
     return parts
-
-
-def _forward_seconds(work: Work, layers: int) -> float:
-    """Return the seconds of the reference's forward pass over a micro batch: by as many layers, or by a teacher."""
-    if work.job.teacher:
-        work, layers = Work(work.job.compared, work.pace), layers_of(work.job.teacher)
-    return layers * work.forward.total + work.head_forward
 
 
 def with_pcie(card: Card, generation: int, lanes: int) -> Card:

@@ -39,8 +39,11 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
     flags, given, method = choice.recipe.flags, choice.variables, method_of(choice.recipe.script)
     model = given.get("MODEL") or " ".join(flags.get("model_name_or_path", []))
     data = given.get("DATA") or " ".join(flags.get(method.data_flag, []))
-    demo = missing_demo_folders()
-    found = [{"kind": "demo", "name": _model_of(one)} for one in demo if one in (model, data)][:1]
+    demo, found = missing_demo_folders(), []
+    if missing := next((one for one in demo if one in (model, data)), None):
+        command = DEMO_FOLDERS[missing].command  # whose folder of a model names it, whichever of its folders is missing
+        name = next(one for one, made in DEMO_FOLDERS.items() if made.config and made.command == command)
+        found.append({"kind": "demo", "name": name})
     fresh = flags.get("continue_training") == ["0"] or "--continue_training 0" in given.get("ARGS", "")
     known = check_model({MODEL_FLAG: [model]})[0].ok
     if model not in demo and not fresh and not Path(model).exists() and (weights_of_name(model) or not known):
@@ -55,12 +58,6 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
         found.append({"kind": "file", "name": data})
     output = given.get("OUTPUT") or " ".join(flags.get("output_dir", []))
     return [*found, *([{"kind": "run", "name": output}] if Path(output, TRAIN_LOG).is_file() else [])]
-
-
-def _model_of(folder: str) -> str:
-    """Return the folder of the model that a demo makes, from any of its folders."""
-    command = DEMO_FOLDERS[folder].command
-    return next(one for one, made in DEMO_FOLDERS.items() if made.config and made.command == command)
 
 
 def download(model: str, hub: str) -> StudioTask:
