@@ -169,7 +169,7 @@ def test_a_base_in_4_bits_takes_a_quarter_and_is_quantized_weight_by_weight():
     assert quantized / linear == pytest.approx(4.127 / 16, rel=1e-3)  # QLoRA, arXiv 2305.14314, section 3
     job = half("llama-13b", ONE, adapter=Lora(8, ("q_proj",)), recompute="full", base=Format("nf4"))
     kept = sum(one.nbytes for one in local_tensors(job))
-    assert loading(job) == pytest.approx(kept + 2 * 5120 * 13824, abs=256)
+    assert loading(job) == kept  # the largest come first, as they are beside less than what is kept in the end
 
 
 def test_an_offloaded_optimizer_is_on_the_host_unless_it_returns_for_its_step():
