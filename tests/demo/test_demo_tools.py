@@ -5,13 +5,18 @@ import re
 import sys
 from contextlib import contextmanager
 
+import openai
 import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
 
 from launch.commands import demo_tools
 from launch.commands.demo_tools import (
     DATA,
+    LONGEST,
+    SECONDS,
     TEMPLATE,
     ask,
+    called,
     is_right,
     is_valid,
     main,
@@ -126,5 +131,22 @@ def test_a_key_and_a_proxy_of_the_user_are_for_other_servers(tmp_path, monkeypat
 @pytest.mark.nightly
 @pytest.mark.timeout(3060)  # the demo itself
 def test_the_whole_demo_teaches_the_real_model_tools(tmp_path):
-    """It checks 90 %, 30 % and 100 % itself."""
-    assert len(results_with_the_real_model("tools", tmp_path)["requests"]) == 40
+    """It checks 90 %, 30 % and 100 % itself. OpenAI's own client gets the same calls, whole and in a stream."""
+    results = results_with_the_real_model("tools", tmp_path)
+    assert len(results["requests"]) == 40
+    words = ["--model_name_or_path", tmp_path / "model", "--adapter", f"tools={tmp_path / 'out' / 'lora'}"]
+    with served([*words, "--chat_template", TEMPLATE, "--model_name", "base"], tmp_path / "log") as address:
+        for request, answer in [*zip(results["requests"], results["answers"]["after"], strict=True)][:8]:
+            assert [called(message) for message in by_openai(address, request)] == [called(answer)] * 2
+
+
+def by_openai(address: str, request: dict) -> list[dict]:
+    """The message that answers a request, whole and put together from a stream."""
+    client = openai.OpenAI(base_url=address, api_key="none", timeout=SECONDS)
+    values = {"messages": [{"role": "user", "content": request["text"]}], "tools": request["tools"]}
+    values |= {"model": "tools", "temperature": 0, "max_tokens": LONGEST}
+    whole = client.chat.completions.create(**values)
+    state = ChatCompletionStreamState()
+    for event in client.chat.completions.create(**values, stream=True):
+        state.handle_chunk(event)
+    return [found.choices[0].message.model_dump() for found in (whole, state.get_final_completion())]
