@@ -1,6 +1,6 @@
 """Add tokens to a model: to its tokenizer, and with rows of their own to its embeddings and output layer.
 
-    python launch/commands/add_tokens.py models/llama-7b models/llama-7b-tools "<tool_call>" "</tool_call>"
+    python launch/commands/add_tokens.py models/llama-7b models/tools "<call>"
 
 Neither a GPU nor Paddle is needed. New rows are the mean of the old ones. Train them beside a LoRA with the flag that
 is printed, or with all other weights. The new directory appears when it is complete.
