@@ -61,7 +61,8 @@ def files_of(folder: Path) -> list[Path]:
     """
     exported = any((folder / name).is_file() for name in (CONFIG, "adapter_config.json")) or any(folder.glob("*.gguf"))
     if not exported or (folder / TRAIN_LOG).exists():
-        raise UserError(f"MODEL: found {folder}, which is no export. First: make export MODEL={folder}.")
+        run = folder if folder.exists() else "RUN"
+        raise UserError(f"MODEL: found {folder}, which is no export. First: make export MODEL={run}.")
     if not (folder / README).is_file():
         raise UserError(
             f"{folder / README}: no such file. make export writes it for a run of this suite. Write one: what it is, "

@@ -115,6 +115,8 @@ def test_what_is_no_export_is_refused(exported):
     (exported / "train_log.jsonl").write_text("")
     with pytest.raises(UserError, match="is no export. First: make export MODEL="):
         push.main([str(exported), "hf:me/kestrel"])
+    with pytest.raises(UserError, match=r"found nowhere, which is no export. First: make export MODEL=RUN\."):
+        push.main(["nowhere", "hf:me/kestrel"])
     for name in ("hf:kestrel", "s3:me/kestrel", "me/kestrel", "hf:me/../kestrel"):
         with pytest.raises(UserError, match=r"TO: found .*, allowed: HUB:OWNER/NAME"):
             push.main([str(exported), name])
