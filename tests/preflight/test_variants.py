@@ -29,7 +29,7 @@ def machine(monkeypatch, tmp_path):
     for corpus in ("data/corpus", "build/demo/data/corpus"):
         (tmp_path / corpus).parent.mkdir(parents=True)
         write_corpus(tmp_path / corpus)
-    for dialogues in ("data", "build/demo-finetune/data"):
+    for dialogues in ("data", "build/demo-finetune/data", "build/demo-grpo/prompts"):
         write_dialogues(tmp_path / dialogues)
     monkeypatch.setattr(host, "free_bytes", lambda directory: 10**12)
     monkeypatch.setattr(memory, "available_bytes", lambda: 512 * GIB)
@@ -78,8 +78,8 @@ SHIPPED = [one if name(one) in IN_MAKE_TEST else pytest.param(one, marks=pytest.
 @pytest.mark.parametrize("recipe", SHIPPED, ids=name)
 def test_a_recipe_as_shipped_passes_on_the_machine_it_is_for(machine, recipe):
     machine(A100S[:8])
-    if name(recipe) == "tiny/lora":
-        save_base(Path("build/demo/model"), load_config("llama-rehearsal"))
+    if folder := {"tiny/lora": "build/demo/model", "tiny/grpo": "build/demo-grpo/base"}.get(name(recipe)):
+        save_base(Path(folder), load_config("llama-rehearsal"))
     if recipe in PREFERENCE_TUNING:
         write_files(PAIRS)
     assert split(findings_of(name(recipe))) == ([], [])
