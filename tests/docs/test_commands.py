@@ -99,7 +99,7 @@ def flags_of_commands() -> dict[str, set[str]]:
 
 
 def known_to(program: str) -> set[str]:
-    if program in ("launch/run_pretrain.py", "launch/finetune_generation.py"):
+    if program in ("launch/run_pretrain.py", "launch/finetune_generation.py", "reinforcement"):
         return {f"--{flag}" for flag in known_flags(program)}
     if program == "launch/train.py":  # of the method that its first word names
         return {f"--{flag}" for flag in all_flags()}
