@@ -41,12 +41,11 @@ def load(job: Job, place: Place, memory: Memory) -> None:
     the largest first. Parameters that are offloaded pass one by one (launch/offload/group_sharded.py).
     """
     tensors = [one for one in tensors_of(job, place.stage) if one.kind != ADAPTER]
-    quantized = [one for one in tensors if one.base or one.on_host]
-    stay, moved = (quantized, tensors) if job.offload.parameters else (tensors, quantized)
-    there = peak = 0
-    for one in sorted({*stay, *moved}, key=lambda one: -one.size):
-        there += one.nbytes if one in stay else 0
-        peak = max(peak, there + (one.size * job.item if one in moved else 0))
+    offloaded, there, peak = job.offload.parameters, 0, 0
+    for one in sorted(tensors, key=lambda one: -one.size):
+        released = one.base or one.on_host  # as it was read
+        there += one.nbytes if released or not offloaded else 0
+        peak = max(peak, there + (one.size * job.item if released or offloaded else 0))
     memory.take(peak, "parameters")
     if job.reference == SECOND_COPY:
         memory.take(sum(one.nbytes for one in tensors_of(job.compared, place.stage)), REFERENCE)
