@@ -1,11 +1,11 @@
 """How many chats a second become ids and target tokens, beside apply_chat_template of transformers, which makes ids.
 
-    python benchmarks/dialogues.py [--chats 3000] [--rounds 5] [--earlier CHECKOUT] [--output FILE]
+    python benchmarks/dialogues.py [--chats 3000] [--rounds 5] [--earlier CHECKOUT ...] [--output FILE]
 
 Chats of one to three turns under ChatML, with a byte-level tokenizer made here. "here": encode_dialogues, with the
-process that renders templates: prompts as served, the border of each answer, labels. --earlier: the same in a checkout
-of an earlier commit (`git worktree add ../earlier COMMIT`). Rows a second of processor time, the best of the rounds, in
-which all take turns. transformers: requirements/compare.txt.
+process that renders templates: prompts as served, the border of each answer, labels. --earlier: the same in checkouts
+of earlier commits (`git worktree add ../COMMIT COMMIT`), named as their folders. Rows a second of processor time, the
+best of the rounds, in which all take turns. transformers: requirements/compare.txt.
 """
 
 import argparse
@@ -75,15 +75,14 @@ def main(argv: list[str]) -> None:
     )
     parser.add_argument("--chats", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--earlier", type=Path, metavar="CHECKOUT", help="of an earlier commit, to compare with")
+    parser.add_argument("--earlier", type=Path, nargs="+", default=[], metavar="CHECKOUT", help="of earlier commits")
     parser.add_argument("--output", type=Path, metavar="FILE", help="also write everything measured to this JSON file")
     args = parser.parse_args(argv)
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     from transformers import PreTrainedTokenizerFast
 
-    rows, checkouts = chats(args.chats), {"here": ROOT}
-    if args.earlier:
-        checkouts["earlier"] = args.earlier.resolve()
+    rows, earlier = chats(args.chats), {path.name: path.resolve() for path in args.earlier}
+    checkouts = {"here": ROOT} | earlier
     rates: dict[str, list[float]] = {name: [] for name in (*checkouts, "apply_chat_template")}
     samples: dict[str, list] = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -107,8 +106,8 @@ def main(argv: list[str]) -> None:
         beside = "" if name == "here" else f"; here / {name}: {best['here'] / rate:.2f}"
         print(f"{name:<20} {rate:8,.0f} rows/s of processor time{beside}")
     print(f"the same ids: {same:,} of {args.chats:,} chats")
-    if args.earlier:
-        print(f"the same ids and labels as earlier: {samples['here'] == samples['earlier']}")
+    for name in earlier:
+        print(f"the same ids and labels as {name}: {samples['here'] == samples[name]}")
     if args.output:
         report = {"command": shlex.join(["python", "benchmarks/dialogues.py", *argv])}
         report |= {"date": datetime.date.today().isoformat(), "machine": machine_facts(1)}
