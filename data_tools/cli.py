@@ -240,9 +240,8 @@ def _explained(error: Exception, mistakes: tuple[type[Exception], ...]) -> int:
 
 def _told(text: str, exit_code: int) -> int:
     lines = [line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]} ..." for line in text.split("\n")]
-    print(
-        localized("\n".join(lines)), file=sys.stderr, flush=True
-    )  # of a rank: into its log; rank 0's is on the terminal
+    # Of a rank: into its log; rank 0's is on the terminal.
+    print(localized("\n".join(lines)), file=sys.stderr, flush=True)
     return exit_code
 
 

@@ -28,8 +28,8 @@ def parsed(folder: str) -> dict[str, list[ast.AST]]:
 def short_helpers() -> list[str]:
     """Return "file name" of each helper.
 
-    A public function that no other file names is a helper, too. Generators, methods of several classes of a family, and
-    what is given as a value or replaced by tests is none.
+    A public function that no other file names is a helper, too. Generators, overridden methods, and functions that are
+    passed as values or replaced by tests are not.
     """
     texts = read(*CHECKED)
     others = "\n".join(read(*OTHERS).values())
