@@ -91,8 +91,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str):
         """Print the error and where to find help, then exit."""
-        print(localized(f"error: {message} (`{self.prog} --help` lists all)"), file=sys.stderr)
-        sys.exit(EXIT_USER_ERROR)
+        sys.exit(_told(f"error: {message} (`{self.prog} --help` lists all)", EXIT_USER_ERROR))
 
 
 def whole_number(text: str, least: int, most: int) -> int | None:

@@ -39,6 +39,7 @@ def ending_with(error: BaseException):
         (UserError("a\x1b]0;b\x07\r\x9b2J\u202e字\td"), 2, "error: a\\x1b]0;b\\x07\\r\\x9b2J\\u202e字\td\n"),
         (PanicException("unwrap()"), 2, "error: a file of the tokenizer is damaged: unwrap(). Copy it again.\n"),
         (KeyboardInterrupt(), 130, "interrupted\n"),
+        pytest.param(UserError("a b " * 3000), 2, f"error: {'a b ' * 2498}a ...\n", id="long"),
     ],
 )
 def test_ends_that_are_told(capsys, error, exit_code, told):
