@@ -1,4 +1,4 @@
-"""Print the sizes of this repository, each beside its bound.
+"""Print the sizes of this repository, each beside its goal.
 
     python -m docs.tools.sizes
 
@@ -42,7 +42,7 @@ def lines_of(*patterns: str) -> int:
 
 
 def sizes() -> list[tuple[str, float, str]]:
-    """Return (what, number, bound) of each size."""
+    """Return (what, number, goal) of each size."""
     files = [code_lines(text) for text in read("launch").values()]
     functions = [lines for _, of_file in files for lines in of_file]
     texts = "\n".join(read("launch", "data_tools", "custom_ops", "benchmarks").values())
@@ -64,7 +64,7 @@ def sizes() -> list[tuple[str, float, str]]:
 def main(argv: list[str]) -> None:
     """Run the command."""
     Parser("python -m docs.tools.sizes", __doc__).parse_args(argv)
-    print(markdown(("size", "now", "bound"), [(what, f"{number:,}", bound) for what, number, bound in sizes()]))
+    print(markdown(("size", "now", "goal"), [(what, f"{number:,}", goal) for what, number, goal in sizes()]))
 
 
 if __name__ == "__main__":
