@@ -125,6 +125,7 @@ FAULTS = [
     ("squad", ":1: answers: found {}, expected an object with a list text.", {"answers": {}}),
     ("qa", ":1: options: a choice that qa does not ask.", {"options": ["a", "b"]}),
     ("pairs", f":1: src: found {['x' * 99]!s:.40}, expected a text.", {"src": ["x" * 99]}),
+    ("chat", ":1: messages: found ['assistant'], expected the roles user and assistant", {"messages": TURNS[1:]}),
     ("gsm8k", ":1: answer: no #### before a number at the end: '#### 4 apples'.", {"answer": "#### 4 apples"}),
     ("gsm8k", r":1: half a surrogate pair (\ud800 to \udfff) is no character.", {"question": "\ud800"}),
 ]
