@@ -347,6 +347,7 @@ GPUS=2 --pipeline_parallel_degree 2 ✗ --pipeline_parallel_degree: 2 for a rewa
 == qwen3-0.6b/grpo-lora @ pairs
 -
 --reward numbers ✗ --reward: numbers: not a reward that there is
+--reward '' ✗ --reward: none, and no --teacher
 GPUS=2 --tensor_parallel_degree 2 ✗ --tensor_parallel_degree: 2 in reinforcement: each rank samples
 GPUS=2 --pipeline_parallel_degree 2 ✗ --pipeline_parallel_degree: 2 in reinforcement: each rank samples
     ✓ --per_device_eval_batch_size: 64 becomes 16
@@ -360,6 +361,7 @@ GPUS=2 --sharding stage3 ✗ --sharding: stage3 in reinforcement: each rank samp
 --reference copy --kl_weight 0.1 ✗ --reference: copy with --lora 1: the model without
 GPUS=2 --lora 0 --kl_weight 0.1 --sharding 'stage2 offload'
     ✗ --sharding: the copy would stay on the device, whole. Fix: --lora 1, which needs no copy, or --sharding
+--teacher qwen3-4b --reward '' --do_eval 1 ✗ --do_eval: 1 with --teacher and no --reward
 --teacher qwen3-4b --reference copy ✓ --reference: copy does nothing here
 --teacher qwen3-4b --kl_weight 0.1 --redraw_rounds 1
     ✗ --kl_weight: 0.1 with --teacher ✗ --redraw_rounds: 1 with --teacher

@@ -112,6 +112,7 @@ def words_of(folder) -> set[str]:
         words |= set(re.findall(r'"([^"]+)"', call))
     words |= set(re.findall(r'\b(?:step|button|label|labelled)\("([^"]+)"', scripts))
     words |= set(re.findall(r'\bfield\("\w+", "([^"]+)"', scripts) + re.findall(r'\["\w+", "([^"]+)", \{', scripts))
+    words |= set(re.findall(r'^  "build/[\w/-]+": "([^"]+)",$', scripts, re.M))  # of a demo's folder
     charts = re.findall(r'^  \["([^"]+)", ".*, "([^"]+)"\],$', scripts, re.M)
     return words | {word for chart in charts for word in chart}
 
