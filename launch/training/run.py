@@ -189,7 +189,7 @@ def build_base(training: Training, config, products: BFloat16Products | None, mo
     if not training.method.reward_model:
         rows = bool(adapter_args.trainable_token_indices)
         chunks = chunks_of(config, args, training.rows * training.sequence_length, trained, rows)
-        lines = chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
+        lines += chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
     lines += [*speed_up(model, args), *widen(model, model_args, args)]
     return model, [*lines, *slice_sequence(model, args.sequence_slices)]
 

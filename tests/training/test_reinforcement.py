@@ -280,10 +280,11 @@ def test_warnings_with_a_cure(ranks, record, message):
 USUAL = ANSWERED | {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "learning_rate": 1e-2}
 BEGIN = "bu gumismi rumerzer butozo gumismi nerpisfu lodi nider berodi rer langisvis "  # over 32 tokens
 TEN_PROMPTS = {"max_steps": -1, "num_train_epochs": 0.5}
+LESS_MEMORY = {"quantize_head": 1, "offload_embedding": 1}
 VARIANTS = {
     "lora": LORA | DORA | TEN_PROMPTS | {"top_p": 0.9, "rollout_steps": 2, "rollout_passes": 2, "kl_weight": 0.1},
     "full": {"algorithm": "dapo", "mask_truncated": 0, "redraw_rounds": 2, "kl_weight": 0.05, "model": "qwen2"},
-    "teacher": LORA | NF4 | {"teacher": "wide", "rollout_steps": 2, "top_k": 50, "model": "qwen2"},
+    "teacher": LORA | NF4 | LESS_MEMORY | {"teacher": "wide", "rollout_steps": 2, "top_k": 50, "model": "qwen2"},
     "rloo": {"algorithm": "rloo", "top_k": 20, "rollout_steps": 5, "loss_chunk_tokens": 40, "model": "wide"},
 }
 
@@ -323,6 +324,8 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
             assert record[key] == later[record["global_step"]][key]
     for tensor, values in whole.weights.items():
         assert values.tobytes() == continued.weights[tensor].tobytes()
+    if "teacher" in VARIANTS[name]:
+        assert "\nword embedding: in host memory" in whole.stdout and " and the output layer in nf4" in whole.stdout
     if "redraw_rounds" in VARIANTS[name]:
         redrawn = whole.column("redrawn_groups")
         assert redrawn.max() > 0 and (redrawn[3:] == [later[step]["redrawn_groups"] for step in (4, 5, 6)]).all()
