@@ -289,8 +289,8 @@ class ReadBack:
         stored = json.loads((directory / (LORA_CONFIG_NAME if lora else PREFIX_CONFIG_NAME)).read_text("utf-8"))
         lora_keys = ("r", "lora_alpha", "scaling", "target_modules", TOKEN_IDS)
         for name in lora_keys if lora else ("num_prefix_tokens",):
-            if stored.get(name) != getattr(mine, name, None):
-                raise UserError(f"{name} is {stored.get(name)!r}, trained was {getattr(mine, name)!r}")
+            if stored.get(name) != (own := getattr(mine, name, None)):
+                raise UserError(f"{name} is {stored.get(name)!r}, trained was {own!r}")
 
     def _local_tensors(self) -> list[LocalTensor]:
         return local_tensors(self.adapter, None, self.training_args)
