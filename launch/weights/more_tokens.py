@@ -54,7 +54,7 @@ def add_tokens(source: Path, target: Path, tokens: Sequence[str], shard_bytes: i
     for parameter in parameters(config):
         if parameter.kind in (WORD, HEAD):
             axis = int(parameter.kind == HEAD)
-            whole[parameter.name] = _grown(weights[parameter.name], known, ids, size, axis)
+            whole[parameter.name] = _grown(weights[parameter.name], known, size, axis)
     none, beyond = LoraFiles(source, {"r": 1, "lora_alpha": 1}, {}), BeyondLora(whole=whole, vocabulary=size)
 
     def check(directory: Path) -> None:
@@ -67,8 +67,8 @@ def add_tokens(source: Path, target: Path, tokens: Sequence[str], shard_bytes: i
     return ids
 
 
-def _grown(stored: Weight, known: int, ids: list[int], size: int, axis: int) -> MadeTensor:
-    """Return a matrix of `size` tokens on an axis, with the mean of the first `known` ones for ids and beyond."""
+def _grown(stored: Weight, known: int, size: int, axis: int) -> MadeTensor:
+    """Return a matrix of `size` tokens on an axis, with the mean of the first `known` ones behind them."""
     old = stored.shape[axis]
     total = np.zeros(stored.shape[1 - axis])
     values = np.empty(
@@ -85,7 +85,7 @@ def _grown(stored: Weight, known: int, ids: list[int], size: int, axis: int) -> 
             values[start:stop] = rows
             total += wide[: max(0, known - start)].sum(axis=0)
     mean = convert((total / known).astype(np.float32), "float32", stored.dtype)
-    place[ids[0] :] = mean
+    place[known:] = mean
     return MadeTensor(Path(), stored.dtype, values.shape, 0, values)
 
 

@@ -19,7 +19,7 @@ from tests.weights.lora_material import llama, save_base, save_lora, write_lora
 WORDS = ("llama.embed_tokens.weight", "lm_head.weight")
 
 
-@pytest.mark.parametrize(("tokens", "vocabulary"), [(60, 64), (63, 72)])
+@pytest.mark.parametrize(("tokens", "vocabulary"), [(60, 64), (63, 72), (67, 72)])
 def test_new_rows_are_the_mean_of_those_of_known_tokens(tmp_path, capsys, tokens, vocabulary):
     before = save_base(tmp_path / "base", llama())
     Tokenizer(WordLevel({f"w{number}": number for number in range(tokens)}, "w0")).save(
@@ -34,9 +34,10 @@ def test_new_rows_are_the_mean_of_those_of_known_tokens(tmp_path, capsys, tokens
     for name, tensor in before.items():
         new, old = (one if name == WORDS[0] else one.T for one in (after[name], tensor))
         if name in WORDS:
-            assert np.array_equal(new[:tokens], old[:tokens]) and len(new) == vocabulary
-            mean = old[:tokens].mean(axis=0, dtype=np.float64)
-            np.testing.assert_allclose(new[tokens:], np.tile(mean, (vocabulary - tokens, 1)), rtol=1e-6, atol=1e-9)
+            known = old[:tokens]  # of 64
+            assert np.array_equal(new[: len(known)], known) and len(new) == vocabulary
+            mean = np.tile(known.mean(axis=0, dtype=np.float64), (vocabulary - len(known), 1))
+            np.testing.assert_allclose(new[len(known) :], mean, rtol=1e-6, atol=1e-9)
         else:
             assert np.array_equal(new, old), name
     with pytest.raises(UserError, match=f"found the ids '</call>' {tokens + 1}, '<x>' .*, expected new ones from"):
