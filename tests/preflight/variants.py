@@ -365,6 +365,8 @@ GPUS=2 --lora 0 --kl_weight 0.1 --sharding 'stage2 offload'
 --teacher qwen3-4b --reference copy ✓ --reference: copy does nothing here
 --teacher qwen3-4b --kl_weight 0.1 --redraw_rounds 1
     ✗ --kl_weight: 0.1 with --teacher ✗ --redraw_rounds: 1 with --teacher
+--model_name_or_path qwen3-8b --teacher qwen3-4b --offload_embedding 1
+    ✗ --offload_embedding: 1 for a model without an output layer of its own
 GPUS=2 --teacher qwen3-4b --sharding 'stage2 offload' ✗ --sharding: the copy would stay on the device, whole
 --model_name_or_path chatglm-6b --chat_template none ✗ --model_name_or_path: a ChatGLM-6B: it reads a prompt
 == llama-7b/pretrain @ two cards

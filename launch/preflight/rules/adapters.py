@@ -308,7 +308,9 @@ RULES = (
     ),
     Rule(
         flag="offload_embedding",
-        when=lambda run: bool(run.flags.offload_embedding and run.model) and not run.has_head,
+        when=lambda run: (
+            bool(run.flags.offload_embedding and run.model) and not (run.has_head and run.teacher_has_head)
+        ),
         found="1 for a model without an output layer of its own",
         reason="the output layer reads the whole table",
         source=HOST_EMBEDDING,

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from data_tools.cli import DIGITS, whole_number
 from launch.config.flag_values import FlagValues
 from launch.config.layout import Layout
 from launch.config.run_config import RunConfig
 from launch.errors import UserError
+from launch.families.named_configs import load_config
 from launch.families.parameters import HEADS, INNER, LAYERS, POSITIONS, stated
 from launch.families.registry import Family, family_of_config, parameters
 from launch.methods.preference_flags import KTO, reference_of_flags
@@ -186,6 +187,14 @@ class Request:
         except UserError:
             return True
         return HEAD_WEIGHT in names and not self.run.method.reward_model
+
+    @property
+    def teacher_has_head(self) -> bool:
+        """Whether a teacher has such a layer, too; True without one, or for an unknown one."""
+        try:
+            return not self.flags.teacher or replace(self, model=load_config(self.flags.teacher)).has_head
+        except UserError:
+            return True
 
     @property
     def lacking(self) -> dict[str, str]:
