@@ -44,6 +44,7 @@ QUANTS = {"f32": 0, "f16": 1, "bf16": 32, "q8_0": 7, "q4_0": 2, "q4_k_m": 15}
 # The largest root mean square of what packing adds, as a part of that of the weights.
 ROUNDING = {"Q8_0": 0.02, "Q6_K": 0.05, "Q5_0": 0.15, "Q4_K": 0.2, "Q4_0": 0.25}
 LARGEST_FLOAT16 = 65504
+LEAST_SUM = 2.0**-14  # by which llama.cpp divides the weights of a token's experts, at least
 
 
 def export_gguf(source: Path, target: Path, quant: str) -> tuple[Exported, Path]:
@@ -79,10 +80,9 @@ def _require_known(config: dict) -> None:
         raise UserError(
             f"FORMAT=gguf: norm_topk_prob: found {found}, allowed: {fixed}: llama.cpp ignores it in a {family.title}."
         )
-    least = config.get("num_experts_per_tok", 1) / config.get("num_experts", 1)  # of the sum of a token's weights
-    if (found := config.get("moe_norm_min", 0.0)) > least:
+    if (found := config.get("moe_norm_min", 0.0)) > LEAST_SUM:
         raise UserError(
-            f"FORMAT=gguf: moe_norm_min: found {found}, allowed: {least:.3g} or less: llama.cpp has no such bound."
+            f"FORMAT=gguf: moe_norm_min: found {found}, allowed: {LEAST_SUM:.2g} or less: llama.cpp has no such bound."
         )
     block = config.get("rope_scaling") or {}
     kind, more = block.get("rope_type"), block.keys() - {"rope_type", "factor", ORIGINAL}

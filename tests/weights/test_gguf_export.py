@@ -202,9 +202,9 @@ def test_what_llama_cpp_cannot_run_is_refused_and_nothing_is_written(tmp_path):
         (source / "config.json").write_text(json.dumps(getattr(published, name)(norm_topk_prob=found)[0]))
         with pytest.raises(UserError, match=f"norm_topk_prob: found {found}, allowed: {not found}: llama.cpp ignores"):
             main([str(source), str(tmp_path / "out"), "--format", "gguf"])
-    values = our_config(published.ernie4_5_moe(moe_norm_min=0.5)[0], "x")
+    values = our_config(published.ernie4_5_moe(moe_norm_min=1e-4)[0], "x")
     (source / "config.json").write_text(json.dumps(values))
-    with pytest.raises(UserError, match="moe_norm_min: found 0.5, allowed: 0.4 or less: llama.cpp has no such bound"):
+    with pytest.raises(UserError, match="moe_norm_min: found 0.0001, allowed: 6.1e-05 or less: llama.cpp has no such"):
         main([str(source), str(tmp_path / "out"), "--format", "gguf"])
     with pytest.raises(UserError, match="--quant: found q8_0, which is for --format gguf"):
         main([str(source), "--quant", "q8_0"])
