@@ -15,7 +15,7 @@ from launch.training import rewarding
 from launch.training.graders import grader
 from launch.training.reward_worker import COUNTED_APART, MOST_PROCESSES
 from launch.training.rewarding import Completion, RewardProcesses
-from tests.distributed.cells import ANSWERED, DORA, FULL, LORA, NF4, REINFORCEMENT
+from tests.distributed.cells import ANSWERED, DORA, FULL, LORA, NF4, REINFORCEMENT, ROWS
 from tests.distributed.layouts import DP2, STAGE2
 
 RANKS = "tests.training.rollout_ranks"
@@ -282,7 +282,7 @@ BEGIN = "bu gumismi rumerzer butozo gumismi nerpisfu lodi nider berodi rer langi
 TEN_PROMPTS = {"max_steps": -1, "num_train_epochs": 0.5}
 LESS_MEMORY = {"quantize_head": 1, "offload_embedding": 1}
 VARIANTS = {
-    "lora": LORA | DORA | TEN_PROMPTS | {"top_p": 0.9, "rollout_steps": 2, "rollout_passes": 2, "kl_weight": 0.1},
+    "lora": ROWS | DORA | TEN_PROMPTS | {"top_p": 0.9, "rollout_steps": 2, "rollout_passes": 2, "kl_weight": 0.1},
     "full": {"algorithm": "dapo", "mask_truncated": 0, "redraw_rounds": 2, "kl_weight": 0.05, "model": "qwen2"},
     "teacher": LORA | NF4 | LESS_MEMORY | {"teacher": "wide", "rollout_steps": 2, "top_k": 50, "model": "qwen2"},
     "rloo": {"algorithm": "rloo", "top_k": 20, "rollout_steps": 5, "loss_chunk_tokens": 40, "model": "wide"},
