@@ -105,7 +105,7 @@ class LoraRows:
         return self.masks[owners]
 
 
-def reads_sorted(adapter: LoRAModel) -> bool:
+def runs_alone(adapter: LoRAModel) -> bool:
     """Return whether LoraRows cannot serve an adapter.
 
     Layers of experts read a step's tokens in their own order, and rows of tokens are in weights of the adapter's own.

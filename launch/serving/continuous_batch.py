@@ -10,7 +10,7 @@ from itertools import count
 import paddle
 
 from launch.adapters.adapter_files import LoRAModel
-from launch.adapters.lora_rows import reads_sorted
+from launch.adapters.lora_rows import runs_alone
 from launch.generation.packed import packs
 from launch.generation.packed_texts import ComputedPart
 from launch.serving.followers import ShardedTexts
@@ -154,6 +154,6 @@ def texts_for(models: Mapping, memory_bytes: int) -> Texts | None:
     """Return the texts of these models; None where they cannot be computed in one row. memory_bytes: see Texts."""
     base = next(iter(models.values())).predictor
     loras = [served.predictor.model for served in models.values() if isinstance(served.predictor.model, LoRAModel)]
-    if packs(base.family, base.config.to_dict()) and not any(map(reads_sorted, loras)):
+    if packs(base.family, base.config.to_dict()) and not any(map(runs_alone, loras)):
         return Texts(models, memory_bytes)
     return None
