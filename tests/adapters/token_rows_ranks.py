@@ -1,5 +1,6 @@
 """The Paddle side of test_token_rows.py."""
 
+import operator
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,7 +8,8 @@ import paddle
 
 from launch.adapters.adapter_files import load_adapter, save_adapter
 from launch.adapters.add import add_lora
-from launch.families.registry import FAMILIES
+from launch.families.parameters import WORD
+from launch.families.registry import FAMILIES, parameters
 from launch.training.arguments import AdapterArguments
 from launch.training.chunked_loss import Chunks, chunk_loss
 from tests.families import family_ranks
@@ -31,9 +33,13 @@ def _compared(name: str, directory: str) -> dict[str, float]:
     labels = inputs.pop("labels")
     labels[0, 0] = IDS[0]
     inputs["input_ids"][0, 1], inputs["input_ids"][1, 3] = IDS[0], IDS[1]
+    word = next(one for one in parameters(family_ranks.tiny(name).to_dict()) if one.kind == WORD)
 
     def made(rows: list[int] | None):
         model = family_ranks.build(name, family_ranks.tiny(name))
+        words = operator.attrgetter(word.name.removesuffix(".weight"))(model)
+        words.register_forward_post_hook(lambda layer, _, found: found + 0.1 * layer.training)  # in NEFTune's place
+        model.train()
         chunk_loss(model, family, Chunks(11, 64), False)
         flags = AdapterArguments(lora=True, lora_rank=2, trainable_token_indices=rows)
         return add_lora(model, SimpleNamespace(model_name_or_path="tiny"), flags, seed=1)
