@@ -8,6 +8,7 @@ import paddle
 
 from launch.adapters.adapter_files import load_adapter, save_adapter
 from launch.adapters.add import add_lora
+from launch.adapters.lora_rows import runs_alone
 from launch.families.parameters import WORD
 from launch.families.registry import FAMILIES, parameters
 from launch.training.arguments import AdapterArguments
@@ -27,7 +28,7 @@ def against_whole_weights(names: list[str], directory: str) -> dict[str, dict]:
 
 def _compared(name: str, directory: str) -> dict[str, float]:
     """Largest differences, relative to the largest number: of losses, of the rows' gradients, of logits of the loaded
-    adapter, and of the losses of the base where the adapter is off."""
+    adapter, of the losses of the base where the adapter is off, and of the base's weight once it is loaded."""
     family = FAMILIES[name]
     inputs = family_ranks.batch(family, samples=4)
     labels = inputs.pop("labels")
@@ -79,8 +80,13 @@ def _compared(name: str, directory: str) -> dict[str, float]:
     ours.enable_lora()
     ours.eval()
     save_adapter(ours, f"{directory}/{name}", LAYOUT)
-    loaded = load_adapter(family_ranks.build(name, family_ranks.tiny(name)), f"{directory}/{name}")
+    served = family_ranks.build(name, family_ranks.tiny(name))
+    shared = operator.attrgetter(word.name)(served)  # perhaps with models of other adapters
+    before = shared.numpy()
+    loaded = load_adapter(served, f"{directory}/{name}")
     loaded.eval()
+    found["shared"] = _off(shared, before)
+    assert runs_alone(loaded)
     with paddle.no_grad():
         outputs = [one(**inputs) for one in (ours, loaded)]
     found["logits"] = _off(*(one[0] if isinstance(one, tuple) else one for one in outputs))
