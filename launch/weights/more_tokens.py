@@ -44,8 +44,8 @@ def add_tokens(source: Path, target: Path, tokens: Sequence[str], shard_bytes: i
     """
     tokenizer, config = read_tokenizer(source), load_config(str(source))
     has_json = (source / JSON).is_file()
-    pieces = (family_of_config(config).published.tokenizer.sentencepiece or ("", ""))[1]
-    if tokenizer is None or not (has_json or (pieces and (source / pieces).is_file())):
+    pieces = source / (family_of_config(config).published.tokenizer.sentencepiece or ("", ""))[1]
+    if tokenizer is None or not (has_json or pieces.is_file()):
         raise UserError(f"{source}: no {JSON} or SentencePiece model, the tokenizers that tokens can be added to.")
     known = min(tokenizer.size, config["vocab_size"])
     ids = list(range(tokenizer.size, tokenizer.size + len(tokens)))
@@ -60,7 +60,12 @@ def add_tokens(source: Path, target: Path, tokens: Sequence[str], shard_bytes: i
     def check(directory: Path) -> None:
         values = read_object(directory / "config.json") | {"vocab_size": size}
         (directory / "config.json").write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", "utf-8")
-        _extend(directory, tokens, ids, has_json)
+        found = _extend(directory, tokens, ids, None if has_json else pieces)
+        if found != ids:
+            places = ", ".join(f"{token!r} {number}" for token, number in zip(tokens, found, strict=True))
+            raise UserError(
+                f"{source}: found the ids {places}, expected new ones from {ids[0]}. Leave out what is there."
+            )
         check_weights(source, none, directory, beyond)
 
     merge(source, none, target, shard_bytes, check, beyond)
@@ -89,9 +94,12 @@ def _grown(stored: Weight, known: int, size: int, axis: int) -> MadeTensor:
     return MadeTensor(Path(), stored.dtype, values.shape, 0, values)
 
 
-def _extend(directory: Path, tokens: Sequence[str], ids: list[int], has_json: bool) -> None:
-    """Add tokens to the files of a tokenizer."""
-    if has_json:
+def _extend(directory: Path, tokens: Sequence[str], ids: list[int], pieces: Path | None) -> list[int | None]:
+    """Add tokens to the files of a tokenizer; return their ids there.
+
+    pieces: its SentencePiece model; None beside a tokenizer.json.
+    """
+    if pieces is None:
         from tokenizers import AddedToken, Tokenizer
 
         tokenizer = Tokenizer.from_file(str(directory / JSON))
@@ -99,11 +107,11 @@ def _extend(directory: Path, tokens: Sequence[str], ids: list[int], has_json: bo
         found = [tokenizer.token_to_id(token) for token in tokens]
         tokenizer.save(str(directory / JSON))
     else:
-        added = read_object(directory / ADDED)
-        found = [added.setdefault(token, number) for token, number in zip(tokens, ids, strict=True)]
+        from sentencepiece import SentencePieceProcessor
+
+        model, added = SentencePieceProcessor(model_file=str(pieces)), read_object(directory / ADDED)
+        known = {model.id_to_piece(number): number for number in range(model.get_piece_size())} | added
+        found = [known.setdefault(token, number) for token, number in zip(tokens, ids, strict=True)]
+        added |= dict(zip(tokens, ids, strict=True))
         (directory / ADDED).write_text(json.dumps(added, ensure_ascii=False) + "\n", "utf-8")
-    if found != ids:
-        places = ", ".join(f"{token!r} {number}" for token, number in zip(tokens, found, strict=True))
-        raise UserError(
-            f"{directory.name}: found the ids {places}, expected new ones from {ids[0]}. Leave out what is there."
-        )
+    return found

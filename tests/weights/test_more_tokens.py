@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
+from sentencepiece import SentencePieceTrainer
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
+from data_tools.text.encoders import SentencePieceEncoder
 from launch.adapters.lora_files import read_lora
 from launch.commands.add_tokens import main
 from launch.errors import UserError
@@ -40,9 +42,25 @@ def test_new_rows_are_the_mean_of_those_of_known_tokens(tmp_path, capsys, tokens
             np.testing.assert_allclose(new[len(known) :], mean, rtol=1e-6, atol=1e-9)
         else:
             assert np.array_equal(new, old), name
-    with pytest.raises(UserError, match=f"found the ids '</call>' {tokens + 1}, '<x>' .*, expected new ones from"):
+    with pytest.raises(
+        UserError, match=f"more: found the ids '</call>' {tokens + 1}, '<x>' .*, expected new ones from"
+    ):
         main([str(tmp_path / "more"), str(tmp_path / "again"), "</call>", "<x>"])
     assert not (tmp_path / "again").exists()
+
+
+def test_tokens_beside_a_sentencepiece_model(tmp_path):
+    save_base(tmp_path / "base", llama())
+    with (tmp_path / "base" / "sentencepiece.bpe.model").open("wb") as model:
+        SentencePieceTrainer.train(
+            sentence_iterator=iter(["abc"]), model_writer=model, vocab_size=7, model_type="char", minloglevel=2
+        )
+    main([str(tmp_path / "base"), str(tmp_path / "more"), "<call>", "</call>"])
+    encoder = SentencePieceEncoder(tmp_path / "more" / "sentencepiece.bpe.model")
+    assert encoder.encode_chat("<call>a</call>")[::3] == [7, 8]
+    for model, tokens, found in (("base", ["b", "<x>"], r"'b' \d, '<x>' 8"), ("more", ["<call>"], "'<call>' 7")):
+        with pytest.raises(UserError, match=f"{model}: found the ids {found}, expected new ones"):
+            main([str(tmp_path / model), str(tmp_path / "again"), *tokens])
 
 
 def test_a_tokenizer_that_takes_no_tokens(tmp_path):
