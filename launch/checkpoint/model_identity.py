@@ -54,7 +54,7 @@ def base_fingerprint(directory: Path) -> str:
 def differences(before: dict, now: dict) -> list[str]:
     """Return a line for each difference of two model identities.
 
-    Old checkpoints have {}, or no reference, which differs from nothing.
+    Old checkpoints have {}, or no reference or teacher, which differs from nothing.
     """
     found = []
     for part in ("config", "adapter") if before else ():
@@ -64,9 +64,10 @@ def differences(before: dict, now: dict) -> list[str]:
                 found.append(f"{key} {is_now}, was {was}")
     if before and before["base"] != now["base"]:
         found.append("the base below the adapter has other weights")
-    references = (before.get("reference"), now.get("reference"))
-    if None not in references and references[0] != references[1]:
-        found.append("the reference, which is the model before training, has other weights")
+    for key, name in (("reference", "the reference, which is the model before training,"), ("teacher", "the teacher")):
+        weights = (before.get(key), now.get(key))
+        if None not in weights and weights[0] != weights[1]:
+            found.append(f"{name} has other weights")
     return found
 
 

@@ -1,10 +1,10 @@
 """What a resumed run does where a flag differs from the run so far. Every flag is in one of the three sets."""
 
 _NAMES = {
-    # Refused unless --resume_changed accepts it: the identities of model, reference, data and batch are compared, which
-    # these flags make (launch/checkpoint/model_identity.py, data_ledger.py).
+    # Refused unless --resume_changed accepts it: the identities of model, reference, teacher, data and
+    # batch are compared, which these flags make (launch/checkpoint/model_identity.py, data_ledger.py).
     "refused": """
-        model_name_or_path continue_training reference
+        model_name_or_path continue_training reference teacher
         lora lora_rank lora_alpha lora_plus_scale rslora pissa dora lora_target_modules trainable_token_indices
         prefix_tuning num_prefix_tokens
         weight_quantize_algo weight_blocksize weight_double_quant weight_double_quant_block_size quantize_head
@@ -22,7 +22,7 @@ _NAMES = {
         dataloader_drop_last release_grads
         loss_type beta label_smoothing simpo_gamma desirable_weight undesirable_weight pref_loss_ratio sft_loss_ratio
         reference_free algorithm group_size rollout_steps rollout_passes temperature top_k top_p clip_low clip_high
-        mask_truncated redraw_rounds kl_weight reward teacher reward_seconds reward_gigabytes
+        mask_truncated redraw_rounds kl_weight reward reward_seconds reward_gigabytes
         bf16 fp16 fp16_opt_level amp_master_grad amp_custom_black_list amp_custom_white_list fp32_norms_and_head
         scale_loss loss_scale_window loss_scale_hysteresis min_loss_scale
         bf16_full_eval fp16_full_eval max_eval_samples max_evaluate_steps metric_for_best_model greater_is_better

@@ -43,7 +43,13 @@ from launch.training.model import (
     widen,
 )
 from launch.training.reporter import PlannedMemory, finish
-from launch.training.resuming import identify_evaluation, identify_model, open_output, require_same_model
+from launch.training.resuming import (
+    identify_evaluation,
+    identify_model,
+    open_output,
+    require_same_model,
+    weights_identity,
+)
 from launch.training.sequence_slices import slice_sequence
 from launch.training.trainer import Trainer
 from launch.watch import BUILDING, HangTimer, RunPhase, out_of_memory_explained
@@ -152,6 +158,8 @@ class Run:
         if products:
             adapter_lines.append(products.replace_linears(model))
         identity = identify_model(model, model_args, adapter_args, args.seed, training.reference_weights)
+        if training.copied_args is not model_args:
+            identity["teacher"] = weights_identity(training.second_copy, training.copied_args, args.seed)
         require_same_model(continuation, identity, args)
         if adapter_args.pissa and args.do_train and isinstance(model, LoRAModel):
             adapter_lines.append(begin_pissa(model, continuation.checkpoint, args))

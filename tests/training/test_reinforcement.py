@@ -17,6 +17,7 @@ from launch.training.reward_worker import COUNTED_APART, MOST_PROCESSES
 from launch.training.rewarding import Completion, RewardProcesses
 from tests.distributed.cells import ANSWERED, DORA, FULL, LORA, NF4, REINFORCEMENT, ROWS
 from tests.distributed.layouts import DP2, STAGE2
+from tests.training.test_continuing import copies, with_other_weights
 
 RANKS = "tests.training.rollout_ranks"
 CALL = '{"name": "add", "arguments": {"b": 2, "a": 1}}'
@@ -326,6 +327,11 @@ def test_sampler_and_trainer_agree_and_a_run_goes_on_to_the_bit(runs, tmp_path, 
         assert values.tobytes() == continued.weights[tensor].tobytes()
     if "teacher" in VARIANTS[name]:
         assert "\nword embedding: in host memory" in whole.stdout and " and the output layer in nf4" in whole.stdout
+        copies(whole.output, tmp_path, ["again"])
+        other = with_other_weights(flags["teacher"], tmp_path / "other")
+        changes = {"teacher": other, "max_steps": 7, "output_dir": tmp_path / "again"}
+        said = runs.said(REINFORCEMENT, {"again": flags | changes})["again"]
+        assert said["exit_code"] == 2 and "so far: the teacher has other weights. Give the former" in said["stderr"]
     if "redraw_rounds" in VARIANTS[name]:
         redrawn = whole.column("redrawn_groups")
         assert redrawn.max() > 0 and (redrawn[3:] == [later[step]["redrawn_groups"] for step in (4, 5, 6)]).all()
