@@ -163,6 +163,11 @@ def _leaves(entry: Entry, known: dict[str, Entry]) -> Iterator[dict]:
 class _Strict(yaml.SafeLoader):
     """YAML that makes values only."""
 
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Refuse merges: mappings that merge each other have as many keys as ten to the power of their lines."""
+        if any(key.tag == "tag:yaml.org,2002:merge" for key, _ in node.value):
+            raise DataError("<<: keys of another mapping are not merged. Write them out.")
+
 
 def _refuse_function(loader: yaml.Loader, node: yaml.Node):
     raise DataError(
@@ -202,7 +207,7 @@ def foreign_config(path: Path) -> dict:
         raise DataError(f"{path}: {error.strerror}.") from None
     except RecursionError:
         raise DataError(f"{path}: lists or objects are nested too deeply.") from None
-    except (DataError, yaml.YAMLError, UnicodeDecodeError) as error:
+    except (DataError, yaml.YAMLError, ArithmeticError, AttributeError, LookupError, ValueError) as error:
         raise DataError(f"{path}: {' '.join(str(error).split())}") from None
     return config
 

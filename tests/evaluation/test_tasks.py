@@ -134,6 +134,8 @@ REFUSED = [
     ("generation_kwargs: {until: 5}", "generation_kwargs: until: expected a text, or a list of texts."),
     ('task_alias: "\\e[31m"', r"task_alias: found '\x1b[31m', expected a name of at most 200 characters."),
     ("x: " + "[" * 2000, "own.yaml: lists or objects are nested too deeply."),
+    ("x: &x {y: 1}\nz: {<<: [*x, *x]}", "own.yaml: <<: keys of another mapping are not merged. Write them out."),
+    ("x: 2026-02-30", "own.yaml: day is out of range for month"),
     ("y: " + "a" * (1 << 20), " bytes, allowed for a task: 1,048,576."),
     ("description: '{{ nothing }}'", "x_test.jsonl:1: no row of lm-eval's task own: UndefinedError: 'nothing' is unde"),
 ]
