@@ -32,9 +32,9 @@ from launch.reporting.records import TRAIN_LOG
 from launch.weights.model_directories import CONFIG, GENERATION, LICENCE
 
 # What make export writes, and what a hub keeps of a model beside it; nothing else of a folder is sent.
+OWN = [family.published.tokenizer for family in FAMILIES.values()]
 NAMES = {CONFIG, GENERATION, ADAPTER, INDEX, README, "Modelfile", *TOKENIZER}
-for _own in (family.published.tokenizer for family in FAMILIES.values()):
-    NAMES.update(_own.copied, _own.sentencepiece or ())
+NAMES |= {name for own in OWN for name in (*own.copied, *(own.sentencepiece or ()))}
 KINDS = (WEIGHTS, LICENCE, re.compile(r"[\w.-]+\.gguf", re.ASCII))
 
 
@@ -59,7 +59,7 @@ def files_of(folder: Path) -> list[Path]:
     Raises:
         UserError: If the folder is no export, or has no README.md.
     """
-    exported = any((folder / name).is_file() for name in (CONFIG, "adapter_config.json")) or any(folder.glob("*.gguf"))
+    exported = any((folder / name).is_file() for name in (CONFIG, ADAPTER)) or any(folder.glob("*.gguf"))
     if not exported or (folder / TRAIN_LOG).exists():
         run = folder if folder.exists() else "RUN"
         raise UserError(f"MODEL: found {folder}, which is no export. First: make export MODEL={run}.")
