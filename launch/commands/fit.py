@@ -6,8 +6,8 @@ r"""Plan the fastest ways to train a model on given cards. Nothing is run; neith
 
 All layouts that the checks allow are planned, with the length and as many samples a step as in the model's recipe of
 the method, or its family's. The fastest three that fit are printed as commands of make; one that leaves less than 4 %
-of a card free is tight, and offered only where no other fits. On a quantized base what needs the least memory is
-printed, too. MODEL, DATA, OUTPUT and ARGS mean what they mean for a recipe.
+of a card free is tight, and offered only where no other fits. Of a quantized base on one card, with an output layer of
+its own, the smallest form is printed, too. MODEL, DATA, OUTPUT and ARGS mean what they mean for a recipe.
 """
 
 import argparse

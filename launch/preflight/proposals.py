@@ -396,28 +396,30 @@ def fastest_layouts(run: RunConfig, card: Card, samples: int) -> list[Candidate]
     edits, more = [(edit,) for edit in long_text_edits(job)], tuple(vocabulary_edits(job))
     smaller = [[(*kept, *more[:count]) for kept in edits] for count in range(len(more) + 1)]
     tried = (candidates(undivided_run, card, each, samples, [1]) for each in smaller)
-    return next((found for each in tried if (found := _fastest(each, limits))), [])
+    if found := next((found for each in tried if (found := _fastest(each, limits))), []):
+        return found
+    least = smallest_layout(run, card, samples)
+    return [least] if least and least.peak_bytes <= card.memory_bytes else []
 
 
 def smallest_layout(run: RunConfig, card: Card, samples: int) -> Candidate | None:
-    """Return what needs the least memory, for a message where nothing fits; None where nothing is legal."""
-    divided = _divided(run, card, samples, grades=("", "full"))
+    """Return what needs the least memory, on one process with all of vocabulary_edits; None where nothing is legal."""
+    job = Job.from_run(run.with_explicit(undivided(run.explicit)), card)
+    edits = tuple(vocabulary_edits(job)) if run.processes == 1 else ()
+    divided = _divided(run, card, samples, edits, grades=("full", ""))
     least = (candidate for candidate in divided if candidate.job.micro_batch == 1 and _is_legal(candidate))
     return min(least, key=lambda candidate: candidate.peak_bytes, default=None)
 
 
 def smallest_form(run: RunConfig, card: Card, samples: int) -> Proposal | None:
-    """Return what needs the least memory with all of vocabulary_edits.
+    """Return smallest_layout of a quantized base on one process, whose output layer has its own weight.
 
-    None where there are none, without a quantized base, and where it does not fit.
+    None elsewhere, and where it does not fit.
     """
-    job = Job.from_run(run.with_explicit(undivided(run.explicit)), card)
-    if not job.base or run.processes > 1 or not (edits := tuple(vocabulary_edits(job))):
+    if run.processes > 1 or not run.flags.weight_quantize_algo:
         return None
-    divided = _divided(run, card, samples, edits, grades=("full",))
-    ones = (candidate for candidate in divided if candidate.job.micro_batch == 1 and _is_legal(candidate))
-    least = min(ones, key=lambda candidate: candidate.peak_bytes, default=None)
-    found = [least] if least and least.peak_bytes <= card.memory_bytes else []
+    least = smallest_layout(run, card, samples)
+    found = [least] if least and least.job.host_embedding and least.peak_bytes <= card.memory_bytes else []
     return next(iter(_proposals(run, found, lambda candidate: 1.0, PINNED)), None)
 
 
