@@ -247,7 +247,7 @@ def beside_cpu_fast() -> dict:
 
 
 def page_faults(rows: int, hidden: int, held: int = 0) -> list[int]:
-    """Of this process, in each of a few forward passes whose result is fresh memory.
+    """Of this process, in each of some forward passes whose result is fresh memory.
 
     held: bytes that malloc holds free before the first of them, and that are in use before the second.
     """
@@ -265,7 +265,7 @@ def page_faults(rows: int, hidden: int, held: int = 0) -> list[int]:
     for _ in pieces:
         libc.malloc(SMALL_BLOCK)
     counts = []
-    for _ in range(5):
+    for _ in range(30):  # malloc may try some free places of its heap before it comes back to one
         before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         op(x, weight)  # dropped at once: malloc gives a block of this size back to the system
         counts.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
