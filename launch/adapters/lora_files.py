@@ -82,16 +82,11 @@ class LoraFiles:
     @property
     def tensors(self) -> dict[str, StoredTensor]:
         """All tensors by name."""
-        score = {SCORE: self.score} if self.score else {}
-        return (
-            score
-            | dict(self.rows)
-            | {
-                f"{name}.{part}": tensor
-                for name, layer in self.layers.items()
-                for part, tensor in layer.tensors.items()
-            }
-        )
+        found = {SCORE: self.score} if self.score else {}
+        found |= self.rows
+        for name, layer in self.layers.items():
+            found |= {f"{name}.{part}": tensor for part, tensor in layer.tensors.items()}
+        return found
 
     @property
     def is_dora(self) -> bool:

@@ -42,14 +42,7 @@ from launch.families.encoding import NONE, encoding_of, template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
 from launch.guard import guarded
-from launch.prediction.model_flags import (
-    DEVICES,
-    add_weight_flags,
-    check_adapter,
-    check_head,
-    check_model,
-    default_device,
-)
+from launch.prediction.model_flags import DEVICES, add_weight_flags, check_weights, default_device
 from launch.processes.orphans import die_with_parent
 from launch.processes.sharded import add_degree, run_ranks, starts_ranks
 
@@ -64,10 +57,7 @@ def main(argv: list[str]) -> int:
     if args.compare:
         print("\n".join(compare(*map(read_results, args.compare))))
         return 0
-    check_model(args.model_name_or_path)
-    check_head(args)
-    if args.adapter_path:
-        check_adapter(args.model_name_or_path, args.adapter_path)
+    check_weights(args, args.adapter_path)
     output = args.output_file or Path("evaluations") / f"{Path(args.adapter_path or args.model_name_or_path).name}.json"
     require("lm-eval", "evaluate.lock")
     from launch.evaluation.tasks import load_tasks

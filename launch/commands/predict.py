@@ -28,14 +28,7 @@ from launch.entry import start_paddle
 from launch.errors import UserError
 from launch.families.named_configs import load_config
 from launch.guard import guarded
-from launch.prediction.model_flags import (
-    DEVICES,
-    add_weight_flags,
-    check_adapter,
-    check_head,
-    check_model,
-    default_device,
-)
+from launch.prediction.model_flags import DEVICES, add_weight_flags, check_weights, default_device
 from launch.processes.orphans import die_with_parent
 
 LONGEST_ROW = 1 << 26  # bytes
@@ -46,10 +39,7 @@ def main(argv: list[str]) -> None:
     args = _parse(argv)
     if args.plan:
         return _print_plan(args)
-    check_model(args.model_name_or_path)
-    check_head(args)
-    if args.adapter_path:
-        check_adapter(args.model_name_or_path, args.adapter_path)
+    check_weights(args, args.adapter_path)
     if args.output_file:
         _check_output(args.output_file, [Path(args.model_name_or_path), *filter(None, [args.adapter_path])])
     questions = read_questions(args.data_file, args.prompt_column) if args.data_file else []

@@ -26,14 +26,7 @@ from launch.errors import UserError
 from launch.families.arithmetic import require_divisible
 from launch.families.named_configs import load_config
 from launch.guard import guarded
-from launch.prediction.model_flags import (
-    DEVICES,
-    add_weight_flags,
-    check_adapter,
-    check_head,
-    check_model,
-    default_device,
-)
+from launch.prediction.model_flags import DEVICES, add_weight_flags, check_weights, default_device
 from launch.preflight.report import Finding, print_findings
 from launch.processes.orphans import die_with_parent, end_with_make
 from launch.processes.sharded import FLAG, add_degree, is_follower, run_ranks, starts_ranks
@@ -56,10 +49,7 @@ def main(argv: list[str]) -> int:
             f"--host: found {args.host}, which others can reach. Give a key (--api_key or {KEY_VARIABLE}), or "
             "--insecure if whoever reaches it may use it."
         )
-    check_model(args.model_name_or_path)
-    check_head(args)
-    for adapter in adapters.values():
-        check_adapter(args.model_name_or_path, adapter)
+    check_weights(args, *adapters.values())
     if args.grammar_backend:
         require(args.grammar_backend, "grammar.lock")
     if starts_ranks(args.tensor_parallel_degree):

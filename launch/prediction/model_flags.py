@@ -54,6 +54,18 @@ def add_weight_flags(add: Callable) -> None:
     add("--quantize_head", type=int, default=0, help="1: the output layer, too; one process, not llm.int8")
 
 
+def check_weights(args: argparse.Namespace, *adapters: Path | None) -> None:
+    """Check the model, its flags of add_weight_flags() and its adapters before Paddle is imported.
+
+    Raises:
+        UserError: See check_model(), check_head() and check_adapter().
+    """
+    check_model(args.model_name_or_path)
+    check_head(args)
+    for adapter in filter(None, adapters):
+        check_adapter(args.model_name_or_path, adapter)
+
+
 def check_model(name: str) -> None:
     """Check --model_name_or_path before Paddle is imported.
 
