@@ -11,6 +11,7 @@ from launch.generation.answer_parts import FORMS, AnswerReader, Reading, Said
 from launch.serving.request import Finish, Options, Refusal, Row, TokenName
 from tests.generation.calls import written_call
 
+NEEDS_LLGUIDANCE = pytest.mark.long  # which make test-long installs
 EOS = 256
 SPECIAL = ("</s>", "[TOOL_CALLS]", "<｜tool▁sep｜>")
 
@@ -65,9 +66,8 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.long) if "repetitions" in name else name for name in WRONG]
-)
+@NEEDS_LLGUIDANCE
+@pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_schema_is_a_fault_of_the_request(grammars, name, capfd):
     schema, said = WRONG[name]
     calls = Reading(FORMS[0], {"f": schema}, forced=True)
@@ -82,6 +82,7 @@ def test_a_wrong_schema_is_a_fault_of_the_request(grammars, name, capfd):
         assert capfd.readouterr() == ("", "")
 
 
+@NEEDS_LLGUIDANCE
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
@@ -106,6 +107,7 @@ def accepts(grammar, text: str) -> bool:
     return all(map(grammar.matcher.consume_token, ids)) and grammar.matcher.is_accepting()
 
 
+@NEEDS_LLGUIDANCE
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.known_by[-1])
 def test_calls_are_held_to_their_schemas_and_read_back(grammars, form):
     number = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -134,6 +136,7 @@ def test_calls_are_held_to_their_schemas_and_read_back(grammars, form):
     assert accepts(opened, 'hm</think>\n{"n": 5}') and not accepts(opened, '{"n": 5}')
 
 
+@NEEDS_LLGUIDANCE
 @pytest.mark.parametrize("form", [form for form in FORMS if form.argument], ids=lambda form: form.known_by[-1])
 def test_arguments_that_are_no_json_are_held_to_their_schemas(grammars, form):
     properties = {
@@ -169,17 +172,20 @@ def test_arguments_that_are_no_json_are_held_to_their_schemas(grammars, form):
         assert refused.value.reason.http == 400
 
 
+@NEEDS_LLGUIDANCE
 @pytest.mark.parametrize("multiples", [(5, 10, 15, 1000), (0.01, 0.25, 0.5, 10), (10_000,)], ids=str)
 def test_usual_multiples_are_answered(grammars, multiples):
     assert grammars.of_schema(json.dumps(integers(*multiples))).exclude(np.zeros(EOS + 1))
 
 
+@NEEDS_LLGUIDANCE
 def test_a_property_may_have_the_name_of_the_options(grammars):
     grammar = grammars.of_schema(json.dumps({"type": "object", "properties": {"x-guidance": {"type": "string"}}}))
     logits = np.zeros(EOS + 1)
     assert grammar.exclude(logits) and [chr(byte) for byte in np.flatnonzero(np.isfinite(logits))] == ["{"]
 
 
+@NEEDS_LLGUIDANCE
 def test_what_fails_in_an_answer_is_one_line(grammars, capfd):
     grammar = grammars.of_schema(json.dumps({"type": "object", "description": "x" * 160_000}))
     grammar.take(ord("!"))  # which the schema does not allow
