@@ -7,7 +7,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-MANY = 1000  # from so many on, others in each run; fewer are the same every time, so that a test stays green
+# From so many on, `make test-nightly` has other cases at each commit (and the same ones when it is run again there);
+# fewer are the same every time, so that a test stays green.
+MANY = 1000
 FEW_AND_MANY = pytest.mark.parametrize(
     "count", [12, pytest.param(100, marks=pytest.mark.long), pytest.param(MANY, marks=pytest.mark.nightly)]
 )

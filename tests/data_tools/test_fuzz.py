@@ -225,12 +225,12 @@ def test_summaries_and_records(corpus, tmp_path, count):
         writer.append(np.arange(5, dtype=np.uint16), np.array([2, 3]))
         writer.commit({"place": 1})
     committed = record.read_bytes()
-    before_checksums = json.loads(committed) | {"sha256": "0" * 64}
-    del before_checksums["record_sha256"]
+    without_checksum = json.loads(committed)
+    del without_checksum["record_sha256"]
 
     @cases(count)
     @given(st.dictionaries(st.sampled_from([*whole, "x"]), values(), max_size=3).map(dumped), damaged(committed))
-    @example(b"{}", dumped(before_checksums))
+    @example(b"{}", dumped(without_checksum))
     def read(change: bytes, broken: bytes):
         summary.write_bytes(change if len(change) > 200 else json.dumps(whole | json.loads(change)).encode())
         told = read_summary(found)
@@ -241,9 +241,7 @@ def test_summaries_and_records(corpus, tmp_path, count):
         except ValueError:
             same = False
         if not same:
-            # The second where damage has taken just the checksum: then it is a record from before there was one.
-            damage = r"b\.progress\.json is damaged: not what was recorded|b\.bin\.partial is not what was recorded"
-            with pytest.raises(DataError, match=rf"({damage})\. Begin anew: --restart"):
+            with pytest.raises(DataError, match=r"b\.progress\.json is damaged, or .*\. Begin anew: --restart"):
                 ResumableWriter(tmp_path / "b", np.uint16, {"input": 1}).__enter__()
         assert (tmp_path / "b.bin.partial").stat().st_size == 10
 

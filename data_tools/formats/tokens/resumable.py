@@ -25,8 +25,6 @@ from data_tools.formats.tokens.indexed import write_index
 from data_tools.formats.tokens.summary import READ_BYTES, file_sha256, write_summary
 
 CHECK = "record_sha256"  # key of the record: the checksum of all others
-# The keys of a record from before records had a checksum. It is accepted, too: the tokens have their own checksum.
-KEYS = {"identity": dict, "state": dict, "tokens": int, "documents": int, "largest_id": int, "sha256": str}
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -123,9 +121,10 @@ class ResumableWriter:
             record = read_object(self._record_path)
         except DataError:
             record = {}
-        earlier = {key: type(value) for key, value in record.items()} == KEYS
-        if not earlier and record.pop(CHECK, None) != _checksum(record):
-            raise DataError(f"{self._record_path} is damaged: not what was recorded. Begin anew: --restart.")
+        if record.pop(CHECK, None) != _checksum(record):
+            raise DataError(
+                f"{self._record_path} is damaged, or from before records had a checksum. Begin anew: --restart."
+            )
         theirs = record["identity"]
         differing = [key for key in {**theirs, **self._identity} if theirs.get(key) != self._identity.get(key)]
         if differing:

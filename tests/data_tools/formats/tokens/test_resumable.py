@@ -133,26 +133,16 @@ def test_unfinished_work_on_other_input_is_not_mixed_in(write, texts, tokenizer_
     assert contents(prefix.parent) == undisturbed
 
 
-def test_unfinished_work_of_before_records_had_a_checksum_goes_on(texts, tokenizer_dir, tmp_path, undisturbed, capsys):
-    """Damage is found there, too."""
+def test_a_record_without_a_checksum_is_refused(texts, tokenizer_dir, tmp_path):
+    """Damage may have taken the checksum and changed another key besides."""
     prefix = tmp_path / "a" / "a"
     interrupt(texts, tokenizer_dir, prefix)
     path = Path(f"{prefix}.progress.json")
     record = json.loads(path.read_text())
     del record["record_sha256"]
-    path.write_text(json.dumps(record | {"tokens": str(record["tokens"])}))
-    with pytest.raises(DataError, match="a.progress.json is damaged: .* Begin anew: --restart"):
-        tokenize_files([texts], tokenizer_dir, prefix, workers=0)
     path.write_text(json.dumps(record))
-    tokens = Path(f"{prefix}.bin.partial")
-    written = tokens.read_bytes()
-    tokens.write_bytes(b"\xff" + written[1:])
-    with pytest.raises(DataError, match="a.bin.partial is not what was recorded. Begin anew: --restart"):
+    with pytest.raises(DataError, match="a.progress.json is damaged, or .* Begin anew: --restart"):
         tokenize_files([texts], tokenizer_dir, prefix, workers=0)
-    tokens.write_bytes(written)
-    tokenize_files([texts], tokenizer_dir, prefix, workers=0)
-    assert "going on after " in capsys.readouterr().err
-    assert contents(prefix.parent) == undisturbed
 
 
 def test_a_second_process_is_refused(texts, tokenizer_dir, tmp_path):
