@@ -9,13 +9,17 @@ import os
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
+from data_tools.dialogues.dialogue import find_schema
+from data_tools.dialogues.messages import Dialogue, RowError
 from data_tools.formats.benchmarks.files import find_form
 from data_tools.formats.errors import DataError
+from data_tools.formats.records import records
 from launch.adapters import lora_files
 from launch.checkpoint.continuation import newest_whole
 from launch.checkpoint.manifest import CHECKPOINT
@@ -31,6 +35,7 @@ COMMANDS = ROOT / "launch" / "commands"
 MODEL, LORA, PREFIX = "model", "LoRA", "prefix"
 FOUND_BY = {LORA: lora_files.CONFIG, PREFIX: "prefix_config.json", MODEL: "config.json"}
 ANY_PORTS = ("--port", "0", "--grpc_port", "0")  # free ones
+QUESTIONS = 50  # held-out rows that the page asks
 BYTES = {"cpu": 4, "gpu": 2}  # of a weight, as launch/commands/serve.py keeps most models
 
 
@@ -130,7 +135,7 @@ class RunResult:
         serve = {"serve": _task("serve", given, ["serve.py", *flags, *ANY_PORTS], f"served:{self.folder}")}
         if self.kind == PREFIX:
             return serve
-        exported = target = os.path.expanduser(output) if output else f"exported/{self._name()}"
+        exported = target = os.path.expanduser(output) if output else f"exported/{self.name}"
         other_base = ["--base", self.base] if self.kind == LORA and self.base != _named_base(Path(self.folder)) else []
         arguments = ["export.py", self.folder, target, *other_base]
         given = {"MODEL": self.folder, "OUTPUT": target, "ARGS": shlex.join(other_base)}
@@ -142,7 +147,7 @@ class RunResult:
             found["gguf"] = _task("export", given, arguments)
         form, held_out = self._held_out()
         if held_out:
-            names = (f"evaluations/{self._name()}{f'-{number}' if number > 1 else ''}.json" for number in count(1))
+            names = (f"evaluations/{self.name}{f'-{number}' if number > 1 else ''}.json" for number in count(1))
             target, task = next(name for name in names if not Path(name).exists()), f"{form}={held_out}"
             model = {"MODEL": self.base, "ADAPTER": self.folder} if self.base else {"MODEL": self.folder}
             chat = ["--apply_chat_template"] if form == "chat" else []
@@ -151,27 +156,64 @@ class RunResult:
             flags += ["--adapter_path", self.folder] if self.base else []
             found["evaluate"] = _task("evaluate", given, ["evaluate.py", *flags, "--output_file", target, *chat])
         if self.kind == LORA:
-            target = target if output else f"models/{self._name()}-merged"
+            target = target if output else f"models/{self.name}-merged"
             given = {"ADAPTER": self.folder, "MODEL": self.base, "OUTPUT": target}
             flags = ["--model_name_or_path", self.base, "--adapter_path", self.folder, "--output_dir", target]
             found["merge"] = _task("merge", given, ["merge.py", *flags])
         to = to or "hf:OWNER/NAME"
         return found | serve | {"push": _task("push", {"MODEL": exported, "TO": to}, ["push.py", exported, to], to)}
 
+    def held_out(self) -> dict:
+        """Return the first questions of the rows that the run was evaluated on, and the system text that it has seen.
+
+        Returns:
+            "system": the commonest, "" for none. "questions": each with the keys asked, reference and system.
+        """
+        asked, trained = (
+            [first for file in self._files(name) for one in _dialogues(file) if (first := _first_turn(one))]
+            for name in ("dev.json", "train.json")
+        )
+        systems = Counter(first["system"] for first in (*asked, *trained)).most_common(1)
+        return {"system": systems[0][0] if systems else "", "questions": asked}
+
     def _held_out(self) -> tuple[str, str]:
         """Return the form of the rows that the run was evaluated on, and their file; "" twice without questions."""
-        stored = _flag_of_run(Path(self.folder), "dataset_name_or_path")  # "['checkpoints/chats']"
-        files = (Path(folder, "dev.json") for folder in re.findall(r"'([^']+)'", stored))
         try:
-            return next(((find_form([file]), str(file)) for file in files if file.is_file()), ("", ""))
+            return next(((find_form([file]), str(file)) for file in self._files("dev.json")), ("", ""))
         except (DataError, OSError):  # preferences
             return "", ""
 
-    def _name(self) -> str:
-        """Return the run's name; a checkpoint's includes its step. A rehearsal calls its folder `output`."""
+    def _files(self, name: str) -> list[Path]:
+        """Return the files with a name in the folders of the run's data."""
+        stored = _flag_of_run(Path(self.folder), "dataset_name_or_path")  # "['checkpoints/chats']"
+        found = (Path(folder, name) for folder in re.findall(r"'([^']+)'", stored))
+        return [file for file in found if file.is_file()]
+
+    @property
+    def name(self) -> str:
+        """The run's name; a checkpoint's includes its step. A rehearsal calls its folder `output`."""
         path = Path(self.folder).resolve()
         run, step = (path.parent, f"-{path.name}") if CHECKPOINT.fullmatch(path.name) else (path, "")
         return (run.parent.name if run.name == "output" else run.name) + step
+
+
+def _dialogues(file: Path) -> list[Dialogue]:
+    """Return the dialogues of a file's first rows; none of rows that are no dialogues."""
+    try:
+        rows = [row for _, row in islice(records(file), QUESTIONS) if isinstance(row, dict)]
+        return [*map(find_schema(rows).read, rows)]
+    except (DataError, RowError, OSError):
+        return []
+
+
+def _first_turn(dialogue: Dialogue) -> dict[str, str] | None:
+    """Return the first question of a dialogue, its response and its system text; None where it has another order."""
+    roles = [message.role for message in dialogue.messages]
+    start = int(roles[0] in ("system", "developer"))
+    if dialogue.has_tools or roles[start : start + 2] != ["user", "assistant"]:
+        return None
+    asked, response = dialogue.messages[start : start + 2]
+    return {"asked": asked.text, "reference": response.text, "system": dialogue.messages[0].text if start else ""}
 
 
 def _task(target: str, given: Mapping[str, str], arguments: list[str], output: str = "") -> StudioTask:

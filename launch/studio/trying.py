@@ -76,10 +76,11 @@ class Trial:
     def state(self) -> dict:
         """Return the state. state: none, loading, ready or ended. models: models that can be asked. log: its end."""
         if self.process is None or self.result is None:
-            return {"state": "none", "folder": "", "models": [], "log": ""}
+            return {"state": "none", "folder": "", "base": "", "models": [], "log": ""}
         state = "ended" if self.process.poll() is not None else "ready" if page_of(self.log) else "loading"
         models = [BASE, RESULT] if self.result.base else [RESULT]
-        return {"state": state, "folder": self.result.folder, "models": models, "log": last_lines(self.log, LINES)}
+        about = {"state": state, "folder": self.result.folder, "base": self.result.base}
+        return about | {"models": models, "log": last_lines(self.log, LINES)}
 
     def ask(self, path: str, body: dict) -> AsyncIterator[bytes]:
         """Return the events of an answer, as the server sends them, which also checks the request.
@@ -125,6 +126,8 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
     def result(given: Given) -> dict:
         found = _result(given)
         return {
+            "folder": found.folder,
+            "name": found.name,
             "kind": found.kind,
             "base": found.base,
             "weights_bytes": found.weights_bytes,
@@ -132,6 +135,10 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
             "commands": {name: one.command for name, one in _tasks(found, given).items()},
             "training": runs.in_training(),
         }
+
+    @api.post("/held_out")
+    def held_out(given: Given) -> dict:
+        return _result(given).held_out()
 
     @api.post("/task/{target}")
     def perform(target: str, given: Given) -> str:

@@ -1,5 +1,8 @@
 """The page of the server in a headless browser: what is typed is answered, mistakes are shown, Stop frees the place."""
 
+import json
+import subprocess
+
 import pytest
 
 from tests.serving.browser import Browser, find_browser
@@ -73,6 +76,15 @@ def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     type_in(browser, prompt="a", max_tokens=5000)
     assert answered(browser) == ""
     assert status(browser).startswith("max_tokens: found 5000, at most 2000")
+    curl = subprocess.run(["bash", "-c", browser.run("curl.textContent")], capture_output=True, text=True).stdout
+    assert json.loads(curl)["choices"][0]["message"]["content"] == "<Hello>"
+    assert f'base_url="{server.url}/v1"' in browser.run("python.textContent")
+    browser.run("document.getElementById('beside').value = 'base'; beside.dispatchEvent(new Event('change'))")
+    type_in(browser, top_p=0.5)
+    browser.run("document.querySelector('[name=top_p]').dispatchEvent(new Event('input', {bubbles: true}))")
+    browser.run("window.before = true; document.getElementById('language').click()")
+    browser.wait("!window.before && document.querySelector('#chat .main:not(:disabled)')?.textContent == '发送'")
+    assert browser.run("[beside.value, document.querySelector('[name=top_p]').value]") == ["base", "0.5"]
 
 
 @pytest.mark.nightly

@@ -71,8 +71,6 @@ class Walk:
         """Chat with the result beside a run, and keep the screen."""
         browser = self.browser
         click(browser, f"[id='try{output}']")
-        browser.wait("!document.getElementById('load').disabled")
-        click(browser, "#load")
         browser.wait(f"document.getElementById('trial').textContent == '{output}: Ready.'", seconds=300)
         browser.run(f"document.querySelector('#chat [name=prompt]').value = {prompt!r}")
         click(browser, "#chat button.main")

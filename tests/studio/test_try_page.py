@@ -82,7 +82,7 @@ def test_answers_are_texts(opened):
     attack = "img src=x onerror=document.title='owned'"
     assert asked(browser, attack) == [f"<{attack}>"] * 2
     titles = browser.run("[...document.querySelectorAll('#chat h3')].map(title => title.textContent)")
-    assert titles == ["Base", "Result"]
+    assert titles == ["Base: llama-7b", "Result: run"]
     assert browser.run("document.querySelectorAll('#chat img').length") == 0
     assert browser.run("document.title") == "Try · paddle-llm-recipes"
     asked(browser, "a", 5000)
@@ -95,6 +95,35 @@ def test_answers_are_texts(opened):
     )
     browser.wait(f"[...{LAST}.querySelectorAll('.status')].every(one => one.textContent == 'Stopped.')")
     assert asked(browser, "next") == ["<next>"] * 2
+
+
+def test_each_result_has_a_chat_of_its_own_and_is_loaded_by_a_press_and_asked_what_was_held_out(opened):
+    here: Path = opened.here
+    messages = [{"role": "system", "content": "short"}, {"role": "user", "content": "a"}]
+    messages += [{"role": "assistant", "content": "*b*"}]
+    for name in ("first", "second"):
+        result_of(here / name, "lora_config.json", base_model_name_or_path="llama-7b")
+        summary = {"arguments": {"Data": {"dataset_name_or_path": str([str(here / name)])}}}
+        (here / name / "run_summary.json").write_text(json.dumps(summary))
+        (here / name / "train_log.jsonl").touch()
+        (here / name / "chat_template.jinja").touch()  # it was trained on chats
+        (here / name / "dev.json").write_text(json.dumps({"messages": messages}) + "\n")
+    browser = opened(STAND_IN, "first")
+    browser.wait("document.getElementById('about_result').textContent.includes('llama-7b')")
+    assert text(browser, "trial") == "", "a link from elsewhere loads nothing"
+    press = "[...document.querySelectorAll('#choose_result a')].find(one => one.textContent == '{}').click()"
+    browser.run(press.format("second"))
+    browser.wait("document.getElementById('trial').textContent == 'second: Ready.'")
+    assert "System text “short”" in browser.run("document.querySelector('#chat summary').textContent")
+    browser.run("[...document.querySelectorAll('#chat button')].find(one => one.textContent.includes('held')).click()")
+    assert asked(browser, "a") == ["<short|a>"] * 2
+    assert browser.run(f"{LAST}.querySelector('.reference').innerHTML").endswith("<p><em>b</em></p></div>")
+    assert asked(browser, "c") == ["<short|a|<short|a>|c>"] * 2
+    browser.run(press.format("first"))
+    browser.wait("document.getElementById('trial').textContent == 'first: Ready.'")
+    assert browser.run("document.querySelectorAll('#chat .asked').length") == 0
+    browser.run(press.format("second"))
+    browser.wait("document.querySelectorAll('#chat .asked').length == 2")
 
 
 def test_a_real_model_beside_its_base(opened, ranks):

@@ -109,6 +109,11 @@ def test_commands_are_those_of_make(here):
     found = RunResult.read("run/output", "my base").tasks("")
     assert f"TASKS=chat={here}/run/dev.json" in found["evaluate"].command
     assert found["evaluate"].command.endswith(" ARGS=--apply_chat_template")
+    first = {"asked": "a", "reference": "b", "system": ""}
+    assert RunResult.read("run/output").held_out() == {"system": "", "questions": [first]}
+    roles = ({"role": "system", "content": "short"}, *chat["messages"])
+    (here / "run/train.json").write_text(2 * (json.dumps({"messages": roles}) + "\n"))
+    assert RunResult.read("run/output").held_out() == {"system": "short", "questions": [first]}
     target = found["evaluate"].output
     target.parent.mkdir()
     target.touch()
@@ -129,6 +134,7 @@ def test_commands_are_those_of_make(here):
 def test_a_result_is_asked_beside_its_base(client):
     given = {"folder": "run/output"}
     assert client.get("/api/trial").json()["state"] == "none"
+    assert client.post("/api/held_out", json=given).json() == {"system": "", "questions": []}
     question = {"model": "base", "prompt": "<img src=x onerror=y>", "temperature": 0, "max_tokens": 99}
     refused = client.post("/api/trial/completions", json=question)
     assert refused.status_code == 400 and "none is loaded" in refused.json()["detail"]

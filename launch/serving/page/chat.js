@@ -7,6 +7,17 @@ function element(tag, properties = {}, ...children) {
   return made;
 }
 
+export async function copyText(button, source, t) {
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+  } catch {  // not allowed, or not over https
+    getSelection().selectAllChildren(source);
+    document.execCommand("copy");
+  }
+  button.textContent = t("Copied");
+  setTimeout(() => { button.textContent = t("Copy"); }, 1500);
+}
+
 // ---- Markdown: paragraphs, headings, lists, code, bold, italics. Links stay texts, so that none leads away unseen.
 
 function inline(text) {
@@ -70,29 +81,33 @@ const FIELDS = [["temperature", "Temperature; 0: the likeliest", {type: "number"
   ["max_tokens", "Tokens, at most", {type: "number", min: 1}], ["top_p", "top_p", {type: "number", min: 0, max: 1, step: "any"}],
   ["seed", "Seed", {type: "number", min: 0}], ["stop", "Stop at these words, one a line", {}]];
 
+const FIRST = {temperature: "0.7", max_tokens: "256", top_p: "", seed: "", stop: "", tools: ""};  // settings
+
 // place: the element that becomes the chat. send(path, body, signal): the Response of a request of the OpenAI API.
-// t: translates. store: the key under which this browser keeps the history.
-export function chat(place, {send, t, store}) {
+// t: translates.
+export function chat(place, {send, t}) {
   const control = name => settings.querySelector(`[name=${name}]`);
   const labelled = (text, made, className = "") => element("label", {className}, element("span", {textContent: t(text)}), made);
   const way = element("select", {name: "way"}, new Option(t("Answer in a chat"), "chat/completions"), new Option(t("Continue a text"), "completions"));
   const fields = FIELDS.map(([name, text, properties]) => labelled(text, element(name === "stop" ? "textarea" : "input", {name, ...properties, ...(name === "stop" && {rows: 1})})));
   const system = element("textarea", {name: "system", rows: 2}), tools = element("textarea", {name: "tools", rows: 3, spellcheck: false});
-  const settings = element("details", {}, element("summary", {textContent: t("Settings")}), element("div", {className: "fields"},
+  const summary = element("summary"), settings = element("details", {}, summary, element("div", {className: "fields"},
     labelled("Way", way), ...fields, labelled("System text", system, "whole"), labelled("Tools: a JSON list, as in the OpenAI API", tools, "whole")));
   const turns = element("div", {className: "turns"});
   const prompt = element("textarea", {name: "prompt", rows: 3, required: true, placeholder: t("Enter sends, Shift and Enter make a new line")});
   const sending = element("button", {className: "main", textContent: t("Send"), disabled: true}), stopping = element("button", {type: "button", textContent: t("Stop"), disabled: true});
   const clearing = element("button", {type: "button", textContent: t("New chat")});
-  const form = element("form", {}, labelled("Prompt", prompt), element("div", {className: "buttons"}, sending, stopping, clearing), settings);
-  control("temperature").value = "0.7";
-  control("max_tokens").value = "256";
+  const asking = element("button", {type: "button", textContent: t("A held-out question"), hidden: true});
+  const form = element("form", {}, labelled("Prompt", prompt), element("div", {className: "buttons"}, sending, stopping, clearing, asking), settings);
   place.className = "chat";
   place.replaceChildren(turns, form);
-  let models = [], running = null, history = [];
-  try { history = JSON.parse(sessionStorage.getItem(store)) || []; } catch { /* of another version */ }
+  let models = [], running = null, history = [], store = "", questions = [], number = 0, offered = null;
 
-  // ---- history: [{asked, said: {model: text}}]
+  const stored = (storage, key) => { try { return JSON.parse(storage.getItem(key)); } catch { return null; /* of another version */ } };
+  const put = (storage, key, value) => { try { storage.setItem(key, JSON.stringify(value)); } catch { /* full, or not allowed: it is only of this view */ } };
+  const summarize = () => { summary.textContent = [t("Settings"), control("system").value && `${t("System text")} “${control("system").value}”`].filter(Boolean).join(" · "); };
+
+  // ---- history: [{asked, said: {model: text}, reference}]; one with a reference is asked without those before it
 
   function drawTurn(turn) {
     const columns = Object.fromEntries(models.map(({id, title}) => {
@@ -103,7 +118,9 @@ export function chat(place, {send, t, store}) {
       if (turn.said[id]) body.replaceChildren(element("div", {className: "text"}, ...markdown(turn.said[id])));
       return [id, {column, body, status}];
     }));
-    turns.append(element("div", {className: "asked", textContent: turn.asked}), element("div", {className: "answers"}, ...Object.values(columns).map(one => one.column)));
+    const alone = turn.reference === undefined ? [] : [element("p", {className: "small", textContent: t("A held-out question, asked without the turns above")})];
+    const reference = alone.map(() => element("div", {className: "answer reference"}, element("h3", {textContent: t("Reference, from the data")}), element("div", {}, ...markdown(turn.reference))));
+    turns.append(element("div", {className: "asked"}, ...alone, turn.asked), element("div", {className: "answers"}, ...reference, ...Object.values(columns).map(one => one.column)));
     return columns;
   }
 
@@ -112,9 +129,7 @@ export function chat(place, {send, t, store}) {
     history.forEach(drawTurn);
   }
 
-  function keep() {
-    try { sessionStorage.setItem(store, JSON.stringify(history.slice(-50))); } catch { /* full, or not allowed: it is only of this view */ }
-  }
+  const keep = () => put(sessionStorage, store, history.slice(-50));
 
   function body(model, turn) {
     const given = name => control(name).value.trim();
@@ -124,7 +139,8 @@ export function chat(place, {send, t, store}) {
     if (stop.length) options.stop = stop;
     if (way.value === "completions") return {...options, prompt: turn.asked};
     if (given("tools")) options.tools = JSON.parse(given("tools"));
-    const before = history.slice(0, -1).filter(one => one.said[model]).flatMap(one => [{role: "user", content: one.asked}, {role: "assistant", content: one.said[model]}]);
+    const begin = Math.max(0, history.findLastIndex(one => one.reference !== undefined));
+    const before = history.slice(begin, -1).filter(one => one.said[model]).flatMap(one => [{role: "user", content: one.asked}, {role: "assistant", content: one.said[model]}]);
     const head = given("system") ? [{role: "system", content: given("system")}] : [];
     return {...options, messages: [...head, ...before, {role: "user", content: turn.asked}]};
   }
@@ -160,16 +176,18 @@ export function chat(place, {send, t, store}) {
   }
 
   async function ask() {
-    const turn = {asked: prompt.value, said: {}};
+    const turn = {asked: prompt.value, said: {}, ...(prompt.value === offered?.asked && {reference: offered.reference})};
     prompt.value = "";
+    offered = null;
     history.push(turn);
     running = new AbortController();
     update();
     const columns = drawTurn(turn);
     turns.lastChild.scrollIntoView({block: "nearest"});
+    const [of, asked, signal] = [store, history, running];
     await Promise.all(models.map(({id}) => answer(id, turn, columns[id])));
-    running = null;
-    keep();
+    if (history === asked || store !== of) put(sessionStorage, of, asked.slice(-50));  // not where it was cleared
+    if (running === signal) running = null;
     update();
   }
 
@@ -194,12 +212,33 @@ export function chat(place, {send, t, store}) {
     keep();
     draw();
   });
+  asking.addEventListener("click", () => {
+    offered = questions[number++ % questions.length];
+    prompt.value = offered.asked;
+    control("system").value = offered.system;
+    summarize();
+    prompt.focus();
+  });
+  settings.addEventListener("input", () => {
+    summarize();
+    put(localStorage, store, Object.fromEntries([...settings.querySelectorAll("[name]")].map(one => [one.name, one.value])));
+  });
   return {
-    // models: [{id, title, chats}]; none: nothing can be asked now.
-    use(some) {
-      if (JSON.stringify(some) === JSON.stringify(models)) return;
-      models = some;
+    // models: [{id, title, chats}]; none: nothing can be asked now. of: the key under which this browser keeps turns and
+    // settings. data: {system, questions: [{asked, reference, system}]} of what was trained on.
+    use(some, of, data = {system: "", questions: []}) {
+      if (JSON.stringify([some, of]) === JSON.stringify([models, store])) return;
+      const another = of !== store;
+      [models, store, questions, asking.hidden] = [some, of, data.questions, !data.questions.length];
       if (some.length) way.value = some.at(-1).chats ? "chat/completions" : "completions";
+      if (another) {
+        running?.abort();
+        running = offered = null;
+        number = 0;
+        history = stored(sessionStorage, store) || [];
+        for (const [name, value] of Object.entries({...FIRST, system: data.system, way: way.value, ...stored(localStorage, store)})) control(name).value = value;
+        summarize();
+      }
       if (!running) draw();
       update();
     },

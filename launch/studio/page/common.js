@@ -1,5 +1,7 @@
 // What all parts of the page share: the server, the words, the address that holds the whole choice.
 
+import {copyText} from "../chat/chat.js";
+
 export const $ = id => document.getElementById(id);
 export const TOKEN = "studio-token";
 
@@ -15,6 +17,10 @@ export function element(tag, properties = {}, ...children) {
 let chinese = {};
 export const isChinese = () => document.documentElement.lang === "zh";
 export const t = text => (isChinese() && chinese[text]) || text;
+
+// What is written with other marks in Chinese: a label in front of a text, texts in a row.
+export const labelled = (label, text) => `${t(label)}${isChinese() ? "：" : ": "}${text}`;
+export const listed = (...texts) => texts.filter(Boolean).join(isChinese() ? "，" : ", ");
 
 export async function speak(language) {
   if (language === "zh") {
@@ -58,6 +64,8 @@ export async function request(path, body, signal) {
 request.headers = () => ({"Authorization": `Bearer ${localStorage.getItem(TOKEN)}`, "Content-Type": "application/json",
                           "Accept-Language": document.documentElement.lang});
 
+export const size = bytes => bytes ? bytes < 2 ** 27 ? `${Math.ceil(bytes / 2 ** 20)} MiB` : `${(bytes / 2 ** 30).toFixed(2)} GiB` : t("not known");
+
 const wait = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
 
 // Wait for the end of a task, such as a download, and return its row among the runs. show: gets its row meanwhile.
@@ -99,16 +107,9 @@ export async function poll(work) {
   }
 }
 
-export async function copy(button, source) {
-  try {
-    await navigator.clipboard.writeText(source.textContent);
-  } catch {  // not allowed, or not over https
-    getSelection().selectAllChildren(source);
-    document.execCommand("copy");
-  }
-  button.textContent = t("Copied");
-  setTimeout(() => { button.textContent = t("Copy"); }, 1500);
-}
+export const copy = (button, source) => copyText(button, source, t);
+
+export const PRESSED = "pressed";  // the state of an entry of the history that a press on this page has made
 
 // ---- the address: ?view=plan&recipe=...&GPUS=...
 
@@ -119,7 +120,7 @@ export function remember(changes, keep = false) {
   const words = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) value ? words.set(name, value) : words.delete(name);
   const address = `?${words}`;
-  if (address !== location.search) history[keep ? "pushState" : "replaceState"](null, "", address);
+  if (address !== location.search) history[keep ? "pushState" : "replaceState"](keep ? PRESSED : null, "", address);
 }
 
 export const toTry = result => ({view: "try", result, base: "", folder: "", to: ""});

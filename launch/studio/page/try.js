@@ -1,39 +1,45 @@
 // The result of a run: a chat with it beside its base, and what comes after: export, merge, evaluate, serve.
 
 import {chat} from "../chat/chat.js";
-import {$, attempt, call, copy, element, follow, parameters, poll, remember, request, t, toTry} from "./common.js";
+import {$, PRESSED, attempt, call, copy, element, follow, labelled, listed, parameters, poll, remember, request, size, t, toTry} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks at the server
 const DELAY = 300;  // milliseconds from a key to the result that it names
-const GIB = 2 ** 30;
 const states = () => ({none: "", loading: t("Loading …"), ready: t("Ready."), ended: t("The server has ended. The end of its log:")});
 const kinds = () => ({model: t("A model"), LoRA: t("A LoRA"), prefix: t("A prefix")});
-const titles = () => ({base: t("Base"), result: t("Result")});
 const actions = () => ({export: t("Export to the format of Hugging Face"), merge: t("Merge the adapter into its base"), gguf: t("Export to GGUF, for llama.cpp and Ollama"),
                         evaluate: t("Evaluate on the held-out rows"), serve: t("Serve it for programs, by the OpenAI API"), push: t("Send it to a hub, after an export")});
 const {folder, base} = $("of_result").elements, output = $("new_folder"), to = $("to");
 const LOGGED = ["evaluate", "push"];  // whose logs say more than that they have ended
-let typing, timer, looking = false, panel = null, language = "", chats = false;
+let typing, timer, looking = false, panel = null, language = "", about = null;  // the result that is named, and what its run had
 
 const chosen = () => ({folder: folder.value.trim(), base: base.value.trim(), output: output.value.trim(), to: to.value.trim()});
 
 export async function showTry() {
-  const now = parameters();
-  folder.value = now.result || "";
+  const now = parameters(), {folder: loaded} = await call("trial");
+  folder.value = now.result || loaded;
   base.value = now.base || "";
   output.value = now.folder || "";
   to.value = now.to || "";
   if (!panel || language !== document.documentElement.lang) {
     language = document.documentElement.lang;
-    panel = chat($("chat"), {t, store: "try", send: (path, body, signal) => request(`trial/${path}`, body, signal)});
+    panel = chat($("chat"), {t, send: (path, body, signal) => request(`trial/${path}`, body, signal)});
   }
   const found = (await call("runs")).filter(row => row.result);
   $("results").replaceChildren(...found.map(row => new Option(row.result)));
-  $("choose_result").hidden = Boolean(folder.value);
-  $("choose_result").replaceChildren(found.length ? `${t("Results here")}: ` : t("No run here has a result yet."), ...found.map(row =>
-    element("a", {href: `?${new URLSearchParams(toTry(row.result))}`, textContent: row.about.name || row.result})));
-  await look();
-  await describe();
+  const others = found.filter(row => row.result !== folder.value);
+  $("choose_result").open = !folder.value;
+  $("choose_result").hidden = Boolean(folder.value) && !others.length;
+  $("choose_result").replaceChildren(element("summary", {textContent: t(found.length ? folder.value ? "Other results here" : "Results here" : "No run here has a result yet.")}), element("ul", {}, ...others.map(row =>
+    element("li", {}, element("a", {href: `?${new URLSearchParams(toTry(row.result))}`, textContent: row.about.name || row.result}),
+      element("span", {className: "small", textContent: ` ${new Date(row.changed * 1000).toLocaleString(document.documentElement.lang)}`})))));
+  try {
+    await describe();
+    // A press on "Try" or on a link here loads at once, but not where it disturbs a training; a link from elsewhere never does.
+    if (history.state === PRESSED && about && about.folder !== loaded && !about.training.length) await call("trial/start", chosen());
+  } finally {
+    await look();
+  }
 }
 
 // ---- the result
@@ -48,21 +54,22 @@ function changed(event) {
 }
 
 async function describe() {
+  about = null;
   $("load").disabled = true;
   $("about_result").replaceChildren();
   $("tasks").replaceChildren();
   $("after").hidden = !$("after").contains(document.activeElement);  // which would lose the keys that follow
   if (!folder.value.trim()) return;
   const wanted = JSON.stringify(chosen());
-  const [found, rows] = await Promise.all([call("result", chosen()), call("runs")]);
+  const [found, rows, data] = await Promise.all([call("result", chosen()), call("runs"), call("held_out", chosen())]);
   if (wanted !== JSON.stringify(chosen())) return;
   const {kind, base: named, weights_bytes: weights, commands, training} = found;
   $("load").disabled = false;
-  chats = found.chat;
+  about = {...found, data};
   base.placeholder = named;
-  const gib = bytes => bytes ? `${(bytes / GIB).toFixed(2)} GiB` : t("not known");
-  const lines = [`${kinds()[kind]}${named && `, ${t("of the base")} ${named}`}`, `${t("Memory of its weights, about")}: ${gib(weights)}`];
-  lines.push(...training.map(run => `${t("In training here")}: ${run.output}, ${t("memory of a rank")}: ${gib(run.peak_memory_bytes)}`));
+  const lines = [listed(kinds()[kind], named && `${t("of the base")} ${named}`), labelled("Memory of its weights, about", size(weights))];
+  lines.push(...training.map(run => listed(labelled("In training here", run.output), labelled("memory of a rank", size(run.peak_memory_bytes)))));
+  if (training.length) lines.push(t("Loading takes memory beside the training: press Load if there is room."));
   $("about_result").replaceChildren(...lines.map(text => element("li", {textContent: text})));
   const what = command => command.replace(/ OUTPUT=evaluations\/\S+/, "");  // each evaluation has a file of its own
   $("tasks").replaceChildren(...Object.entries(commands).map(([target, command]) => taskOf(target, command, rows.find(row => what(row.command) === what(command)))));
@@ -123,14 +130,18 @@ async function look() {
   if (looking) return;
   looking = true;
   try {
-    const {state, folder: loaded, models, log} = await call("trial");
-    const told = [loaded, states()[state]].filter(Boolean).join(": ");
+    const {state, folder: loaded, base, models, log} = await call("trial");
+    const here = state !== "none" && loaded === about?.folder;
+    const told = loaded ? labelled(loaded, here || !about ? states()[state] : t("loaded at the moment; Load takes its place.")) : "";
     if ($("trial").textContent !== told) $("trial").textContent = told;
     if ($("trial_log").textContent !== log) $("trial_log").textContent = log;
-    $("trial_log").hidden = !log || state === "ready";
-    $("unload").disabled = state === "none";
-    $("chat").hidden = state !== "ready";
-    panel.use(state === "ready" ? models.map(id => ({id, title: titles()[id], chats})) : []);
+    $("trial").classList.toggle("wrong", here && state === "ended");
+    $("trial_log").hidden = !log || state === "ready" || !here;
+    $("load").hidden = here && state !== "ended";
+    $("unload").hidden = state === "none";
+    $("chat").hidden = !here || state !== "ready";
+    const title = id => id === "base" ? labelled("Base", base.split("/").pop()) : labelled("Result", about.name);
+    if (!$("chat").hidden) panel.use(models.map(id => ({id, title: title(id), chats: about.chat})), `try ${loaded}`, about.data);
   } finally {
     looking = false;
     timer = setTimeout(() => { if (!$("try").hidden) poll(look); }, EVERY);
@@ -139,6 +150,7 @@ async function look() {
 
 async function serve(path) {
   panel.stop();
+  history.replaceState(null, "");  // a reload loads nothing that was unloaded
   await call(`trial/${path}`, chosen());
   await look();
 }
