@@ -54,7 +54,7 @@ class Memory:
         self.recording = True
         self.copies = 1
         self._within: set[int] = set()  # moments at which something stands for several
-        self._events: list[str | list[tuple[str, int]]] = []  # the name of a phase, or changes of parts in bytes
+        self._events: list[str | tuple[str, int]] = []  # the name of a phase, or a part's change in bytes
         self._taken: list[Storage] = []
 
     @contextmanager
@@ -94,9 +94,14 @@ class Memory:
 
         They count `copies` times, unless the running part stands for more.
         """
-        size = -(-size // self.granule) * self.granule * max(copies, self.copies)
-        storage = Storage(part or self.part, size, len(self._events))
-        self._note([(storage.part, size)])
+        moment = len(self._events)
+        size = -(-size // self.granule) * self.granule
+        if copies > 1 or self.copies > 1:
+            size *= max(copies, self.copies)
+        if self.copies > 1:
+            self._within.add(moment)
+        storage = Storage(part or self.part, size, moment)
+        self._events.append((storage.part, size))
         self._taken.append(storage)
         return storage
 
@@ -109,14 +114,11 @@ class Memory:
 
     def move(self, storage: Storage, part: str) -> None:
         """Count it in another part from now on."""
-        self._note([(storage.part, -storage.size), (part, storage.size)])
+        if self.copies > 1:
+            self._within |= {len(self._events), len(self._events) + 1}
+        self._events += [(storage.part, -storage.size), (part, storage.size)]  # less first: no peak lies between
         storage.part = part
         self.alive(storage)
-
-    def _note(self, changes: list[tuple[str, int]]) -> None:
-        if self.copies > 1:
-            self._within.add(len(self._events))
-        self._events.append(changes)
 
     def peaks(self) -> dict[str, dict[str, int]]:
         """Return by phase the bytes of each part at its highest moment. A phase that returns keeps its higher peak."""
@@ -133,9 +135,9 @@ class Memory:
                     peaks[phase] = at_highest
                 phase, highest, is_highest = event, total, True
             else:
-                for part, change in event:
-                    live[part] += change
-                    total += change
+                part, change = event
+                live[part] += change
+                total += change
                 if total > highest and moment not in self._within:
                     highest, is_highest = total, True
             for storage in ends.get(moment, ()):
@@ -151,6 +153,7 @@ class Tensor:
 
     Attributes:
         item: Bytes of an element.
+        nbytes: Bytes of the elements.
         storage: None where its bytes are counted elsewhere.
         node: The operator that it comes from, None where it needs no gradient.
         slot: Which of the node's outputs it is.
@@ -158,7 +161,7 @@ class Tensor:
         gathered: Bytes of a sharded parameter that is put together while it is used.
     """
 
-    __slots__ = ("shape", "item", "storage", "node", "slot", "strided", "gathered")
+    __slots__ = ("shape", "item", "nbytes", "storage", "node", "slot", "strided", "gathered")
 
     def __init__(
         self,
@@ -170,6 +173,7 @@ class Tensor:
         strided: bool = False,
     ):
         self.shape, self.item, self.storage = tuple(shape), item, storage
+        self.nbytes = prod(self.shape) * item
         self.node, self.slot, self.strided = node, slot, strided
         self.gathered = 0
 
@@ -177,11 +181,6 @@ class Tensor:
     def elements(self) -> int:
         """Number of elements."""
         return prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the elements."""
-        return self.elements * self.item
 
 
 class Node:

@@ -2,6 +2,7 @@
 
 import subprocess
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from launch.config.recipe_file import load_recipes
@@ -35,6 +36,7 @@ def rehearsed(target: str) -> Rehearsal:
     return Rehearsal(folder / "run", subprocess.CompletedProcess(*done))
 
 
+@cache
 def recipes_by_target() -> dict[str, Path]:
     """{"pretrain-llama7b": .../recipes/llama-7b/pretrain.sh, ...}, as make sees them."""
     return {recipe.target: recipe.path for recipe in load_recipes(ROOT)}
