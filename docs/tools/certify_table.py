@@ -4,6 +4,7 @@ python -m docs.tools.certify_table docs/certify.md
 """
 
 import sys
+from itertools import groupby
 
 from data_tools.cli import Parser
 from docs.tools.pages import write_tables
@@ -15,16 +16,20 @@ NAME = "checks"
 
 
 def table() -> str:
-    """A row a check; the recipes, which differ by their names alone, share one."""
-    checks = list(enumerate(all_checks(), start=1))
-    number, recipe = next(one for one in checks if one[1].name.startswith("recipe-"))
-    rows = [_row(str(number), check.name, check) for number, check in checks if check.expected != recipe.expected]
-    rows.append(_row(f"{number} to {len(checks)}", "recipe-X", recipe))
+    """A row for each check; checks that follow each other and differ by their names alone share one."""
+    rows = []
+    for (expected, at_fault), group in groupby(enumerate(all_checks(), start=1), key=lambda one: _text(one[1])):
+        numbered = list(group)
+        first, last = numbered[0][0], numbered[-1][0]
+        names = ", ".join(f"`{check.name}`" for _, check in numbered)
+        if numbered[0][1].name.startswith("recipe-"):
+            names = "`recipe-X`"
+        rows.append([f"{first} to {last}" if last > first else str(first), names, expected, at_fault])
     return markdown(["", "`--only`", "expected", "what a ✗ means"], rows)
 
 
-def _row(number: str, name: str, check: Check) -> list[str]:
-    return [number, f"`{name}`", check.expected, check.at_fault]
+def _text(check: Check) -> tuple[str, str]:
+    return check.expected, check.at_fault
 
 
 def main(argv: list[str]) -> None:

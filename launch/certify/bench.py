@@ -185,7 +185,7 @@ def make_materials(configuration: str) -> Path:
             import_paddle({}, 1)
         make_materials(directory, configuration)
 
-    log_dir = directory.with_name(f"{directory.name}.log")
+    log_dir = directory.with_name(f"{directory.name}.{os.getpid()}.log")  # checks side by side may make the same ones
     if run_ranks(1, make, log_dir, environment={"CUDA_VISIBLE_DEVICES": ""}, time_limit=300).exit_code:
         raise UserError(f"the tiny model {configuration} cannot be made:\n{last_lines(log_path(log_dir, 0))}")
     shutil.rmtree(log_dir)

@@ -1,11 +1,16 @@
 """The pytest plugin of `make certify`: each test with the mark `card` in its own process, with a limit, and a report.
 
+Checks run side by side, each on cards of its own: the first one of the order that fits on the free cards is started.
+
     @pytest.mark.card(seconds=20, pretended=2, limit=120, expected="...", at_fault="...")
     def test_environment(bench): ...
 
-    seconds, pretended: about how long it takes on one card, and pretended; limit: it is ended after so many
-    several: seconds more with several cards; cards: that it needs, without which it ends at once
-    quick: whether QUICK=1 has it
+    seconds, pretended: about how long it takes on cards (a number or a function), and pretended; limit: it is ended
+    after so many
+    several: seconds more with several cards, of which it then takes two; cards: that it needs, without which it ends at
+    once; alone: it takes all cards; apart: it takes more than half of them, so that no two such checks run at once
+    silent: a fault shows in no error of a run; these checks come first
+    quick, full: whether QUICK=1 has it, and only FULL=1
     expected: in a sentence; at_fault: what a ✗ means, and for which recipes
 
 A test that crashes or hangs is a ✗, and the others go on. After each one a JSON file and a Markdown page are written. A
@@ -13,7 +18,9 @@ further run continues: results that passed or could not be shown are kept. No Pa
 """
 
 import contextlib
+import heapq
 import importlib
+import multiprocessing
 import os
 import signal
 import sys
@@ -23,21 +30,32 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 import pytest
 
+from data_tools.cli import EXIT_INTERRUPTED
 from data_tools.formats.atomic import written_aside
 from launch.certify.bench import ROOT, Bench, CheckFailed, without_paths
-from launch.certify.results import FAIL, OPEN, CheckResult, CheckRow, mark_of, read_results, read_rows, write_json
-from launch.devices.cards import driver, list_cards
+from launch.certify.results import (
+    FAIL,
+    CheckResult,
+    CheckRow,
+    mark_of,
+    read_result,
+    read_results,
+    read_rows,
+    write_json,
+)
+from launch.devices.cards import driver, list_cards, visible_devices
 from launch.environment.doctor_checks import check_cpu
 from launch.errors import UserError
 from launch.preflight.gpus import describe
+from launch.processes.command import CARDS
 from launch.processes.fork import TIMED_OUT, Outcome, run_ranks
 from launch.processes.logs import last_lines, log_path
-from launch.processes.orphans import ASK_TO_END
+from launch.processes.orphans import ASK_TO_END, adopt_orphans, recorded_signals, signal_at_parents_end
 from launch.reporting.markdown import markdown
 from launch.reporting.records import git_revision, package_versions
 
@@ -48,6 +66,7 @@ SECONDS_TO_END = 45.0
 SECONDS_AFTER_KILL = 5.0
 POLL_SECONDS = 0.1
 PRETENDED_CARDS = 2  # processes that stand for cards
+RESULT = "result.json"  # in the folder of a check
 
 
 @dataclass(frozen=True)
@@ -57,18 +76,29 @@ class Check:
     name: str
     expected: str
     at_fault: str
-    seconds: float
+    seconds: float | Callable[[], float]
     pretended: float
     limit: float
     several: float = 0.0
     cards: int = 1
+    alone: bool = False
+    apart: bool = False
+    silent: bool = False
     quick: bool = False
+    full: bool = False
+
+    def takes(self, pretend: bool, cards: int) -> int:
+        """Return the number of cards it gets. Processes that stand for cards share cores: one check after another."""
+        if pretend or self.alone or cards < self.cards:
+            return cards
+        return max(self.cards, 2 if self.several and cards > 1 else 1, cards // 2 + 1 if self.apart else 1)
 
     def seconds_for(self, pretend: bool, cards: int) -> float:
         """Return the expected seconds."""
-        if pretend or cards < self.cards:
+        if pretend or self.alone or cards < self.cards:
             return self.pretended if pretend else 1.0
-        return self.seconds + (self.several if cards > 1 else 0.0)
+        seconds = self.seconds() if callable(self.seconds) else self.seconds
+        return seconds + (self.several if cards > 1 else 0.0)
 
     def limit_for(self, pretend: bool) -> float:
         """Return the limit of seconds. Pretended runs share few cores with other work of the machine."""
@@ -83,29 +113,50 @@ def checks_of(function: Callable) -> list[Check]:
         return []
     for mark in marks:
         if mark.name == "parametrize":
-            return [Check(str(one.id), **common, **one.marks[0].kwargs) for one in mark.args[1]]
+            return [Check(str(one.id), **common | one.marks[0].kwargs) for one in mark.args[1]]
     return [Check(function.__name__.removeprefix("test_").replace("_", "-"), **common)]
 
 
 def all_checks(modules: Sequence[Any] = ()) -> list[Check]:
-    """Return all checks in their order.
+    """Return all checks in their order: those of faults that are silent come first.
 
     Args:
         modules: With the tests; the ones of tests/card if there are none.
     """
     modules = modules or [importlib.import_module(f"{TESTS}.{name}") for name in MODULES]
     functions = [value for module in modules for name, value in vars(module).items() if name.startswith("test_")]
-    return [check for function in functions for check in checks_of(function)]
+    checks = [check for function in functions for check in checks_of(function)]
+    return sorted(checks, key=lambda check: not check.silent)
 
 
-def choose(only: str, checks: Sequence[Check], quick: bool = False) -> list[Check]:
-    """Return the checks that --only names by name or number; without it the ones of QUICK=1, or all.
+def first_that_fits(waiting: Sequence[Check], pretend: bool, cards: int, free: int) -> Check | None:
+    """Return the first check for which enough cards are free."""
+    return next((check for check in waiting if check.takes(pretend, cards) <= free), None)
+
+
+def total_seconds(checks: Sequence[Check], pretend: bool, cards: int) -> float:
+    """Return the expected seconds of all these checks together, as the plugin starts them."""
+    now, free, waiting, running = 0.0, cards, list(checks), []  # running: a heap of (end, cards)
+    while waiting or running:
+        if check := first_that_fits(waiting, pretend, cards, free):
+            waiting.remove(check)
+            taken = check.takes(pretend, cards)
+            free -= taken
+            heapq.heappush(running, (now + check.seconds_for(pretend, cards), taken))
+        else:
+            now, taken = heapq.heappop(running)
+            free += taken
+    return now
+
+
+def choose(only: str, checks: Sequence[Check], quick: bool = False, full: bool = False) -> list[Check]:
+    """Return the checks that --only names by name or number; without it the ones of QUICK=1, of FULL=1 or of neither.
 
     Raises:
         UserError: For an unknown one.
     """
     if not only:
-        return [check for check in checks if check.quick or not quick]
+        return [check for check in checks if (check.quick or not quick) and (full or not check.full)]
     known = {check.name: check for check in checks} | {str(n): check for n, check in enumerate(checks, start=1)}
     words = [word.strip() for word in only.split(",") if word.strip()]
     unknown = [word for word in words if word not in known]
@@ -127,6 +178,14 @@ def describe_machine(pretend: bool) -> dict:
         "versions": package_versions(),
         "git_revision": git_revision(),
     }
+
+
+class Lane(NamedTuple):
+    """A check that runs, its cards, and the process that waits for it."""
+
+    check: Check
+    devices: list[str]
+    process: Any
 
 
 @dataclass
@@ -175,33 +234,51 @@ class CertificatePlugin:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
         """Select the waiting checks."""
-        waiting = {check.name: check for check in self.waiting}
+        waiting = {check.name for check in self.waiting}
         items[:] = [item for item in items if _name(item) in waiting]
 
     @pytest.fixture
     def bench(self, request) -> Bench:
         """Make the bench of a check."""
-        return Bench(_fresh(self.directory / _name(request.node)), self.materials, self.cards, self.pretend)
+        [check] = [check for check in self.waiting if check.name == _name(request.node)]
+        cards = check.takes(self.pretend, self.cards)
+        return Bench(_fresh(self.directory / check.name), self.materials, cards, self.pretend)
+
+    def pytest_runtestloop(self, session):
+        """Run the checks side by side. Their results are recorded as they end."""
+        items = {_name(item): item for item in session.items}
+        waiting, running = [check for check in self.waiting if check.name in items], []
+        free = (visible_devices() or [str(number) for number in range(self.cards)])[: self.cards]
+        with recorded_signals() as signals:
+            while waiting or running:
+                if signals:
+                    signals.clear()
+                    self._interrupt(waiting, running)
+                if check := first_that_fits(waiting, self.pretend, self.cards, len(free)):
+                    self._announce(check, waiting)
+                    waiting.remove(check)
+                    taken = check.takes(self.pretend, self.cards)
+                    lane = _forked(partial(self._in_lane, items[check.name], free[:taken]))
+                    running.append(Lane(check, free[:taken], lane))
+                    del free[:taken]
+                    continue
+                time.sleep(POLL_SECONDS)
+                for lane in [lane for lane in running if not lane.process.is_alive()]:
+                    running.remove(lane)
+                    free += lane.devices
+                    if lane.process.exitcode == EXIT_INTERRUPTED:
+                        self._interrupt(waiting, running)
+                    else:
+                        self._record(lane)
+        return True
 
     def pytest_pyfunc_call(self, pyfuncitem):
-        """Run a check in a process and record its result."""
+        """Run a check in a process and store its result. Runs in the check's lane."""
         [check] = [check for check in self.waiting if check.name == _name(pyfuncitem)]
-        left = self.waiting[self.waiting.index(check) :]
-        seconds = sum(other.seconds_for(self.pretend, self.cards) for other in left)
-        number = f"[{list(self.checks).index(check) + 1}/{len(self.checks)}]"
-        print(f"{number} {check.name}: {check.expected} (all that is left: {duration(seconds)})", flush=True)
         arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-        result = self._run(check, partial(pyfuncitem.obj, **arguments), arguments["bench"].directory)
-        if self.interrupted:
-            pyfuncitem.session.shouldstop = "interrupted"
-            return True
-        self.results[check.name] = result
-        self.write()
-        print(f"    {result.mark} {result.found} ({result.seconds:.0f} s)", flush=True)
-        if result.mark == FAIL:
-            pytest.fail(result.found, pytrace=False)
-        if result.mark == OPEN:
-            pytest.skip(result.found)
+        bench = arguments["bench"]
+        result = self._run(check, partial(pyfuncitem.obj, **arguments), bench.directory)
+        write_json(bench.directory / RESULT, asdict(result))
         return True
 
     def pytest_sessionfinish(self):
@@ -209,6 +286,40 @@ class CertificatePlugin:
         self.write()
 
     # ---- one check
+
+    def _in_lane(self, item, devices: list[str]) -> None:
+        """Run a check with these cards, in a process that becomes the parent of all that the check leaves behind."""
+        os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the plugin alone, which passes it on
+        signal_at_parents_end(signal.SIGTERM)
+        adopt_orphans()
+        if not self.pretend:
+            os.environ[CARDS] = ",".join(devices)
+        item.ihook.pytest_runtest_protocol(item=item, nextitem=None)
+        if self.interrupted:
+            sys.exit(EXIT_INTERRUPTED)
+
+    def _announce(self, check: Check, waiting: Sequence[Check]) -> None:
+        number = f"[{list(self.checks).index(check) + 1}/{len(self.checks)}]"
+        left = duration(total_seconds(waiting, self.pretend, self.cards))
+        print(f"{number} {check.name}: {check.expected} (all that is left: {left})", flush=True)
+
+    def _interrupt(self, waiting: list[Check], running: Sequence["Lane"]) -> None:
+        """Start no further check, and end the running ones."""
+        self.interrupted = True
+        waiting.clear()
+        for lane in running:
+            lane.process.terminate()
+
+    def _record(self, lane: "Lane") -> None:
+        """Add the result of a check that has ended, and write the report."""
+        name, folder = lane.check.name, self.directory / lane.check.name
+        result = read_result(folder / RESULT)
+        if result is None:
+            failure = f"its process ended without a result, with exit code {lane.process.exitcode}"
+            result = CheckResult(name, FAIL, 0.0, read_rows(folder / "rows.json"), failure)
+        self.results[name] = result
+        self.write()
+        print(f"    {result.mark} {name}: {result.found} ({result.seconds:.0f} s)", flush=True)
 
     def _run(self, check: Check, function: Callable, directory: Path) -> CheckResult:
         """Return the result of a check in a process of its own.
@@ -227,11 +338,10 @@ class CertificatePlugin:
                 print(f"{type(error).__name__}: {error}", flush=True)
                 sys.exit(3)
 
-        others = psutil.Process().children(recursive=True)
         started, limit = time.monotonic(), check.limit_for(self.pretend)
         outcome = run_ranks(1, run_alone, directory / "log", time_limit=limit)
         seconds = time.monotonic() - started
-        _end_the_rest(others)
+        _end_the_rest()
         # A signal to this process, such as Ctrl-C, ended the check.
         self.interrupted = outcome.failed_rank is None and outcome.exit_code in [128 + one for one in ASK_TO_END]
         failure = _failure(outcome, directory / "log", limit)
@@ -302,6 +412,12 @@ def run(report: CertificatePlugin, files: Sequence[Path] = ()) -> int:
     return pytest.main([*switches, *rules, *map(str, files)], plugins=[report])
 
 
+def _forked(function: Callable[[], None]) -> Any:
+    process = multiprocessing.get_context("fork").Process(target=function)
+    process.start()
+    return process
+
+
 def _name(item) -> str:
     """Return the name of a test, as checks_of() has it."""
     spec = getattr(item, "callspec", None)
@@ -313,11 +429,11 @@ def duration(seconds: float) -> str:
     return f"about {seconds:.0f} s" if seconds < 90 else f"about {seconds / 60:.0f} min"
 
 
-def _end_the_rest(others: Sequence[psutil.Process]) -> None:
-    """Wait for all descendants except these, then kill the remaining ones."""
+def _end_the_rest() -> None:
+    """Wait for all descendants, then kill the remaining ones."""
     deadline = time.monotonic() + SECONDS_TO_END
     while True:
-        left = [process for process in psutil.Process().children(recursive=True) if process not in others]
+        left = psutil.Process().children(recursive=True)
         if not left or time.monotonic() >= deadline:
             break
         psutil.wait_procs(left, timeout=POLL_SECONDS)

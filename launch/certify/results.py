@@ -86,11 +86,17 @@ def read_results(path: Path) -> tuple[dict, dict[str, CheckResult]]:
     if not path.exists():
         return {}, {}
     content = json.loads(path.read_text(encoding="utf-8"))
-    results = {}
-    for result in content["results"]:
-        rows = tuple(CheckRow(**row) for row in result.pop("rows"))
-        results[result["name"]] = CheckResult(rows=rows, **result)
-    return content["of"], results
+    return content["of"], {result["name"]: _result(result) for result in content["results"]}
+
+
+def read_result(path: Path) -> CheckResult | None:
+    """Return the result that a check has written at its end; None without a file."""
+    return _result(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+
+def _result(content: dict) -> CheckResult:
+    rows = tuple(CheckRow(**row) for row in content.pop("rows"))
+    return CheckResult(rows=rows, **content)
 
 
 def _finite(value):

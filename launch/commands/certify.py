@@ -2,13 +2,14 @@
 
     make certify
     make certify QUICK=1
+    make certify FULL=1
     make certify ARGS="--only flash-attention,card-against-cpu"
     make certify ARGS=--pretend
 
 Nothing is downloaded: models have random weights and data are generated. Each check is a test of pytest with the mark
-`card`, in its own process with a time limit. After each one build/certify/certify.json and certify.md are written.
-After Ctrl-C the same command continues. docs/certify.md says how long it takes and what each check means. The JSON file
-calibrates plans: make plan-X CALIBRATION=FILE.
+`card`, in its own process with a time limit; checks run side by side, each on cards of its own. After each one
+build/certify/certify.json and certify.md are written. After Ctrl-C the same command continues. docs/certify.md says how
+long it takes and what each check means. The JSON file calibrates plans: make plan-X CALIBRATION=FILE.
 
 Exit code 0: no check failed; 1: at least one did; 3: there is no card; 130: interrupted.
 """
@@ -33,6 +34,7 @@ from launch.certify.certificate import (
     describe_machine,
     duration,
     run,
+    total_seconds,
 )
 from launch.certify.results import FAIL, summary
 from launch.devices.cards import visible_devices
@@ -49,7 +51,7 @@ def main(argv: list[str]) -> int:
     adopt_orphans()  # a launcher has its own session and outlives the check that started it
     args = _parse(argv)
     checks = all_checks()
-    chosen = choose(args.only, checks, args.quick)
+    chosen = choose(args.only, checks, args.quick, args.full)
     cards = PRETENDED_CARDS if args.pretend else len(visible_devices())
     if not cards:
         error = UserError(
@@ -59,7 +61,7 @@ def main(argv: list[str]) -> int:
         print(localized(f"error: {error}"), file=sys.stderr)
         return NO_CARD
     of = describe_machine(args.pretend)
-    total = sum(check.seconds_for(args.pretend, cards) for check in chosen)
+    total = total_seconds(chosen, args.pretend, cards)
     print(f"certifying {of['cards_text']}: {plural(len(chosen), 'check')}, {duration(total)}", flush=True)
     if args.pretend:  # once: all checks are forks of this process
         from launch.rehearsal.rehearse import import_paddle
@@ -79,9 +81,11 @@ def main(argv: list[str]) -> int:
 def _parse(argv: list[str]) -> argparse.Namespace:
     parser = Parser("python launch/commands/certify.py", __doc__)
     parser.add_argument("--only", default="", metavar="CHECKS", help="run only these, by name or number, with commas")
-    parser.add_argument(
-        "--quick", action="store_true", help="kernels, steps that calibrate plans, the server: 9 minutes"
+    extent = parser.add_mutually_exclusive_group()
+    extent.add_argument(
+        "--quick", action="store_true", help="kernels, steps that calibrate plans, the server: 6 minutes"
     )
+    extent.add_argument("--full", action="store_true", help="every recipe at full size, not one of each kind")
     parser.add_argument("--pretend", action="store_true", help="use CPU processes instead of cards; certifies nothing")
     parser.add_argument(
         "--output",

@@ -13,8 +13,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache, partial
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,12 +39,14 @@ from tests.card.measured import run_report
 
 PRETRAIN = "launch/run_pretrain.py"
 PREFERENCES = ("launch/run_dpo.py", "launch/run_reward.py")
-STEPS = 8
-ACCUMULATION = 2  # at most; unchanged in a pipeline, where the number of micro batches determines the time
+STEPS = 6
+ACCUMULATION = 2  # at most, in a pipeline for each stage twice as much: its first and last micro batches run alone
 MEMORY_TOLERANCE = 0.10
 # Flags on which neither memory nor time depends.
 NOT_PLANNED = ("dataset_name_or_path", "input_dir", "output_dir", "report_to", "disable_tqdm", "logging_steps")
 LACKING = ("✗ host memory", "✗ disk")  # faults of the machine, not of its cards
+SECONDS_TO_START = 50.0  # of a recipe: its checks, its ranks' imports, random weights
+ESTIMATED_FOR = "A100-80G"
 TIME_TOLERANCE = 0.40  # docs/plan.md: small fine-tuning batches are up to 37 % off
 MEASURED = {
     "continue_training": "0",
@@ -59,10 +63,52 @@ MEASURED = {
 }
 
 
+# Each method, each kind of base, LoRA and prefix, offload, and three layouts; FULL=1 has all recipes.
+OF_EACH_KIND = (
+    "pretrain-llama7b-4d",
+    "finetune-llama7b-pipeline",
+    "finetune-llama7b-stage2",
+    "finetune-llama3-8b-1gpu",
+    "lora-1gpu",
+    "lora-chatglm6b-int8",
+    "prefix-llama7b",
+    "qlora-qwen3-8b",
+    "dpo-lora-qwen2.5-7b",
+    "grpo-lora-qwen3-0.6b",
+    "reward-lora-qwen2.5-7b",
+)
+
+
 def recipes_for_cards() -> dict[str, int]:
     """{target: number of cards} of the recipes for cards, the smallest number first."""
     cards = {recipe.target: recipe.gpus for recipe in load_recipes(ROOT) if recipe.gpus}
     return dict(sorted(cards.items(), key=lambda item: (item[1], item[0])))
+
+
+def read_recipe(target: str) -> Recipe:
+    """Raises UserError for an unknown one."""
+    recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
+    if target not in recipes:
+        raise UserError(f"recipe: found {target!r}, known: {', '.join(sorted(recipes))}.")
+    return recipes[target]
+
+
+def expected_seconds(target: str) -> float:
+    """Seconds of a recipe's check on such cards as ESTIMATED_FOR, by its plan."""
+    recipe, card = read_recipe(target), card_named(ESTIMATED_FOR)
+    flags = recipe.flags | as_flags(MEASURED | _accumulation(recipe.flags))
+    return (
+        SECONDS_TO_START + STEPS * plan_time(Job.from_flags(recipe.script, flags, recipe.gpus, card), card).step_seconds
+    )
+
+
+def _recipe_checks() -> Iterator[Any]:
+    """Yield a parameter for each recipe. No two that offload run at once: they share the host's memory."""
+    for target, cards in recipes_for_cards().items():
+        apart = any("offload" in " ".join([name, *words]) for name, words in read_recipe(target).flags.items())
+        seconds = cache(partial(expected_seconds, target))
+        mark = pytest.mark.card(seconds=seconds, cards=cards, apart=apart, full=target not in OF_EACH_KIND)
+        yield pytest.param(target, id=f"recipe-{target}", marks=mark)
 
 
 @pytest.mark.card(
@@ -155,15 +201,8 @@ def _one_card_flags(bench: Bench) -> dict[str, str]:
     return MEASURED | half | shape | {"use_flash_attention": "auto", "use_fused_rms_norm": "auto"}
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        pytest.param(name, id=f"recipe-{name}", marks=pytest.mark.card(cards=cards))
-        for name, cards in recipes_for_cards().items()
-    ],
-)
+@pytest.mark.parametrize("target", list(_recipe_checks()))
 @pytest.mark.card(
-    seconds=96,
     pretended=1,
     limit=900,
     expected=f"memory of each rank within {MEMORY_TOLERANCE:.0%} of the plan, a step within {TIME_TOLERANCE:.0%}, the "
@@ -319,18 +358,10 @@ def drawn_bytes(job: Job) -> int:
     return ModelShape.from_config(job.config).parameters * job.item
 
 
-def read_recipe(target: str) -> Recipe:
-    """Raises UserError for an unknown one."""
-    recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
-    if target not in recipes:
-        raise UserError(f"recipe: found {target!r}, known: {', '.join(sorted(recipes))}.")
-    return recipes[target]
-
-
 def _accumulation(flags: Flags) -> dict[str, str]:
     stated = int(flags.get("gradient_accumulation_steps", ["1"])[0])
-    pipeline = int(flags.get("pipeline_parallel_degree", ["1"])[0]) > 1
-    return {} if pipeline else {"gradient_accumulation_steps": str(min(stated, ACCUMULATION))}
+    stages = int(flags.get("pipeline_parallel_degree", ["1"])[0])
+    return {"gradient_accumulation_steps": str(min(stated, ACCUMULATION * (2 * stages if stages > 1 else 1)))}
 
 
 # ---- generated model and data

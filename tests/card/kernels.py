@@ -40,6 +40,8 @@ SHOWN_EVERYWHERE = ("Python", "packages")
     pretended=2,
     limit=120,
     quick=True,
+    alone=True,
+    silent=True,
     expected="the pinned packages, a driver that runs this Paddle, free cards without memory errors, right matrix "
     "products",
     at_fault="nothing below can be trusted before this is mended: the fix stands in each row",
@@ -124,6 +126,7 @@ def _rate(bench: Bench, what: str, unit: str, measured: float, peak_of: Callable
     pretended=2,
     limit=120,
     quick=True,
+    silent=True,
     expected="operators on slices and transposes give what NumPy gives, and their gradients are no views of each other",
     at_fault="no recipe can be trusted on this card: set FLAGS_use_stride_compute_kernel=0 and report it",
 )
@@ -370,6 +373,7 @@ ROPE_HEADS = [(8, 8, 64), (8, 8, 128), (8, 2, 128), (3, 1, 96), (4, 4, 256)]
     pretended=2,
     limit=200,
     quick=True,
+    silent=True,
     expected="as the plain formulas, forward and backward, in each dtype",
     at_fault="SwiGLU: every LLaMA and Qwen2 trains wrong in the row's dtype; rotary embedding: recipes find it at "
     "their start and take separate operators, slower and with more memory; --use_fused_rope required is "
@@ -402,6 +406,7 @@ SMALL = 1e-4  # its square, 1e-8, is 0 in float16, whose smallest value is 6e-8
     seconds=20,
     pretended=2,
     limit=200,
+    silent=True,
     expected="the norm in float32, and gradients clipped by it",
     at_fault="--max_grad_norm does not clip as it should in half precision, in all recipes: do not train in the "
     "row's dtype before this is mended",
@@ -442,6 +447,7 @@ HALF_PRODUCT_TOLERANCE = 0.01
     seconds=60,
     pretended=4,
     limit=400,
+    silent=True,
     expected="products with what the codes stand for, of 1, 4 and 512 rows",
     at_fault="qlora-llama7b and qlora-baichuan13b (nf4), lora-chatglm6b-int8 (llm.int8), and every "
     "--weight_quantize_algo of the row, compute something else than their weights",

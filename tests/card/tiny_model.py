@@ -47,6 +47,25 @@ TOLERANCE = 1e-4
 HALF_TOLERANCE = 2e-2
 
 
+def on_cards(name: str, *times: tuple[float, float] | None) -> pytest.MarkDecorator:
+    """Make a check for 1, 2, 4 and 8 cards of a test: checks of few cards run side by side.
+
+    times: for each number, the seconds on cards and pretended; None where the test has nothing for so many.
+    """
+    known = [(cards, *time) for cards, time in zip((1, 2, 4, 8), times, strict=False) if time]
+    return pytest.mark.parametrize(
+        "cards",
+        [
+            pytest.param(
+                cards,
+                id=name if cards == known[0][0] else f"{name}-{cards}-cards",
+                marks=pytest.mark.card(cards=cards, seconds=seconds, pretended=pretended),
+            )
+            for cards, seconds, pretended in known
+        ],
+    )
+
+
 # Each tensor of the tiny model is one page.
 EIGHT_BITS = {"optim": "adamw_8bit", "offload_optim": "1", "update_in_backward": "1", "loss_chunk_tokens": "16"}
 EIGHT_BITS["gradient_accumulation_steps"] = "1"
@@ -56,6 +75,7 @@ EIGHT_BITS["gradient_accumulation_steps"] = "1"
     seconds=130,
     pretended=16,
     limit=400,
+    silent=True,
     expected="the same losses: float32 within 1e-4, half precision within 2e-2",
     at_fault="no recipe can be trusted on this card in the dtype of the row",
 )
@@ -147,20 +167,21 @@ TRAINED = (
 )
 
 
+@on_cards("methods", (240, 50), (30, 10))
 @pytest.mark.card(
-    seconds=240,
-    pretended=60,
     limit=900,
-    several=30,
+    silent=True,
     expected="the same losses as on the CPU within 1e-4, in half precision as without the switch within 2e-2",
     at_fault="runs of the row's method, switch or model train something else on this card",
 )
-def test_methods(bench: Bench) -> None:
-    """Loss in chunks, packed rows, DPO, Qwen3, and ChatGLM2 in a pipeline."""
-    for case in TRAINED:
+def test_methods(bench: Bench, cards: int) -> None:
+    """Loss in chunks, packed rows, DPO, Qwen3; on two cards ChatGLM2 in a pipeline."""
+    if not bench.needs_cards(cards):
+        return
+    for case in (case for case in TRAINED if case.cards == cards):
         dtypes = _half_precisions(bench) if case.without else {"float32": {}}
-        if case.cards > bench.cards or not dtypes:
-            bench.row(case.name, f"{case.cards} of the cards that it needs", f"{bench.cards} here", None)
+        if not dtypes:
+            bench.row(case.name, "half precision", "a CPU has none", None)
             continue
         materials = make_materials(case.model)
         flags = tiny_pretraining(materials, STEPS) | as_flags(case.flags)
@@ -207,54 +228,51 @@ LAYOUTS = (
 )
 
 
+@on_cards("layouts", None, (260, 30), (50, 1), (40, 1))
 @pytest.mark.card(
-    seconds=330,
-    pretended=30,
     limit=1500,
-    cards=2,
+    silent=True,
     expected="each layout gives the losses of one card, float32 within 1e-4, half precision within 2e-2",
     at_fault="recipes with the layout of the row train something else than one card would",
 )
-def test_layouts(bench: Bench) -> None:
-    """Every layout gives the losses of one card: what the cards exchange over NCCL is right."""
-    if not bench.needs_cards(2):
+def test_layouts(bench: Bench, cards: int) -> None:
+    """Every layout of so many cards gives the losses of one: what the cards exchange over NCCL is right."""
+    if not bench.needs_cards(cards):
         return
     flags = tiny_pretraining(bench.materials, STEPS)
-    one_card = steps(bench.train("one-card", flags, environment=FULL_FLOAT32))
-    for layout in LAYOUTS:
-        if layout.cards > bench.cards:
-            bench.row(layout.name, f"{layout.cards} cards", f"{bench.cards} here", None)
+    layouts = [layout for layout in LAYOUTS if layout.cards == cards]
+    exact = {"float32": ({}, TOLERANCE, FULL_FLOAT32)}
+    rounded = {dtype: (half, HALF_TOLERANCE, None) for dtype, half in _half_precisions(bench).items()}
+    for dtype, (changes, tolerance, environment) in (exact | rounded).items():
+        chosen = [layout for layout in layouts if layout.half or dtype == "float32"]
+        if not chosen:
             continue
-        changes = {"gradient_accumulation_steps": str(layout.accumulation)} | layout.flags
-        _run_and_compare(
-            bench, layout.name, flags | as_flags(changes), layout.cards, "one card", one_card, TOLERANCE, FULL_FLOAT32
-        )
-    for dtype, half in _half_precisions(bench).items():
-        one_card = steps(bench.train(f"one-card-{dtype}", flags | half))
-        for layout in (layout for layout in LAYOUTS if layout.half):
-            changes = as_flags({"gradient_accumulation_steps": str(layout.accumulation)} | layout.flags)
-            what = f"{layout.name}, {dtype}"
-            _run_and_compare(bench, what, flags | half | changes, 2, "one card", one_card, HALF_TOLERANCE)
+        one_card = steps(bench.train(f"one-card-{dtype}", flags | changes, environment=environment))
+        for layout in chosen:
+            what = layout.name if dtype == "float32" else f"{layout.name}, {dtype}"
+            other = changes | as_flags({"gradient_accumulation_steps": str(layout.accumulation)} | layout.flags)
+            _run_and_compare(bench, what, flags | other, cards, "one card", one_card, tolerance, environment)
 
 
+@on_cards("offload", (60, 10), (100, 15))
 @pytest.mark.card(
-    seconds=60,
-    pretended=25,
     limit=900,
-    several=100,
+    silent=True,
     expected="the losses of a run without offload, to the bit",
     at_fault="pretrain-baichuan13b-lora, finetune-chatglm2-6b-2gpu and all runs with the words of the row",
 )
-def test_offload(bench: Bench) -> None:
+def test_offload(bench: Bench, cards: int) -> None:
     """States, gradients, parameters and activations in host memory are the same numbers as on the card."""
+    if not bench.needs_cards(cards):
+        return
     flags = tiny_pretraining(bench.materials, STEPS, deterministic="1")
-    in_memory = steps(bench.train("none", flags))
-    _run_and_compare(bench, "--offload_optim 1", flags | as_flags({"offload_optim": "1"}), 1, "none", in_memory, 0)
-    recomputed = flags | as_flags({"recompute": "1"})
-    expected = steps(bench.train("recompute", recomputed))
-    activations = recomputed | as_flags({"offload": "activations"})
-    _run_and_compare(bench, "--offload activations", activations, 1, "recompute without", expected, 0)
-    if not bench.needs_cards(2):
+    if cards == 1:
+        in_memory = steps(bench.train("none", flags))
+        _run_and_compare(bench, "--offload_optim 1", flags | as_flags({"offload_optim": "1"}), 1, "none", in_memory, 0)
+        recomputed = flags | as_flags({"recompute": "1"})
+        expected = steps(bench.train("recompute", recomputed))
+        activations = recomputed | as_flags({"offload": "activations"})
+        _run_and_compare(bench, "--offload activations", activations, 1, "recompute without", expected, 0)
         return
     for stage in ("stage2", "stage3"):
         stock = flags | as_flags({"sharding": stage, "gradient_accumulation_steps": "2"})
@@ -288,22 +306,19 @@ def _run_and_compare(
 KILLED_AT, SAVE_STEPS, RESUME_STEPS = 6, 3, 8
 
 
+@on_cards("resume", (75, 7), (75, 8))
 @pytest.mark.card(
-    seconds=75,
-    pretended=15,
     limit=900,
-    several=75,
+    silent=True,
     expected="losses and weights of a run that was not killed, to the bit, with --deterministic 1",
     at_fault="a run of any recipe that is killed may not go on as it would have; checkpoints themselves are whole",
 )
-def test_resume(bench: Bench) -> None:
+def test_resume(bench: Bench, cards: int) -> None:
     """Killed within a save and started again, a run ends with the losses and the weights of one that was not."""
-    _resume(bench, "one card", 1, {})
-    if bench.cards >= 2:
-        _resume(bench, "sharding stage 2 on 2 cards", 2, {"sharding": "stage2", "gradient_accumulation_steps": "2"})
-
-
-def _resume(bench: Bench, what: str, cards: int, changes: dict[str, str]) -> None:
+    if not bench.needs_cards(cards):
+        return
+    stage2 = {"sharding": "stage2", "gradient_accumulation_steps": "2"}
+    what, changes = ("one card", {}) if cards == 1 else ("sharding stage 2 on 2 cards", stage2)
     flags = tiny_pretraining(
         bench.materials, RESUME_STEPS, deterministic="1", save_strategy="steps", save_steps=str(SAVE_STEPS), **changes
     )
@@ -334,25 +349,27 @@ SECONDS_TO_START = 150.0
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)/v1")
 
 
+@on_cards("serving", (60, 13), (45, 12))
 @pytest.mark.card(
-    seconds=60,
-    pretended=25,
     limit=400,
-    several=30,
     quick=True,
+    silent=True,
     expected="the answers that the CPU gives, to requests alone and together, of one card and of two, and an orderly "
     "end; in half precision the same log-probabilities alone and together",
     at_fault="make serve and make predict answer something else on this card than the model says",
 )
-def test_serving(bench: Bench) -> None:
-    """Greedy answers in float32; then all prompts at once, which are answered in one batch; then by two cards."""
+def test_serving(bench: Bench, cards: int) -> None:
+    """Greedy answers in float32; all prompts at once, which are answered in one batch; on two cards as on one."""
+    if not bench.needs_cards(cards):
+        return
     with _server(bench, "card", bench.pretend) as port:
         alone = [_ask(port, prompt)["text"] for prompt in PROMPTS]
         together = _ask_together(port)
-    _compare_answers(bench, "asked together", "as asked alone", alone, together)
-    if bench.cards >= 2:
+    if cards == 2:
         with _server(bench, "two cards", bench.pretend, cards=2) as port:
             _compare_answers(bench, "asked of two cards", "as of one", alone, _ask_together(port))
+        return
+    _compare_answers(bench, "asked together", "as asked alone", alone, together)
     if bench.pretend:
         bench.row("asked alone", "as on the CPU", "it is the CPU", None)
         return

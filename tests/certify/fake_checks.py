@@ -16,8 +16,8 @@ from tests.card.full_size import test_recipe as measure_recipe
 from tests.card.tiny_model import compare_steps
 
 
-def card(limit: float = 60):
-    return pytest.mark.card(seconds=1, pretended=1, limit=limit, expected="all well", at_fault="it is at fault")
+def card(limit: float = 60, **more):
+    return pytest.mark.card(seconds=1, pretended=1, limit=limit, expected="all well", at_fault="it is at fault", **more)
 
 
 @card()
@@ -105,7 +105,7 @@ def test_counts(bench):
 
 @card()
 def test_is_interrupted(bench):
-    os.kill(os.getppid(), signal.SIGINT)
+    os.kill(psutil.Process(os.getppid()).ppid(), signal.SIGINT)  # the plugin's, above the one that waits for this
     time.sleep(600)
 
 
@@ -123,8 +123,39 @@ def test_measures_a_recipe(bench):
     measure_recipe(bench, "lora-1gpu")
 
 
-@card()
+@card(cards=4)
 def test_measures_one_that_does_not_fit(bench):
     sys.path.insert(0, os.environ["PYTHONPATH"])
     sys.modules.pop("pynvml", None)
     measure_recipe(bench, "finetune-llama7b")
+
+
+@card()
+def test_has_a_card(bench):
+    _meets(bench, "a", "b")
+
+
+@card()
+def test_meets_the_other(bench):
+    _meets(bench, "b", "a")
+
+
+def _meets(bench, mine, others):
+    """Ends once the other check runs, too."""
+    folder = bench.directory.parent
+    (folder / mine).touch()
+    bench.row("card", "one", os.environ["CUDA_VISIBLE_DEVICES"], bench.cards == 1)
+    deadline = time.monotonic() + 30
+    while not (folder / others).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    here = (folder / others).exists()
+    bench.row("other", "here", "the other is here" if here else "it did not come", here)
+    time.sleep(0.1)
+    (folder / mine).unlink()
+
+
+@card(alone=True)
+def test_takes_all(bench):
+    bench.row("cards", "both", os.environ["CUDA_VISIBLE_DEVICES"], bench.cards == 2)
+    left = [name for name in "ab" if (bench.directory.parent / name).exists()]
+    bench.row("others", "none", ",".join(left) or "nobody else", not left)

@@ -4,13 +4,14 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from launch.certify import certificate
 from launch.certify.bench import make_materials
-from launch.certify.certificate import CertificatePlugin, all_checks, choose
+from launch.certify.certificate import CertificatePlugin, all_checks, choose, total_seconds
 from launch.certify.results import read_results
 from launch.errors import UserError
 from tests.certify import fake_checks
@@ -30,12 +31,12 @@ OF = {
 FAKES = {check.name: check for check in all_checks([fake_checks])}
 
 
-def run(folder, *names: str, chosen=None, **changes) -> CertificatePlugin:
+def run(folder, *names: str, chosen=None, cards=1, **changes) -> CertificatePlugin:
     """The plugin after a session with these of the fake checks, in the order of their file."""
     checks = [check for check in FAKES.values() if check.name in names]
     of = OF | {"pretended": changes.pop("pretend", False)} | changes
     named = [check for check in checks if check.name in (chosen or names)]
-    plugin = CertificatePlugin(folder, of, 2, folder / "materials", checks, named, bool(chosen))
+    plugin = CertificatePlugin(folder, of, cards, folder / "materials", checks, named, bool(chosen))
     certificate.run(plugin, [Path(fake_checks.__file__)])
     return plugin
 
@@ -128,16 +129,39 @@ def test_results_are_kept_when_it_is_interrupted_or_the_machine_is_another_and_i
 def test_checks_are_chosen_by_name_and_number_and_ended_after_their_limits():
     checks = all_checks()
     assert len({check.name for check in checks}) == len(checks)
-    assert choose("", checks) == list(checks)
     assert [check.name for check in choose("recipe-lora-1gpu, 1", checks)] == ["environment", "recipe-lora-1gpu"]
     with pytest.raises(UserError, match="--only: found 'flash', allowed: 1 environment, 2"):
         choose("flash", checks)
     for check in checks:
-        assert check.limit >= 2 * (check.seconds + check.several), f"{check.name} is ended before it can be done"
-    assert sum(check.seconds_for(False, 1) for check in checks) <= 66 * 60, "the page promises 66 minutes on one card"
-    quick = choose("", checks, quick=True)
+        assert check.limit >= 2 * check.seconds_for(False, 8), f"{check.name} is ended before it can be done"
+    quick, default, full = choose("", checks, quick=True), choose("", checks), choose("", checks, full=True)
     assert {"views", "lora-step", "full-step", "serving"} < {check.name for check in quick}
-    assert sum(check.seconds_for(False, 1) for check in quick) <= 9 * 60
+    assert full == list(checks) and set(quick) < set(default)
+    left = {check.name.partition("-")[0] for check in set(full) - set(default)}
+    assert left == {"recipe"}, "all other checks are in the default"
+    minutes = {
+        (name, cards): round(total_seconds(chosen, False, cards) / 60)
+        for name, chosen, cards in (
+            ("quick", quick, 1), ("default", default, 1), ("default", default, 8), ("full", full, 1), ("full", full, 8)
+        )
+    }  # fmt: skip
+    promised = {("quick", 1): 6, ("default", 1): 33, ("default", 8): 11, ("full", 1): 65, ("full", 8): 31}
+    assert minutes == promised, "docs/certify.md and the README promise these"
+    assert total_seconds(default, False, 8) <= 12 * 60 and total_seconds(quick, False, 1) <= 9 * 60
+
+
+def test_checks_run_side_by_side_on_cards_of_their_own(tmp_path, monkeypatch):
+    """Two at once where there are two cards, then one that takes both; the estimate is made by the same rule."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
+    results = run(tmp_path, "has-a-card", "meets-the-other", "takes-all", cards=2).results
+    found = {name: [row.found for row in result.rows] for name, result in results.items()}
+    assert found["takes-all"] == ["3,GPU-5", "nobody else"]
+    assert found["has-a-card"][1:] == found["meets-the-other"][1:] == ["the other is here"]
+    assert {found["has-a-card"][0], found["meets-the-other"][0]} == {"3", "GPU-5"}
+    long, short = (replace(FAKES["passes"], seconds=seconds) for seconds in (60, 20))
+    both = replace(short, cards=2)
+    assert total_seconds([long, both, short, short], False, 2) == 80, "two short ones beside the long one, then both"
+    assert total_seconds([long, both, short, short], True, 2) == 4, "processes share cores: one after another"
 
 
 def test_on_cards_the_products_own_commands_are_started(tmp_path, monkeypatch):
@@ -147,7 +171,7 @@ def test_on_cards_the_products_own_commands_are_started(tmp_path, monkeypatch):
     for name, value in machine.environment(CUDA_VISIBLE_DEVICES="0,1").items():
         monkeypatch.setenv(name, value)
     names = ("trains-on-a-card", "measures-a-recipe", "measures-one-that-does-not-fit")
-    results = run(tmp_path / "certify", *names).results
+    results = run(tmp_path / "certify", *names, cards=2).results
     end = "rank 0: AssertionError: Paddle was imported"
     failure = results["trains-on-a-card"].failure
     assert failure.startswith("two-cards ended with exit code 2: ") and "✗ model" in failure, "there is no tiny model"
