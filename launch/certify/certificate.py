@@ -180,7 +180,7 @@ def describe_machine(pretend: bool) -> dict:
     }
 
 
-class Lane(NamedTuple):
+class RunningCheck(NamedTuple):
     """A check that runs, its cards, and the process that waits for it."""
 
     check: Check
@@ -249,31 +249,35 @@ class CertificatePlugin:
         items = {_name(item): item for item in session.items}
         waiting, running = [check for check in self.waiting if check.name in items], []
         free = (visible_devices() or [str(number) for number in range(self.cards)])[: self.cards]
+        forking = multiprocessing.get_context("fork")
         with recorded_signals() as signals:
             while waiting or running:
                 if signals:
                     signals.clear()
                     self._interrupt(waiting, running)
                 if check := first_that_fits(waiting, self.pretend, self.cards, len(free)):
-                    self._announce(check, waiting)
+                    left = duration(total_seconds(waiting, self.pretend, self.cards))
+                    number = f"[{list(self.checks).index(check) + 1}/{len(self.checks)}]"
+                    print(f"{number} {check.name}: {check.expected} (all that is left: {left})", flush=True)
                     waiting.remove(check)
                     taken = check.takes(self.pretend, self.cards)
-                    lane = _forked(partial(self._in_lane, items[check.name], free[:taken]))
-                    running.append(Lane(check, free[:taken], lane))
+                    process = forking.Process(target=self._run_on, args=(items[check.name], free[:taken]))
+                    process.start()
+                    running.append(RunningCheck(check, free[:taken], process))
                     del free[:taken]
                     continue
                 time.sleep(POLL_SECONDS)
-                for lane in [lane for lane in running if not lane.process.is_alive()]:
-                    running.remove(lane)
-                    free += lane.devices
-                    if lane.process.exitcode == EXIT_INTERRUPTED:
+                for one in [one for one in running if not one.process.is_alive()]:
+                    running.remove(one)
+                    free += one.devices
+                    if one.process.exitcode == EXIT_INTERRUPTED:
                         self._interrupt(waiting, running)
                     else:
-                        self._record(lane)
+                        self._record(one)
         return True
 
     def pytest_pyfunc_call(self, pyfuncitem):
-        """Run a check in a process and store its result. Runs in the check's lane."""
+        """Run a check in a process and store its result. Runs in the process that waits for it."""
         [check] = [check for check in self.waiting if check.name == _name(pyfuncitem)]
         arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
         bench = arguments["bench"]
@@ -287,7 +291,7 @@ class CertificatePlugin:
 
     # ---- one check
 
-    def _in_lane(self, item, devices: list[str]) -> None:
+    def _run_on(self, item, devices: list[str]) -> None:
         """Run a check with these cards, in a process that becomes the parent of all that the check leaves behind."""
         os.setpgid(0, 0)  # a terminal's Ctrl-C reaches the plugin alone, which passes it on
         signal_at_parents_end(signal.SIGTERM)
@@ -298,24 +302,19 @@ class CertificatePlugin:
         if self.interrupted:
             sys.exit(EXIT_INTERRUPTED)
 
-    def _announce(self, check: Check, waiting: Sequence[Check]) -> None:
-        number = f"[{list(self.checks).index(check) + 1}/{len(self.checks)}]"
-        left = duration(total_seconds(waiting, self.pretend, self.cards))
-        print(f"{number} {check.name}: {check.expected} (all that is left: {left})", flush=True)
-
-    def _interrupt(self, waiting: list[Check], running: Sequence["Lane"]) -> None:
+    def _interrupt(self, waiting: list[Check], running: Sequence[RunningCheck]) -> None:
         """Start no further check, and end the running ones."""
         self.interrupted = True
         waiting.clear()
-        for lane in running:
-            lane.process.terminate()
+        for one in running:
+            one.process.terminate()
 
-    def _record(self, lane: "Lane") -> None:
+    def _record(self, ended: RunningCheck) -> None:
         """Add the result of a check that has ended, and write the report."""
-        name, folder = lane.check.name, self.directory / lane.check.name
+        name, folder = ended.check.name, self.directory / ended.check.name
         result = read_result(folder / RESULT)
         if result is None:
-            failure = f"its process ended without a result, with exit code {lane.process.exitcode}"
+            failure = f"its process ended without a result, with exit code {ended.process.exitcode}"
             result = CheckResult(name, FAIL, 0.0, read_rows(folder / "rows.json"), failure)
         self.results[name] = result
         self.write()
@@ -410,12 +409,6 @@ def run(report: CertificatePlugin, files: Sequence[Path] = ()) -> int:
     switches = ["-s", "-p", "no:terminal", "-p", "no:cacheprovider", "-p", "no:xdist", "--noconftest"]
     rules = ["--rootdir", str(ROOT), "-o", "addopts=", "-o", "timeout=0"]
     return pytest.main([*switches, *rules, *map(str, files)], plugins=[report])
-
-
-def _forked(function: Callable[[], None]) -> Any:
-    process = multiprocessing.get_context("fork").Process(target=function)
-    process.start()
-    return process
 
 
 def _name(item) -> str:
