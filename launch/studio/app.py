@@ -174,11 +174,11 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return runs.perform(demo(folder))
 
     @api.post("/divide")
-    def divide(choice: Chosen) -> str:
+    def divide(choice: Chosen, broken: Annotated[int, Query(ge=0)] = 0) -> str:
         file = Path(choice.variables.get("DATA", ""))
         if not file.is_file():
             raise UserError(f"DATA: found {str(file)!r}, which is no file. Name one.")
-        return runs.perform(conversion(file, choice, new_folder(file.stem)))
+        return runs.perform(conversion(file, choice, new_folder(file.stem), broken))
 
     @api.put("/upload")
     async def upload(request: Request, recipe: str, name: str) -> str:

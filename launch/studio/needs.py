@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 
 from data_tools.dialogues.datasets import SUFFIXES
@@ -34,7 +35,7 @@ DEV_PERCENT = ((1 << 16, 20), (1 << 20, 10), (LARGEST_UPLOAD, 2))
 def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
     """Return what a choice's run needs that is not here: kind is demo, model or data; or file, one to be divided.
 
-    Last comes, as kind run, an output folder that holds an earlier run.
+    Last comes, as kind run, an output folder that holds an earlier run, with the name of a fresh one.
     """
     flags, given, method = choice.recipe.flags, choice.variables, method_of(choice.recipe.script)
     model = given.get("MODEL") or " ".join(flags.get("model_name_or_path", []))
@@ -57,7 +58,12 @@ def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
     elif method.row_kind and Path(data).is_file():
         found.append({"kind": "file", "name": data})
     output = given.get("OUTPUT") or " ".join(flags.get("output_dir", []))
-    return [*found, *([{"kind": "run", "name": output}] if Path(output, TRAIN_LOG).is_file() else [])]
+    if Path(output, TRAIN_LOG).is_file():
+        stem, _, last = output.rstrip("/").rpartition("-")
+        stem, first = (stem, int(last) + 1) if stem and last.isdecimal() else (output.rstrip("/"), 2)
+        fresh = next(name for n in count(first) if not Path(name := f"{stem}-{n}").exists())
+        found.append({"kind": "run", "name": output, "fresh": fresh})
+    return found
 
 
 def download(model: str, hub: str) -> StudioTask:
@@ -129,13 +135,14 @@ def new_folder(stem: str) -> Path:
             number += 1
 
 
-def conversion(file: Path, choice: RecipeChoice, folder: Path | None = None) -> StudioTask:
+def conversion(file: Path, choice: RecipeChoice, folder: Path | None = None, broken: int = 0) -> StudioTask:
     """Return the task that makes train.json and dev.json of a file for the method of a recipe.
 
     Args:
         file: The file.
         choice: Of the recipe.
         folder: In which the folder of both is made; None: that of the file.
+        broken: Rows that may be broken, and are left out.
 
     Raises:
         UserError: If the method reads files of token ids.
@@ -147,5 +154,6 @@ def conversion(file: Path, choice: RecipeChoice, folder: Path | None = None) -> 
     output = (folder or file.parent) / "data"
     share = next(percent for most, percent in DEV_PERCENT if file.stat().st_size <= most)
     arguments = [*first, "--input", str(file), "--output", str(output), "--dev_percent", str(share)]
+    arguments += ["--max_broken_rows", str(broken)] if broken else []
     command = f"make data-{tool} ARGS={typed(' '.join(map(typed, arguments)))}"
     return StudioTask(f"data-{tool}", command, [sys.executable, "-m", f"data_tools.{tool}", *arguments], output)

@@ -9,7 +9,9 @@ Texts are in English here; launch/studio/app.py translates what it sends.
 import difflib
 import os
 import re
+import shlex
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,15 +19,16 @@ from pathlib import Path
 import psutil
 
 from launch import preflight
-from launch.config.flag_values import known_flags
+from launch.config.flag_values import flag_arguments, known_flags, parse_flags
 from launch.config.recipe_file import ROOT, Recipe, load_recipes
 from launch.config.run_config import Nodes, RunConfig
-from launch.config.variables import given_variables, number
-from launch.devices.cards import list_cards
+from launch.config.variables import FLAG_VARIABLES, given_variables, number
+from launch.devices.cards import driver, list_cards
+from launch.devices.cuda import paddle_build
 from launch.errors import UserError
 from launch.families.named_configs import config_names
 from launch.methods.registry import METHODS, method_of
-from launch.plan.hardware import CARDS, Card, kind_of
+from launch.plan.hardware import CARDS, kind_of
 from launch.plan.interconnect import NETWORKS
 from launch.plan.job import Job
 from launch.plan.memory_model import PARTS, plan_memory
@@ -33,6 +36,7 @@ from launch.plan.plan_report import MILLION, as_json, duration_of, mfu_of, speed
 from launch.plan.plan_report import describe as describe_job
 from launch.plan.time_plan import DAY, TimePlan, plan_time
 from launch.preflight.flag_check import purposes_of
+from launch.preflight.gpus import check_driver
 from launch.preflight.proposals import Proposal, changes_that_fit, describe, faster_ways, layouts_on
 from launch.preflight.report import Finding
 from launch.preflight.requested import DEMO_FOLDERS, card_of_plan, make_questions, missing_demo_paths, requested_run
@@ -89,18 +93,32 @@ class RecipeChoice:
         nodes = Nodes(number("NNODES", self.variables) or 1)  # for a plan they need not know where they meet
         return requested_run(self.recipe, here | self.variables, nodes, sizes_alone=sizes_alone)
 
+    def without(self, controls: set[str]) -> "RecipeChoice | None":
+        """Return the choice without the variables and flags of these controls; None where it has none of them."""
+        names = FLAG_VARIABLES | {"DATA": method_of(self.recipe.script).data_flag}
+        kept = {name: value for name, value in self.variables.items() if not {name, names.get(name)} & controls}
+        with suppress(UserError, ValueError):  # ARGS that cannot be read, a fault of its own
+            flags = parse_flags(shlex.split(kept.get("ARGS", "")))
+            if controls & flags.keys():
+                left = {name: words for name, words in flags.items() if name not in controls}
+                kept["ARGS"] = shlex.join(flag_arguments(left))
+        return replace(self, variables=kept) if kept != self.variables else None
+
 
 def offered() -> dict:
-    """Return the choices: recipes, names of models, kinds of cards, and the devices of this machine."""
+    """Return the choices: recipes, names of models, kinds of cards, the devices of this machine, and the demos."""
     here = list_cards()
+    fits = check_driver(driver(), here, paddle_build()) if here else None
     return {
         "recipes": [_described(recipe) for recipe in load_recipes(ROOT)],
         "models": [name for name in config_names() if not name.endswith(("-rehearsal", "-tiny"))],
         "cards": {name: card.named_gb for name, card in CARDS.items()},
         "networks": list(NETWORKS),
         "here": {"card": kind_of(here[0]).name, "count": len(here), "memory_gb": kind_of(here[0]).named_gb}
+        | {"fault": {"found": fits.found, "fix": fits.fix} if fits and not fits.ok else None}
         if here
         else None,
+        "demo_minutes": {folder: made.minutes for folder, made in DEMO_FOLDERS.items()},
         "parts": PARTS,
         "flags": {
             method.name: {
@@ -143,26 +161,36 @@ def _method(recipe: Recipe) -> str:
 
 
 def plan_of(choice: RecipeChoice) -> dict:
-    """Return the plan, or faults and no plan: as `make plan-X` prints, or refuses, it."""
+    """Return the plan as `make plan-X` prints it; or all faults, and what empty controls mean without what is at fault.
+
+    What is at fault is left out until the rest can be read: so faults behind the first are found, too.
+    """
     head = {"command": choice.command, "recipe": choice.recipe.target}
-    try:
-        run, notes = choice.run(sizes_alone=True)
-        found = [one for one in preflight.run_on_flags(run) if not one.ok]
-        if found:
-            return head | {"faults": [_fault(one.subject.removeprefix("--"), one.found, one.fix) for one in found]}
-        card = card_of_plan(run)
-        return head | {"faults": [], "notes": notes} | _planned(run, card)
-    except UserError as error:
-        key = KEY.match(str(error))
-        return head | {"faults": [_fault(key[1] if key else "", str(error), "")]}
+    faults, rest = [], choice
+    while rest:
+        try:
+            run, notes = rest.run(sizes_alone=True)
+            found = [one for one in preflight.run_on_flags(run) if not one.ok]
+            now = [_fault(one.subject.removeprefix("--"), one.found, one.fix) for one in found]
+            if not now:
+                job = Job.from_run(run, card_of_plan(run))
+                return head | ({"faults": faults, "values": _values(run)} if faults else _planned(run, job, notes))
+        except UserError as error:
+            key = KEY.match(str(error))
+            now = [_fault(key[1] if key else "", str(error), "")]
+        faults += now
+        rest = rest.without({fault["control"] for fault in now})
+    return head | {"faults": faults, "values": {}}
 
 
-def _planned(run: RunConfig, card: Card | None) -> dict:
-    job, command = Job.from_run(run, card), LaunchCommand.of_run(run)
+def _planned(run: RunConfig, job: Job, notes: list[str]) -> dict:
+    card, command = card_of_plan(run), LaunchCommand.of_run(run)
     memory, time, steps = plan_memory(job, card), plan_time(job, card), max(0, run.flags.max_steps)
     memory_here = psutil.virtual_memory().total
     fits = memory.fits is not False if run.devices else run.processes * memory.peak_bytes < memory_here
     return {
+        "faults": [],
+        "notes": notes,
         "plan": as_json(job, memory, time, steps) | {"peak_parts": [stage.peak.parts for stage in memory.stages]},
         "fits": fits,
         "about": describe_job(job),

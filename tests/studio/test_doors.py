@@ -57,8 +57,8 @@ class Walk:
 
     def check_and_start(self) -> None:
         click(self.browser, "#check")
-        self.browser.wait("!document.getElementById('start').hidden || document.querySelector('#checks .wrong')")
-        assert self.browser.run("[...document.querySelectorAll('#checks .wrong')].map(one => one.textContent)") == []
+        self.browser.wait("document.querySelector('#start, .checks')")
+        assert self.browser.run("[...document.querySelectorAll('.checks.wrong li')].map(one => one.textContent)") == []
         click(self.browser, "#start")
 
     def watch(self, output: str, said: str, seconds: float = 180) -> None:
@@ -166,7 +166,7 @@ def test_see_it_learn_to_a_chat_and_an_export(page):
     click(browser, "[id='tunebuild/demo/model']")
     walk.next_step("all is here")
     choose(browser, ARGS="--max_steps 8")
-    browser.wait("!document.getElementById('check').disabled")
+    browser.wait("document.querySelector('#check:not(:disabled)')")
     walk.check_and_start()
     walk.watch("build/demo/lora", r"finished[^]*step 8 of 8", 600)
     walk.try_it("build/demo/lora", "import os")

@@ -60,7 +60,12 @@ def test_what_is_missing_is_named(client, tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/train_log.jsonl").touch()
     reply = client.post("/api/plan", json={"recipe": "lora-qwen3-8b", "OUTPUT": "mine"}).json()
-    assert reply["needs"] == [model, {"kind": "run", "name": "mine"}]
+    assert reply["needs"] == [model, {"kind": "run", "name": "mine", "fresh": "mine-2"}]
+    for folder in ("mine-2", "mine-9/output-3"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "train_log.jsonl").touch()
+    outputs = {"mine": "mine-3", "mine-2/": "mine-3", "mine-9/output-3": "mine-9/output-4"}
+    assert {one: needs_of(choice("lora-qwen3-8b", OUTPUT=one))[-1]["fresh"] for one in outputs} == outputs
     [weights] = [one for one in checks_of(choice("lora-qwen3-8b")) if one["subject"] == "weights"]
     assert not weights["ok"] and weights["found"].startswith("Qwen/qwen3-8b: not here.")
 
@@ -83,6 +88,12 @@ def test_a_file_is_kept_converted_and_counted(client):
     assert client.post("/api/divide", json=given).json() == "build/uploads/my-chats-2/data"
     wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "finished")
     assert (folder.parent.with_name("my-chats-2") / "data/train.json").exists()
+    partly = Path("build/uploads/my-chats/partly.jsonl")
+    partly.write_bytes(ROWS + b'{"messages": 1}\n')
+    for broken, state in ((0, "failed"), (1, "finished")):
+        folder = client.post("/api/divide", params={"broken": broken}, json=given | {"DATA": str(partly)}).json()
+        wait_for(lambda: client.get("/api/runs").json()[0]["state"] == state)
+        assert Path(folder, "train.json").exists() == bool(broken)
     refused = client.post("/api/divide", json=given | {"DATA": "nowhere"})
     assert refused.status_code == 400 and "DATA: found 'nowhere', which is no file" in refused.json()["detail"]
     again = client.put("/api/upload", params={"recipe": "dpo-llama3-8b", "name": "my chats.jsonl"}, content=b"{}\n")

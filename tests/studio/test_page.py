@@ -94,13 +94,17 @@ def test_from_the_first_view_to_compared_curves(browser):
     choose(browser, GPUS="3")
     browser.wait("document.querySelector('[name=GPUS][aria-invalid]')")
     assert "cannot be dealt to 3" in browser.run("document.querySelector('[name=GPUS]').parentNode.innerText")
-    assert browser.run("document.getElementById('rehearse').disabled && document.getElementById('check').disabled")
+    assert browser.run("document.getElementById('rehearse').disabled && !document.getElementById('check')")
 
     # The length is written by the flag that the recipe has, and its control shows it.
     choose(browser, recipe="pretrain-baichuan13b-lora")
     choose(browser, tokens="1536")
     assert text(browser, "command") == "make pretrain-baichuan13b-lora ARGS='--max_seq_length 1536'"
     assert browser.run("document.getElementById('choice').elements.tokens.value") == "1536"
+    for way, recipe in (("back", "pretrain"), ("back", "finetune"), ("forward", "pretrain")):  # typing is one step of Back
+        browser.run(f"history.{way}()")
+        browser.wait(f"document.getElementById('choice').elements.recipe.value.startsWith({recipe!r})")
+        assert "1536" not in browser.run("location.search")
 
     # A foreign token changes nothing; nor does a number that cannot be.
     browser.run("location.hash = 'token=foreign'; location.reload()")

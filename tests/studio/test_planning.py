@@ -7,8 +7,10 @@ import os
 import pytest
 
 from launch.config.recipe_file import load_recipes
+from launch.devices.cards import DetectedCard, Driver
 from launch.errors import UserError
 from launch.plan.plan_report import duration
+from launch.studio import planning
 from launch.studio.planning import RecipeChoice, advice_of, checks_of, layouts_of, offered, plan_of
 from tests.forked_commands import start_forked
 from tests.store import ROOT
@@ -66,6 +68,29 @@ def test_what_is_refused_is_told_at_its_control(variables, control, said):
     found = plan_of(choice("lora-qwen3-8b", **variables))
     assert "plan" not in found
     assert any(fault["control"] == control and said in fault["found"] for fault in found["faults"]), found["faults"]
+
+
+def test_all_faults_are_told_and_empty_controls_mean_what_they_do_without_them():
+    variables = {"NNODES": "0", "GPUS": "3", "CARD": "2080", "MODEL": "nowhere/none", "DATA": "mine"}
+    arguments = "--max_length x --learning_rate 1e-4 --foo 3"
+    found = plan_of(choice("lora-qwen3-8b", ARGS=arguments, **variables))
+    controls = ["NNODES", "GPUS", "model_name_or_path", "CARD", "max_length", "foo"]
+    assert sorted(fault["control"] for fault in found["faults"]) == sorted(controls)
+    values = {"tokens": "3072", "learning_rate": "0.0001", "DATA": "mine", "accumulation": "16", "GPUS": "1"}
+    assert found["values"] == found["values"] | values and "plan" not in found
+    open_quotation = plan_of(choice("lora-qwen3-8b", NNODES="0", ARGS="--max_length 'a"))
+    assert [fault["control"] for fault in open_quotation["faults"]] == ["NNODES", "ARGS"]
+
+
+def test_a_card_that_the_installed_paddle_cannot_use_is_offered_with_the_fix(monkeypatch):
+    card = DetectedCard(0, "NVIDIA GeForce RTX 4090", 24 << 30, 24 << 30, (8, 9), "GPU-0")
+    monkeypatch.setattr(planning, "list_cards", lambda: [card])
+    monkeypatch.setattr(planning, "driver", lambda: Driver("575.51", (12, 9)))
+    for build, fault in {"cpu": "make setup-gpu CUDA=12.9", "12.9": None}.items():
+        monkeypatch.setattr(planning, "paddle_build", lambda build=build: build)
+        found = offered()["here"]["fault"]
+        assert (found and found["fix"]) == fault
+    assert offered()["demo_minutes"]["build/demo/model"] == "5-10"
 
 
 @pytest.mark.parametrize(

