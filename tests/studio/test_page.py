@@ -101,7 +101,7 @@ def test_from_the_first_view_to_compared_curves(browser):
     choose(browser, tokens="1536")
     assert text(browser, "command") == "make pretrain-baichuan13b-lora ARGS='--max_seq_length 1536'"
     assert browser.run("document.getElementById('choice').elements.tokens.value") == "1536"
-    for way, recipe in (("back", "pretrain"), ("back", "finetune"), ("forward", "pretrain")):  # typing is one step of Back
+    for way, recipe in (("back", "pretrain"), ("back", "finetune"), ("forward", "pretrain")):  # typing: one step
         browser.run(f"history.{way}()")
         browser.wait(f"document.getElementById('choice').elements.recipe.value.startsWith({recipe!r})")
         assert "1536" not in browser.run("location.search")
