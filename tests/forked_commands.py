@@ -18,10 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def start_often(
-    program: str, cases: list[tuple[Path, list[str]]], aside: Path, environment: dict[str, str]
+    program: str, cases: list[tuple[Path, list[str]]], aside: Path, environment: dict[str, str], imports: str = ""
 ) -> list[subprocess.CompletedProcess]:
-    """program: "launch/x.py" or "-m data_tools.x"; cases: a folder and arguments each; aside: for what they print."""
-    job = [program, str(aside), [[str(folder), [os.fsencode(word).hex() for word in words]] for folder, words in cases]]
+    """program: "launch/x.py" or "-m data_tools.x"; cases: a folder and arguments each; aside: for what they print;
+    imports: a module that the program itself imports later."""
+    jobs = [[str(folder), [os.fsencode(word).hex() for word in words]] for folder, words in cases]
+    job = [program, imports, str(aside), jobs]
     codes = subprocess.run(
         [sys.executable, "-m", "tests.forked_commands"],
         cwd=ROOT,
@@ -54,9 +56,10 @@ def _printed(aside: Path, number: int, descriptor: int) -> str:
 
 
 def main() -> None:
-    program, aside, cases = json.load(sys.stdin)
+    program, imports, aside, cases = json.load(sys.stdin)
     module = program.removeprefix("-m ").removesuffix(".py").replace("/", ".")
-    importlib.import_module(module)
+    for name in filter(None, (module, imports)):
+        importlib.import_module(name)
     codes = []
     for number, (folder, words) in enumerate(cases):
         pid = os.fork()
