@@ -165,7 +165,7 @@ def encode_dialogues(dialogues: Iterable[Dialogue], encoding: Encoding) -> Itera
             yield found
             continue
         samples = [encoded for turns in found.samples for encoded in _samples(turns, encoding)]
-        yield [replace(samples[0], counts=found.counts), *samples[1:]] if samples else []
+        yield [replace(samples[0], counts=found.counts), *samples[1:]] if samples and found.counts else samples
 
 
 def rendered(dialogues: Iterable[Dialogue], encoding: Encoding) -> Iterator[tuple[Dialogue, Rendered | DataError]]:

@@ -41,6 +41,7 @@ NO_MEMORY = 3  # exit code where dialogues take more memory than the process may
 TOO_MUCH = "it takes more memory than a template may"
 MARK = secrets.token_hex(16)  # stands around what {% generation %} encloses; no text of a dialogue can have it
 OPEN, CLOSE = "<think>", "</think>"
+OF_DICT = frozenset(dir(dict))
 
 
 class TemplateFault(Exception):
@@ -62,6 +63,16 @@ class Generation(Extension):
         return f"{MARK}{caller()}{MARK}"
 
 
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Jinja's sandbox, which reads a key of a message in half the time: it would look for an attribute first."""
+
+    def getattr(self, obj, attribute):
+        """Return what the sandbox returns."""
+        if type(obj) is dict and attribute in obj and attribute not in OF_DICT:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
+
+
 class Renderer:
     """A chat template that renders dialogues.
 
@@ -70,9 +81,7 @@ class Renderer:
     """
 
     def __init__(self, source: str, tokens: dict[str, str], ends: list[str]):
-        environment = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols]
-        )
+        environment = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
         environment.filters["tojson"] = _tojson
         environment.globals |= {"raise_exception": _raise, "strftime_now": lambda form: self.day().strftime(form)}
         self.template = environment.from_string(source)
@@ -93,7 +102,7 @@ class Renderer:
 
     def samples(self, dialogue: dict, last: bool) -> dict:
         """Return samples and counts of what a user should know."""
-        messages, counts = dialogue["messages"], Counter[str]()
+        messages, counts = dialogue["messages"], Counter()
         answers = [number for number, message in enumerate(messages) if message["role"] == "assistant"]
         trained = [number for number in answers if dialogue["trained"][number]]
         counts["switched_off"] = len(answers) - len(trained)

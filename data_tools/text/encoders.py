@@ -242,8 +242,11 @@ class LocatingTokenizer:
         tokens = [*map(self._bytes.__getitem__, ids)]
         if b"".join(tokens) != text.encode():
             return None
-        ends = [*accumulate(map(len, tokens), initial=0)]
-        return ids, *_among(ends[:-1], ends[1:], [len(text[:border].encode()) for border in borders])
+        if not text.isascii():
+            borders = [len(text[:border].encode()) for border in borders]
+        places = [*accumulate(map(len, tokens), initial=0)]  # one token begins where the one before it ends
+        begun = [bisect_left(places, border, 0, len(ids)) for border in borders]
+        return ids, begun, [bisect_right(places, border, 1) - 1 for border in borders]
 
     @cached_property
     def _spells(self) -> bool:

