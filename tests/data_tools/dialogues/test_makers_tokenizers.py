@@ -17,6 +17,7 @@ from data_tools.sft import encoding_of
 from data_tools.text.encoders import JsonEncoder
 from launch.families.registry import FAMILIES
 from launch.weights.tokenizer import import_tokenizer
+from tests.data_tools.dialogues.published import MISTRAL_TOOLS
 
 WORDS = [
     "港口",
@@ -124,33 +125,10 @@ def test_qwen(tmp_path):
     check(JsonEncoder(tmp_path / "ours" / "tokenizer.json"), makers.encode, CHATML, "<|im_end|>")
 
 
-# Each version's form, ~ for the space that sentencepiece puts before a text: mistral_common, tokens/tokenizers/instruct.py.
-MISTRAL = """{{ bos_token }}{% set last = namespace(asked=0) %}
-{%- for m in messages %}{% if m.role == 'user' %}{% set last.asked = loop.index0 %}{% endif %}{% endfor %}
-{%- for m in messages %}{% set is_last = loop.index0 == last.asked %}
-{%- if m.role == 'system' %}<system>
-{%- elif m.role == 'user' %}
-    {%- if is_last and tools %}[AVAILABLE_TOOLS]~{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}
-    {{- '[INST]~' }}<before>{{ m.content }}[/INST]
-{%- elif m.role == 'tool' %}[TOOL_RESULTS]~<result>[/TOOL_RESULTS]
-{%- elif m.tool_calls %}[TOOL_CALLS]~[
-    {%- for c in m.tool_calls %}{{ ', ' if not loop.first }}{"name": "{{ c.function.name }}", "arguments":{{ ' ' }}
-    {{- c.function.arguments | tojson }}, "id": "{{ c.id }}"}{% endfor %}]{{ eos_token }}
-{%- else %}{{ '~' + m.content + eos_token }}{% endif %}{% endfor %}"""
-V3 = {
-    "<system>": "",
-    "<before>": "{{ messages[0].content + '\n\n' if is_last and messages[0].role == 'system' }}",
-    "<result>": '{"content": {{ m.content }}, "call_id": "{{ m.tool_call_id }}"}',
-}
-V7 = {
-    "<system>": "[SYSTEM_PROMPT]~{{ m.content }}[/SYSTEM_PROMPT]",
-    "<before>": "",
-    "<result>": "{{ m.tool_call_id }}[TOOL_CONTENT]~{{ m.content }}",
-}
 FILES = {
-    "v3": ("mistral_instruct_tokenizer_240323.model.v3", V3 | {"~": " "}),
-    "v7": ("mistral_instruct_tokenizer_241114.model.v7", V7 | {"~": " "}),
-    "tekken": ("tekken_240718.json", V3 | {"~": ""}),
+    "mistral-v3": "mistral_instruct_tokenizer_240323.model.v3",
+    "mistral-v7-tools": "mistral_instruct_tokenizer_241114.model.v7",
+    "mistral-tekken": "tekken_240718.json",
 }
 
 TEKKEN_NAMES = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]"]
@@ -200,16 +178,12 @@ def test_calls_of_mistrals_makers(tmp_path, version):
     from mistral_common.protocol.instruct.validator import ValidationMode
     from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
-    name, parts = FILES[version]
-    path = Path(common.__file__).parent / "data" / name
-    if version == "tekken":
+    path = Path(common.__file__).parent / "data" / FILES[version]
+    if version == "mistral-tekken":
         write_tekken(path, tmp_path / "tokenizer.json")
     else:
         shutil.copyfile(path, tmp_path / "tokenizer.model")
-    template = MISTRAL
-    for part, text in parts.items():
-        template = template.replace(part, text)
-    config = {"bos_token": "<s>", "eos_token": "</s>", "legacy": False, "chat_template": template}
+    config = {"bos_token": "<s>", "eos_token": "</s>", "legacy": False, "chat_template": MISTRAL_TOOLS[version]}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     template = directory_template(tmp_path)
     how = encoding_of(str(tmp_path), template, 10**6, 2 * 10**6)

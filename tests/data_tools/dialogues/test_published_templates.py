@@ -13,6 +13,7 @@ from data_tools.dialogues.chat_template import ChatTemplate
 from data_tools.dialogues.messages import Dialogue, read_dialogue
 from data_tools.formats.errors import DataError
 from launch.generation.answer_parts import Reading, find_form, read_whole
+from tests.data_tools.dialogues.published import KINDS, MISTRAL_TOOLS, Kind
 
 # The templates of TRL 1.16.0, whose wheel `make test-nightly` downloads and nobody installs.
 WHEELS = list(Path(sys.prefix, "templates").glob("trl-1.16.0-*.whl"))
@@ -22,6 +23,8 @@ TRL = {
     for name in zipfile.ZipFile(wheel).namelist()
     if name.endswith(".jinja")
 }
+QWEN = {"qwen": (Path(__file__).parents[2] / "serving" / "qwen_like.jinja").read_text()}  # thinks as Qwen3's does
+SOURCES = TRL | {name: kind.source for name, kind in KINDS.items()} | MISTRAL_TOOLS | QWEN
 TOKENS = {"bos_token": "<s>", "eos_token": "</s>"}
 ENDS = {"phi3": ("<|end|>",), "phi3_5": ("<|end|>",)}  # of eos_token_id in these models' generation_config.json
 SHAPE = {
@@ -73,14 +76,13 @@ def rendered(source: str, dialogue: Dialogue, asks: bool) -> tuple[str, list] | 
 
 
 @pytest.mark.nightly
-@pytest.mark.skipif(not TRL, reason="needs TRL's wheel: make test-nightly downloads it")
-@pytest.mark.parametrize("name", TRL or ["none"])
+@pytest.mark.parametrize("name", SOURCES)
 def test_texts_and_masks_are_those_of_transformers(name):
     """500 seeded dialogues. What serving renders is equal for each; a sample is the text up to its answer's end, or,
     where the prompt opens or closes what the text of a whole dialogue has otherwise, the prompt and the answer."""
     draw = random.Random(name)
-    source = TRL[name]
-    template = ChatTemplate(source, name, TOKENS, today=True, ends=ENDS.get(name, ()))
+    source, ends = SOURCES[name], (KINDS[name].end,) if name in KINDS else ENDS.get(name, ())
+    template = ChatTemplate(source, name, TOKENS, today=True, ends=ends)
     dialogues = [drawn(draw) for _ in range(500)]
     asked = [replace(one, messages=one.messages[:-1]) for one in dialogues]
     prompts, samples = template.prompts(asked), template.render_all(dialogues)
@@ -170,16 +172,33 @@ THOUGHT = "<|channel>thought\n%s\n<channel|>%s<E>\n"
 GEMMA_5 = [*GEMMA_3[:4], [[THOUGHT % ("so", "A.")]], [[THOUGHT % ("so", "A.")], [THOUGHT % ("then", "B.")]]]
 MASKS = {"llama3_1": LLAMA, "llama3_2": LLAMA, "lfm2_2_5": LFM, "lfm2_2_5_v2": LFM, "lfm2_2_5_vl": LFM}
 MASKS |= {"gemma4": GEMMA_3, "gemma4_v2": GEMMA_2, "gemma4_v3": GEMMA_3, "gemma4_v4": GEMMA_3, "gemma4_v5": GEMMA_5}
-MASK_ENDS = {"llama": "<|eot_id|>", "lfm2": "<|im_end|>", "gemma": "<turn|>"}
+MASK_ENDS = {"llama": "<|eot_id|>", "lfm2": "<|im_end|>", "gemma": "<turn|>", "mistral": "</s>", "qwen": "<|im_end|>"}
+CALL = '[TOOL_CALLS] [{"name": "tide_at", "arguments": {"port": "Orrin", "hour": 5}, "id": "abcd00000"}]<E>'
+MISTRAL = [[[" A.<E>"]], [[" A.<E>", " B.<E>"]], [[" \u6e2f \n<E>"]], [[CALL, " A.<E>"]], *REFUSED]
+TEKKEN = [[["A.<E>"]], [["A.<E>", "B.<E>"]], [["\u6e2f \n<E>"]], [[CALL.replace("] [", "]["), "A.<E>"]], *REFUSED]
+BLOCK = "<think>\n%s\n</think>\n\n%s<E>\n"  # which the template drops from an answer that is not the last
+CALL = '<tool_call>\n{"name": "tide_at", "arguments": {"port": "Orrin", "hour": 5}}\n</tool_call>'
+THINKS = [[[BLOCK % ("", "A.")]], [[BLOCK % ("", "A.")], [BLOCK % ("", "B.")]], [[BLOCK % ("", "\u6e2f \n")]]]
+THINKS += [[[BLOCK % ("", CALL)], [BLOCK % ("", "A.")]]]
+THINKS += [[[BLOCK % ("so", "A.")]], [[BLOCK % ("so", "A.")], [BLOCK % ("then", "B.")]]]
+OWN = {"mistral-v3": MISTRAL, "mistral-v7-tools": MISTRAL, "mistral-tekken": TEKKEN, "qwen": THINKS}
+NEEDS_TRL = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not TRL, reason="needs TRL's wheel: make test-nightly downloads it"),
+]
 
 
-@pytest.mark.nightly
-@pytest.mark.skipif(not TRL, reason="needs TRL's wheel: make test-nightly downloads it")
-@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(pytest.param(name, marks=NEEDS_TRL) for name in MASKS),
+        *(pytest.param(name, marks=pytest.mark.long) for name in OWN),
+    ],
+)
 def test_what_is_trained_on_is_what_a_reader_of_the_template_expects(name):
     end = next(end for family, end in MASK_ENDS.items() if name.startswith(family))
-    template = ChatTemplate(TRL[name], name, TOKENS | {"eos_token": end})
-    for (kind, messages), expected in zip(DIALOGUES.items(), MASKS[name], strict=True):
+    template = ChatTemplate(SOURCES[name], name, TOKENS | {"eos_token": end})
+    for (kind, messages), expected in zip(DIALOGUES.items(), (MASKS | OWN)[name], strict=True):
         dialogue = read_dialogue(messages, TOOLS if kind == "tools" else None)
         if expected is None:
             with pytest.raises(DataError, match="no place for reasoning_content, such as 'so'"):
@@ -187,6 +206,33 @@ def test_what_is_trained_on_is_what_a_reader_of_the_template_expects(name):
             continue
         found = [[answer for _, answer in sample] for sample in template.render(dialogue).samples]
         assert found == [[text.replace("<E>", end) for text in sample] for sample in expected], kind
+
+
+NO_TOOLS, NO_REASONING = "no place for calls of tools", "no place for reasoning_content, such as 'so'"
+
+
+def expected_of(kind: Kind, messages: list[dict], name: str) -> list[tuple[str, str]] | str:
+    """Return the turns, or a part of the reason for which there are none."""
+    if name == "tools" or any("reasoning_content" in message for message in messages):
+        return NO_TOOLS if name == "tools" else NO_REASONING
+    system = messages[0]["content"] if messages[0]["role"] == "system" else None
+    if system is not None and not kind.merged and kind.system in ("", "!"):
+        return "it says: no system" if kind.system else "it leaves out or changes the system text 'S.'"
+    return kind.turns(system, [message["content"] for message in messages[system is not None :]])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", KINDS)
+def test_each_published_kind_is_trained_on_as_its_row_says(name):
+    kind = KINDS[name]
+    template = ChatTemplate(kind.source, name, {}, ends=(kind.end,) if kind.end else ())
+    dialogues = [read_dialogue(messages, TOOLS if one == "tools" else None) for one, messages in DIALOGUES.items()]
+    for (one, messages), found in zip(DIALOGUES.items(), template.render_all(dialogues), strict=True):
+        expected = expected_of(kind, messages, one)
+        if isinstance(found, DataError):
+            assert isinstance(expected, str) and expected in str(found), one
+        else:
+            assert found.samples == [expected], one
 
 
 def test_all_kinds_have_a_mask_by_an_authority_or_by_hand():
