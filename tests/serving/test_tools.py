@@ -1,6 +1,7 @@
 """Chats with tools and reasoning over REST, in front of a fake model: whole and in a stream, by the official client."""
 
 import json
+import random
 import re
 import shutil
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
+from tests.data_tools.dialogues.test_published_templates import drawn_row
 from tests.serving.servers import start_serve
 
 PORTS = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}
@@ -129,6 +131,8 @@ def test_a_server_reads_what_training_does_and_holds_calls_to_their_schemas(serv
         {"messages": plain[1:], "tools": [BOOK]},
     ]
     rows.append({"messages": plain, "chat_template_kwargs": {"enable_thinking": True}})
+    draw = random.Random(38)
+    rows += [row | {"messages": row["messages"][:-1]} for row in (drawn_row(draw) for _ in range(500))]
     answered = [row | {"messages": [*row["messages"], answer]} for row in rows]
     [expected] = ranks(1, "tests.serving.tools_ranks:training_prompts", str(model), str(template), answered)
     [found] = ranks(1, "tests.serving.tools_ranks:predicted", str(model), str(template), f"hm</think>Yes.{CALL}")

@@ -11,8 +11,10 @@ def training_prompts(model: str, template: str, rows: list[dict]) -> list[list[i
     from launch.families.encoding import encoding_of
     from launch.families.named_configs import load_config
     from launch.training.model import open_tokenizer
+    from launch.upstream import correct
 
-    flags = SimpleNamespace(chat_template=template, src_length=1000, max_length=2000)
+    correct()
+    flags = SimpleNamespace(chat_template=template, src_length=10**4, max_length=2 * 10**4)
     encoding = encoding_of(flags, open_tokenizer("model_name_or_path", model), load_config(model), chat=True)
     found = []
     for row in rows:

@@ -38,7 +38,11 @@ ANSWERS = ("A.", "在车站后面。", "ok\n", "`code`", "</s> <|im_end|>")
 
 
 def drawn(draw: random.Random) -> Dialogue:
-    """A dialogue of 1 to 8 turns: with tools or without, with reasoning or without, a system text, none or an empty."""
+    return read_dialogue(*drawn_row(draw).values())
+
+
+def drawn_row(draw: random.Random) -> dict:
+    """A row of 1 to 8 turns: with tools or without, with reasoning or without, a system text, none or an empty one."""
     messages: list[dict] = []
     if draw.random() < 0.4:
         messages.append({"role": "system", "content": draw.choice(SYSTEMS)})
@@ -55,7 +59,7 @@ def drawn(draw: random.Random) -> Dialogue:
         answer = {"role": "assistant", "content": draw.choice(ANSWERS)}
         thought = {"reasoning_content": draw.choice(("30 / 12", "think é\nmore"))}
         messages.append(answer | (thought if thinks and draw.random() < 0.7 else {}))
-    return read_dialogue(messages, TOOLS if calls else None)
+    return {"messages": messages, "tools": TOOLS if calls else None}
 
 
 def rendered(source: str, dialogue: Dialogue, asks: bool) -> tuple[str, list] | None:
@@ -103,7 +107,7 @@ def test_texts_and_masks_are_those_of_transformers(name):
             assert sum(map(len, found.samples)) == answers, "each answer is trained on once"
         text = "".join(before + said for before, said in found.samples[-1])
         ends_as_served = isinstance(prompt, str) and text.startswith(prompt)
-        assert whole[0].startswith(text) or ends_as_served
+        assert ends_as_served or (whole[0].startswith(text) and "endgeneration" in source)
     assert compared > 50 or "image" in source or "vl" in name
 
 
