@@ -148,8 +148,8 @@ def check_driver(driver: Driver | None, cards: list[DetectedCard], build: str | 
         fix = "make setup DEVICE=cpu; or install the NVIDIA driver, in a container: docker run --gpus all"
         return Finding(False, "driver", f"no NVIDIA driver, but Paddle is the build for CUDA {build}", fix)
     machine = cuda.Machine(driver.cuda, tuple(card.compute_capability for card in cards))
-    found = f"{driver.version}, for CUDA up to {driver.cuda[0]}.{driver.cuda[1]}; Paddle is the "
-    found += "CPU build" if build in (None, "cpu") else f"build for CUDA {build}"
+    which = "Paddle is the CPU build" if build in (None, "cpu") else f"Paddle is the build for CUDA {build}"
+    found = "; ".join([f"{driver.version}, for CUDA up to {driver.cuda[0]}.{driver.cuda[1]}", which])
     if any(wheel.cuda == build and wheel.fits(machine) for wheel in cuda.WHEELS):
         return Finding(True, "driver", found)
     try:

@@ -28,12 +28,13 @@ async function showHome() {
   const output = "checkpoints/my-chats";
   showDoors(output);
   $("machine").textContent = here ? `${t("This machine has")} ${here.count} x ${here.card}.` : t("This machine has no card: small models learn on its CPU, large ones are planned.");
-  if (here?.fault) $("machine").append(element("span", {className: "fault", textContent: `${t("It cannot be trained on yet")}: ${here.fault.found}; ${t("fix")}: ${here.fault.fix}`}));
-  $("learn_minutes").textContent = `(CPU, ${minutes(demoMinutes)})`;
-  const rows = await call("runs"), used = name => rows.some(row => row.output === name && row.trains);
+  const fault = here?.fault && element("span", {className: "fault", textContent: `${t("the card cannot be used yet")}: ${here.fault.found}; ${t("fix")}: ${here.fault.fix}`});
+  $("chats_with").replaceChildren(...(fault ? [fault] : [here ? `${here.memory_gb >= 22 ? "Qwen3-8B" : "ERNIE-4.5-0.3B"}, ${here.card}` : "SmolLM2-135M, CPU"]));
+  $("learn_minutes").textContent = `CPU, ${minutes(demoMinutes)}`;
+  const rows = await call("runs"), trained = rows.filter(row => row.trains), used = name => trained.some(row => row.output === name);
   for (let number = 2, fresh = output; used(fresh); number++) showDoors(fresh = `${output}-${number}`);
-  $("latest_runs").hidden = !rows.length;
-  $("latest_runs").querySelector("ul").replaceChildren(...rows.slice(0, LATEST).map(row => element("li", {},
+  $("latest_runs").hidden = !trained.length;
+  $("latest_runs").querySelector("ul").replaceChildren(...trained.slice(0, LATEST).map(row => element("li", {},
     element("span", {className: `state ${row.state}`, textContent: `${SIGNS[row.state]} ${t(row.state)} `}),
     element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: row.about.name || row.command || row.output}))));
 }

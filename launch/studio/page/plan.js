@@ -227,14 +227,15 @@ function showNext({needs, faults}) {
   if ($("next").dataset.key === key || following) return;
   $("next").dataset.key = key;
   const cards = recipeOf(controls.recipe.value).gpus > 0, starts = offered.here || !cards;
+  const rehearsing = main => button("Rehearse on this machine's CPU", () => alone(() => start("rehearse")), main);
   const checking = main => button("Check", check, main, "check");
   if (need === "demo") step(`${t(DEMOS[first.name])} (${minutes(offered.demo_minutes[first.name])})`, [button("Make them", () => begin("demo", {folder: first.name}))]);
-  else if (cards && offered.here?.fault) step("the cards of this machine cannot be trained on yet. Mend that in a terminal, then start the studio again.", [], element("p", {className: "fault"}, offered.here.fault.found, element("span", {className: "fix", textContent: `${t("fix")}: ${offered.here.fault.fix}`})));
+  else if (cards && offered.here?.fault) step("the card of this machine cannot be used yet. Mend that in a terminal, then start the studio again.", [rehearsing(false)], element("p", {className: "fault"}, offered.here.fault.found, element("span", {className: "fix", textContent: `${t("fix")}: ${offered.here.fault.fix}`})));
   else if (need === "model" && starts) downloading(first);
   else if (faults.length) step("change what is marked below, it cannot work as it is.", []);
   else if (need === "data" && starts) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", [button("Choose a file", () => $("dropped").click())]);
   else if (need === "file") step("the data are one file. Divide its rows into those to train on and those to measure by.", [button("Divide it", () => divide())]);
-  else if (!starts) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", [button("Rehearse on this machine's CPU", () => alone(() => start("rehearse"))), button("Copy the command", () => copy($("copy"), $("command")), false)]);
+  else if (!starts) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", [rehearsing(true), button("Copy the command", () => copy($("copy"), $("command")), false)]);
   else if (run) step("all is here, and the output folder holds a run. Keep it by a fresh folder, or check, and this one continues or replaces it.", [button(`${t("Take")} ${run.fresh}`, () => change({OUTPUT: run.fresh})), checking(false)]);
   else step("all is here. Check the machine, the model and the data, then start.", [checking(true)]);
 }
