@@ -114,17 +114,20 @@ def test_from_the_first_view_to_compared_curves(browser):
     browser.run(f"{price}.value = -3; {price}.dispatchEvent(new Event('input', {{bubbles: true}}))")
     browser.wait("document.querySelector('[name=price][aria-invalid]')")
 
-    # Data, of a file that is dropped: it is kept, divided, and set; what counts in the loss is marked.
+    # Data, of a file that is dropped: it is kept, divided without its broken row, and set; what counts is marked.
     choose(browser, recipe="lora-qwen3-8b")
-    rows = "".join(f'{{"src": "why {n}?", "tgt": "so."}}\\n' for n in range(9))
+    rows = "".join(f'{{"src": "why {n}?", "tgt": "so."}}\\n' for n in range(9)) + "none"
     browser.run(
         f"const given = new DataTransfer(); given.items.add(new File(['{rows}'], 'mine.json'));"
         "const input = document.getElementById('dropped');"
         "input.files = given.files; input.dispatchEvent(new Event('change'))"
     )
-    browser.wait("document.querySelector('#data pre mark')")
-    assert "build/uploads/mine/data/train.json: src/tgt, " in text(browser, "data")
-    assert text(browser, "command") == "make lora-qwen3-8b DATA=build/uploads/mine/data"
+    browser.wait("document.getElementById('next').textContent.includes('broken rows')")
+    assert "build/uploads/mine/mine.json:10: not JSON" in text(browser, "data")
+    click(browser, "#next button")
+    browser.wait("document.querySelector('#data').textContent.includes('train.json')")
+    assert "build/uploads/mine-2/data/train.json: src/tgt, " in text(browser, "data")
+    assert text(browser, "command") == "make lora-qwen3-8b DATA=build/uploads/mine-2/data"
     assert browser.run("document.querySelector('#data pre mark').textContent").startswith("so.<|im_end|>")
 
     # A rehearsal, its curve and its log; then another, which is stopped, beside it.
