@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
 
@@ -36,6 +36,9 @@ MODEL, LORA, PREFIX = "model", "LoRA", "prefix"
 FOUND_BY = {LORA: lora_files.CONFIG, PREFIX: "prefix_config.json", MODEL: "config.json"}
 ANY_PORTS = ("--port", "0", "--grpc_port", "0")  # free ones
 QUESTIONS = 50  # held-out rows that the page asks
+SHARED_NAMES = ("model", "lora")  # of the folders of every demo
+# Two commands after each other, of which the one that goes on gets the signal to end.
+IN_TURN = "trap 'kill $!' TERM; {} & wait $! && {{ {} & wait $!; }}"
 BYTES = {"cpu": 4, "gpu": 2}  # of a weight, as launch/commands/serve.py keeps most models
 
 
@@ -49,6 +52,7 @@ class StudioTask:
         arguments: The process that it starts.
         output: The new folder or file; of a task that makes none, a name for it.
         goes_on: Whether it goes on with an output that is there.
+        source: The folder that it reads, where that comes from another task.
     """
 
     name: str
@@ -56,6 +60,12 @@ class StudioTask:
     arguments: list[str]
     output: Path
     goes_on: bool = False
+    source: Path = Path()
+
+    @property
+    def lacks(self) -> str:
+        """Why it cannot start now: "export" or "folder"; "" where it can."""
+        return "export" if not self.source.is_dir() else "folder" if self.output.exists() else ""
 
 
 def result_in(run: Path) -> str:
@@ -129,10 +139,12 @@ class RunResult:
         """
         if "\0" in output:
             raise UserError(f"output: found {output!r}, which is no name of a folder.")
-        model = {"MODEL": self.base or self.folder} | ({"ADAPTER": f"result={self.folder}"} if self.base else {})
+        model = {"MODEL": self.base or self.folder}
+        model |= {"ADAPTER": f"{self._served_name()}={self.folder}"} if self.base else {}
         flags = ["--model_name_or_path", model["MODEL"], *(["--adapter", model["ADAPTER"]] if self.base else [])]
-        given = model | {"ARGS": " ".join(ANY_PORTS)}
-        serve = {"serve": _task("serve", given, ["serve.py", *flags, *ANY_PORTS], f"served:{self.folder}")}
+        further = [*([] if self.base else ["--model_name", self._served_name()]), *ANY_PORTS]
+        given = model | {"ARGS": shlex.join(further)}
+        serve = {"serve": _task("serve", given, ["serve.py", *flags, *further], f"served:{self.folder}")}
         if self.kind == PREFIX:
             return serve
         exported = target = os.path.expanduser(output) if output else f"exported/{self.name}"
@@ -140,15 +152,11 @@ class RunResult:
         arguments = ["export.py", self.folder, target, *other_base]
         given = {"MODEL": self.folder, "OUTPUT": target, "ARGS": shlex.join(other_base)}
         found = {"export": _task("export", given, arguments)}
-        if self.kind == MODEL:
-            target = target if output else f"{exported}-gguf"
-            given = {"MODEL": self.folder, "OUTPUT": target, "FORMAT": "gguf", "QUANT": "q8_0"}
-            arguments = ["export.py", self.folder, target, "--format", "gguf", "--quant", "q8_0"]
-            found["gguf"] = _task("export", given, arguments)
+        target = target if output else f"{exported}-gguf"
+        found["gguf"] = self._merged_gguf(target) if self.kind == LORA else _gguf(self.folder, target)
         form, held_out = self._held_out()
         if held_out:
-            names = (f"evaluations/{self.name}{f'-{number}' if number > 1 else ''}.json" for number in count(1))
-            target, task = next(name for name in names if not Path(name).exists()), f"{form}={held_out}"
+            target, task = _free(f"evaluations/{self.name}", ".json"), f"{form}={held_out}"
             model = {"MODEL": self.base, "ADAPTER": self.folder} if self.base else {"MODEL": self.folder}
             chat = ["--apply_chat_template"] if form == "chat" else []
             given = model | {"TASKS": task, "OUTPUT": target, "ARGS": " ".join(chat)}
@@ -156,12 +164,28 @@ class RunResult:
             flags += ["--adapter_path", self.folder] if self.base else []
             found["evaluate"] = _task("evaluate", given, ["evaluate.py", *flags, "--output_file", target, *chat])
         if self.kind == LORA:
-            target = target if output else f"models/{self.name}-merged"
-            given = {"ADAPTER": self.folder, "MODEL": self.base, "OUTPUT": target}
-            flags = ["--model_name_or_path", self.base, "--adapter_path", self.folder, "--output_dir", target]
-            found["merge"] = _task("merge", given, ["merge.py", *flags])
+            found["merge"] = self._merge(os.path.expanduser(output) if output else f"models/{self.name}-merged")
         to = to or "hf:OWNER/NAME"
-        return found | serve | {"push": _task("push", {"MODEL": exported, "TO": to}, ["push.py", exported, to], to)}
+        push = _task("push", {"MODEL": exported, "TO": to}, ["push.py", exported, to], to)
+        return found | serve | {"push": replace(push, source=Path(exported))}
+
+    def _merge(self, target: str) -> StudioTask:
+        given = {"ADAPTER": self.folder, "MODEL": self.base, "OUTPUT": target}
+        flags = ["--model_name_or_path", self.base, "--adapter_path", self.folder, "--output_dir", target]
+        return _task("merge", given, ["merge.py", *flags])
+
+    def _merged_gguf(self, target: str) -> StudioTask:
+        """Return the task that merges a LoRA into a new folder beside the target, and exports that."""
+        merge = self._merge(_free(f"{target}-merged"))
+        export = _gguf(str(merge.output), target)
+        both = IN_TURN.format(shlex.join(merge.arguments), shlex.join(export.arguments))
+        return replace(export, command=f"{merge.command} && {export.command}", arguments=["bash", "-c", both])
+
+    def _served_name(self) -> str:
+        """Return the name of the result for clients, which is not that of its base."""
+        path = Path(self.folder)
+        name = f"{path.parent.name}-{path.name}" if path.name in SHARED_NAMES and path.parent.name else self.name
+        return f"{name}-{self.kind.lower()}" if self.base and name == Path(self.base).resolve().name else name
 
     def held_out(self) -> dict:
         """Return the first questions of the rows that the run was evaluated on, and the system text that it has seen.
@@ -214,6 +238,17 @@ def _first_turn(dialogue: Dialogue) -> dict[str, str] | None:
         return None
     asked, response = dialogue.messages[start : start + 2]
     return {"asked": asked.text, "reference": response.text, "system": dialogue.messages[0].text if start else ""}
+
+
+def _gguf(model: str, target: str) -> StudioTask:
+    given = {"MODEL": model, "OUTPUT": target, "FORMAT": "gguf", "QUANT": "q8_0"}
+    return _task("export", given, ["export.py", model, target, "--format", "gguf", "--quant", "q8_0"])
+
+
+def _free(name: str, suffix: str = "") -> str:
+    """Return a name that no file has: this one, or with the first free number."""
+    names = (f"{name}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
+    return next(one for one in names if not Path(one).exists())
 
 
 def _task(target: str, given: Mapping[str, str], arguments: list[str], output: str = "") -> StudioTask:

@@ -132,7 +132,7 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
             "base": found.base,
             "weights_bytes": found.weights_bytes,
             "chat": _chats(Path(found.folder)),
-            "commands": {name: one.command for name, one in _tasks(found, given).items()},
+            "tasks": {name: {"command": one.command, "lacks": one.lacks} for name, one in _tasks(found, given).items()},
             "training": runs.in_training(),
         }
 

@@ -19,7 +19,7 @@ from launch.environment.start import filled_in
 from launch.errors import UserError
 from launch.studio import trying
 from launch.studio.app import make_app
-from launch.studio.run_result import ANY_PORTS, RunResult, StudioTask, result_in
+from launch.studio.run_result import ANY_PORTS, IN_TURN, RunResult, StudioTask, result_in
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial
 from tests.checkpoint.test_checkpoint_writer import write
@@ -97,8 +97,10 @@ def test_commands_are_those_of_make(here):
     found = RunResult.read("run/output", "my base").tasks("")
     assert {name: one.command for name, one in found.items()} == {
         "export": "make export MODEL=run/output OUTPUT=exported/run ARGS='--base '\"'\"'my base'\"'\"''",
+        "gguf": "make merge ADAPTER=run/output MODEL='my base' OUTPUT=exported/run-gguf-merged && "
+        "make export MODEL=exported/run-gguf-merged OUTPUT=exported/run-gguf FORMAT=gguf QUANT=q8_0",
         "merge": "make merge ADAPTER=run/output MODEL='my base' OUTPUT=models/run-merged",
-        "serve": "make serve MODEL='my base' ADAPTER=result=run/output ARGS='--port 0 --grpc_port 0'",
+        "serve": "make serve MODEL='my base' ADAPTER=run=run/output ARGS='--port 0 --grpc_port 0'",
         "push": "make push MODEL=exported/run TO=hf:OWNER/NAME",
     }
     root = Path(__file__).resolve().parents[2]
@@ -119,6 +121,9 @@ def test_commands_are_those_of_make(here):
     target.touch()
     again = RunResult.read("run/output").tasks("")["evaluate"].output
     assert (str(target), str(again)) == ("evaluations/run.json", "evaluations/run-2.json")
+    both = found.pop("gguf")
+    (here / "exported/run-gguf-merged").mkdir(parents=True)
+    assert " MODEL=exported/run-gguf-merged-2 " in RunResult.read("run/output").tasks("")["gguf"].command
     for name, task in found.items():  # what make starts for it
         typed = shlex.split(task.command)[1:]
         dry = ["make", "-n", "--no-print-directory", "-o", "setup", *typed]
@@ -127,6 +132,9 @@ def test_commands_are_those_of_make(here):
         variables = dict(word.split("=", 1) for word in typed[1:])
         started = list(filled_in(words[words.index(f"launch/commands/{name}.py") :], variables))
         assert started == [f"launch/commands/{name}.py", *task.arguments[2:]]
+    merged, steps = "exported/run-gguf-merged", both.arguments[2]
+    assert shlex.join(found["merge"].arguments).replace("models/run-merged", merged) in steps
+    assert f"export.py {merged} {both.output} --format gguf --quant q8_0" in steps
     result_of(here / "run/checkpoint-7", "config.json")
     assert RunResult.read("run/checkpoint-7").tasks("")["export"].output == Path("exported/run-checkpoint-7")
 
@@ -213,14 +221,18 @@ def test_what_takes_memory_is_told(client):
     os.close(lock)
     assert {row["output"]: row["result"] for row in Runs().list()}["build/going"] == "build/going"
     assert found["training"] == [{"output": "build/going", "peak_memory_bytes": 5}]
-    assert found["commands"]["merge"].endswith("MODEL=llama-7b OUTPUT=mine")
-    assert found["commands"]["push"] == "make push MODEL=mine TO=hf:OWNER/NAME"
+    tasks = {name: (one["command"], one["lacks"]) for name, one in found["tasks"].items()}
+    assert tasks["merge"] == ("make merge ADAPTER=run/output MODEL=llama-7b OUTPUT=mine", "")
+    assert tasks["push"] == ("make push MODEL=mine TO=hf:OWNER/NAME", "export")
+    Path("mine").mkdir()
+    tasks = client.post("/api/result", json={"folder": "run/output", "output": "mine"}).json()["tasks"]
+    assert (tasks["merge"]["lacks"], tasks["push"]["lacks"]) == ("folder", "")
 
 
 def test_an_export_is_a_process_with_a_log_in_the_list(client):
     given = {"folder": "run/output", "output": "exports/mine"}
     refused = client.post("/api/task/delete", json=given).text
-    assert "target: found 'delete', allowed here: export, merge, serve, push." in refused
+    assert "target: found 'delete', allowed here: export, gguf, merge, serve, push." in refused
     assert client.post("/api/task/export", json=given).json() == "exports/mine"
     wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "failed")  # there are no tensors
     [row] = client.get("/api/runs").json()
@@ -233,6 +245,22 @@ def test_an_export_is_a_process_with_a_log_in_the_list(client):
     assert refused.status_code == 400 and "TO: found 's3:me/x', allowed: HUB:OWNER/NAME" in refused.json()["detail"]
     refused = client.post("/api/task/merge", json=given)
     assert refused.status_code == 400 and "OUTPUT: exports/mine is there already" in refused.json()["detail"]
+
+
+def test_the_second_command_follows_the_first_and_both_end_when_they_are_asked_to(here):
+    runs, wait = Runs(), "touch began; exec sleep 60"
+    for first, state in ((wait, "stopped"), ("exit 3", "failed"), ("true", "stopped")):
+        words = (shlex.join(["bash", "-c", text]) for text in (first, wait))
+        Path("began").unlink(missing_ok=True)
+        runs.perform(StudioTask("export", "make merge", ["bash", "-c", IN_TURN.format(*words)], Path(f"made-{first}")))
+        [row, *_] = runs.list()
+        if state == "stopped":
+            wait_for(Path("began").exists)
+            [sleeping] = psutil.Process(runs.children[row["name"]].pid).children()
+            runs.stop(row["name"])
+            sleeping.wait(timeout=10)
+        wait_for(lambda: runs.list()[0]["state"] != "running")
+        assert runs.list()[0]["state"] == state
 
 
 def test_a_server_has_a_page_once_it_answers_and_is_stopped(here, monkeypatch):

@@ -2,15 +2,18 @@
 
 import {chat} from "../chat/chat.js";
 import {$, PRESSED, attempt, call, copy, element, follow, labelled, listed, parameters, poll, remember, request, size, t, toTry} from "./common.js";
+import {SIGNS} from "./runs.js";
 
 const EVERY = 1500;  // milliseconds between two looks at the server
 const DELAY = 300;  // milliseconds from a key to the result that it names
 const states = () => ({none: "", loading: t("Loading …"), ready: t("Ready."), ended: t("The server has ended. The end of its log:")});
 const kinds = () => ({model: t("A model"), LoRA: t("A LoRA"), prefix: t("A prefix")});
-const actions = () => ({export: t("Export to the format of Hugging Face"), merge: t("Merge the adapter into its base"), gguf: t("Export to GGUF, for llama.cpp and Ollama"),
+const actions = () => ({export: t("Export to the format of Hugging Face"), merge: t("Merge the adapter into its base"), gguf: t(about.kind === "LoRA" ? "Merge it and export to GGUF, for llama.cpp and Ollama" : "Export to GGUF, for llama.cpp and Ollama"),
                         evaluate: t("Evaluate on the held-out rows"), serve: t("Serve it for programs, by the OpenAI API"), push: t("Send it to a hub, after an export")});
+const lacking = () => ({export: t("It sends the export, which is not there yet: export first."), folder: t("Its folder is there already. To make it again, name another one above."),
+                         to: t("Name the repository above, as TO.")});
 const {folder, base} = $("of_result").elements, output = $("new_folder"), to = $("to");
-const LOGGED = ["evaluate", "push"];  // whose logs say more than that they have ended
+const LOGGED = ["evaluate", "gguf", "push"];  // whose logs say more than that they have ended
 let typing, timer, looking = false, panel = null, language = "", about = null;  // the result that is named, and what its run had
 
 const chosen = () => ({folder: folder.value.trim(), base: base.value.trim(), output: output.value.trim(), to: to.value.trim()});
@@ -49,21 +52,24 @@ function changed(event) {
   clearTimeout(typing);
   typing = setTimeout(() => {
     remember({result: folder.value.trim(), base: base.value.trim(), folder: output.value.trim(), to: to.value.trim()});
-    attempt(describe);
+    attempt(() => describe());
   }, DELAY);
 }
 
-async function describe() {
-  about = null;
-  $("load").disabled = true;
-  $("about_result").replaceChildren();
-  $("tasks").replaceChildren();
-  $("after").hidden = !$("after").contains(document.activeElement);  // which would lose the keys that follow
+// again: of the same result, so that nothing disappears meanwhile.
+async function describe(again = false) {
+  if (!again) {
+    about = null;
+    $("load").disabled = true;
+    $("about_result").replaceChildren();
+    $("tasks").replaceChildren();
+    $("after").hidden = !$("after").contains(document.activeElement);  // which would lose the keys that follow
+  }
   if (!folder.value.trim()) return;
   const wanted = JSON.stringify(chosen());
   const [found, rows, data] = await Promise.all([call("result", chosen()), call("runs"), call("held_out", chosen())]);
   if (wanted !== JSON.stringify(chosen())) return;
-  const {kind, base: named, weights_bytes: weights, commands, training} = found;
+  const {kind, base: named, weights_bytes: weights, tasks, training} = found;
   $("load").disabled = false;
   about = {...found, data};
   base.placeholder = named;
@@ -71,35 +77,41 @@ async function describe() {
   lines.push(...training.map(run => listed(labelled("In training here", run.output), labelled("memory of a rank", size(run.peak_memory_bytes)))));
   if (training.length) lines.push(t("Loading takes memory beside the training: press Load if there is room."));
   $("about_result").replaceChildren(...lines.map(text => element("li", {textContent: text})));
-  const what = command => command.replace(/ OUTPUT=evaluations\/\S+/, "");  // each evaluation has a file of its own
-  $("tasks").replaceChildren(...Object.entries(commands).map(([target, command]) => taskOf(target, command, rows.find(row => what(row.command) === what(command)))));
+  const what = command => command.replace(/ OUTPUT=evaluations\/\S+|-merged(-\d+)?(?= )/g, "");  // which are new each time
+  $("tasks").replaceChildren(...Object.entries(tasks).map(([target, {command, lacks}]) => taskOf(target, command, lacks, rows.find(row => what(row.command) === what(command)))));
   $("after").hidden = false;
 }
 
-// before: its row among the runs, if it was started before.
-function taskOf(target, command, before) {
+// lacks: why it cannot start now. before: its row among the runs, if it was started before.
+function taskOf(target, command, lacks, before) {
   const button = (title, id, className = "") => element("button", {type: "button", id: `${id}_${target}`, className, textContent: t(title), ariaLabel: `${t(title)}: ${command}`});
   const text = element("pre", {textContent: command, tabIndex: 0}), told = element("p", {className: "small"});
   const copying = button("Copy", "copy"), starting = button("Start", "start", "main"), stopping = button("Stop", "stop");
-  const bar = element("progress", {ariaLabel: actions()[target], hidden: true}), page = element("a", {hidden: true, target: "_blank"});
+  const bar = element("progress", {ariaLabel: actions()[target], hidden: true}), links = element("p", {className: "buttons", hidden: true});
   const log = element("pre", {tabIndex: 0, hidden: true});
   told.setAttribute("role", "status");
   stopping.hidden = true;
-  const say = (line, wrong) => {
+  const missing = lacks || (target === "push" && !to.value.trim() ? "to" : "");
+  starting.disabled = Boolean(missing);
+  const say = (line, state) => {
     if (told.textContent !== line) told.textContent = line;
-    told.classList.toggle("wrong", wrong);
+    told.className = `small state ${state}`;
   };
-  const attemptHere = work => work().catch(error => say(error.message, true));
+  const attemptHere = work => work().catch(error => say(`${SIGNS.failed} ${error.message}`, "failed"));
   let name = "";
   const show = row => {
-    const running = row.state === "running";
+    const running = row.state === "running", words = `${SIGNS[row.state]} ${t(row.state)}`;
     name = row.name;
-    starting.disabled = running;
+    starting.disabled = running || Boolean(missing);
     stopping.hidden = !row.can_stop;
     bar.hidden = !running || Boolean(row.page);
-    page.hidden = !row.page;
-    [page.href, page.textContent] = [row.page || "", `${t("Open its page")}: ${row.page}`];
-    say(running ? row.said || t("running") : [t(row.state), row.state === "finished" ? row.output : row.reason].filter(Boolean).join(": "), row.state === "failed");
+    const found = [];
+    if (row.page) found.push(element("a", {href: row.page, target: "_blank", textContent: labelled("Open its page", row.page)}));
+    if (row.state === "finished" && target === "merge") found.push(element("a", {href: `?${new URLSearchParams(toTry(row.output))}`, textContent: t("Try it")}));
+    if (row.name) found.push(element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: t("Its log among the runs")}));
+    if (links.textContent !== found.map(one => one.textContent).join("")) links.replaceChildren(...found);
+    links.hidden = !found.length;
+    say(running ? row.said || words : [words, row.state === "finished" ? row.output : row.reason].filter(Boolean).reduce(labelled), row.state);
   };
   const toItsEnd = async first => {
     show(first);
@@ -107,6 +119,7 @@ function taskOf(target, command, before) {
     show(row);
     log.hidden = row.state !== "failed" && !(row.state === "finished" && LOGGED.includes(target));
     if (!log.hidden) log.textContent = await call(`log?${new URLSearchParams({output: row.output, of: "console"})}`);
+    if (first.state === "running" && row.state === "finished" && told.isConnected) await describe(true);  // what can be done now
   };
   copying.addEventListener("click", () => copy(copying, text));
   starting.addEventListener("click", () => attemptHere(async () => {
@@ -114,13 +127,14 @@ function taskOf(target, command, before) {
     try {
       await toItsEnd({state: "running", output: await call(`task/${target}`, chosen())});
     } finally {
-      starting.disabled = false;
+      starting.disabled = Boolean(missing);
     }
   }));
   stopping.addEventListener("click", () => attemptHere(() => call("stop", {name})));
   if (before) attemptHere(() => toItsEnd(before));
+  const hint = element("p", {className: before?.state === "finished" ? "small" : "hint", textContent: lacking()[missing] || ""});
   return element("div", {}, element("h3", {textContent: actions()[target]}),
-    element("div", {className: "command"}, text, element("div", {className: "buttons"}, copying, " ", starting, " ", stopping)), bar, told, page, log);
+    element("div", {className: "command"}, text, element("div", {className: "buttons"}, copying, " ", starting, " ", stopping)), hint, bar, told, links, log);
 }
 
 // ---- the server
