@@ -12,6 +12,7 @@ import os
 import platform
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 
 from data_tools.formats.atomic import written_aside
@@ -212,7 +213,7 @@ def plain(values: dict) -> dict:
     """Return the argument values that JSON can hold."""
     simple = (str, int, float, bool, type(None))
     return {
-        key: value if isinstance(value, simple) else str(value)
+        key: value if isinstance(value, simple) else str(value.value if isinstance(value, Enum) else value)
         for key, value in sorted(values.items())
         if not key.startswith("_")
     }

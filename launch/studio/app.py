@@ -136,8 +136,8 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return language(data_of(choice))
 
     @api.get("/runs")
-    def list_runs() -> list:
-        return runs.list()
+    def list_runs(language: Language) -> list:
+        return [row | language({"reason": row["reason"]}) for row in runs.list()]
 
     @api.get("/records")
     def records(output: str, offset: Annotated[int, Query(ge=0)] = 0, identity: str = "") -> dict:

@@ -141,7 +141,7 @@ def _described(recipe: Recipe) -> dict:
     return {
         "target": recipe.target,
         "summary": recipe.summary,
-        "method": _method(recipe),
+        "method": method_title(recipe),
         "flags": method_of(recipe.script).name,
         "length_flag": method_of(recipe.script).length_flag,
         "gpus": recipe.gpus,
@@ -149,7 +149,8 @@ def _described(recipe: Recipe) -> dict:
     }
 
 
-def _method(recipe: Recipe) -> str:
+def method_title(recipe: Recipe) -> str:
+    """Return the name of a recipe's method, of a fine-tuning with what it trains."""
     flags, method = recipe.flags, method_of(recipe.script)
     if not method.full_title:
         return method.title

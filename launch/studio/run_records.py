@@ -74,8 +74,13 @@ def summary_of(folder: Path) -> dict:
     """Return the part of run_summary.json that the page shows; {} without one, or where it is damaged."""
     try:
         whole = read_summary(folder)
-        return {"first_step_memory": whole.get("first_step_memory"), "arguments": arguments_of(whole)}
-    except (OSError, ValueError, LookupError, AttributeError, RecursionError):
+        script = whole.get("command", ["", "", ""])[1:3]  # launch/recipe.py is followed by the recipe
+        return {
+            "first_step_memory": whole.get("first_step_memory"),
+            "arguments": arguments_of(whole),
+            "script": str(script[str(script[0]).endswith("/recipe.py")]),
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
 
 

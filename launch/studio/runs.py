@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -25,14 +26,18 @@ from pydantic import BaseModel, Field
 from data_tools.formats.atomic import written_aside
 from launch.checkpoint.manifest import CHECKPOINT
 from launch.checkpoint.output_directory import SAVE_NOW, active_run, noted_outputs
-from launch.config.recipe_file import ROOT
+from launch.config.flag_values import known_flags
+from launch.config.recipe_file import ROOT, load_recipes
 from launch.config.variables import NODES, RECIPE
 from launch.errors import UserError
+from launch.methods.registry import find_method
+from launch.preflight.requested import DEMO_FOLDERS
 from launch.processes.logs import last_lines, log_path
 from launch.processes.orphans import MAKE
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 from launch.serving.rest_requests import Text
-from launch.studio.planning import RecipeChoice
+from launch.studio.needs import demo
+from launch.studio.planning import RecipeChoice, method_title
 from launch.studio.run_records import progress_of, records_of, summary_of
 from launch.studio.run_result import StudioTask, result_in
 
@@ -45,9 +50,18 @@ SAME_PROCESS = 2.0  # seconds
 LINES = 200  # of a log that are shown
 RUNNING, FINISHED, FAILED, STOPPED = "running", "finished", "failed", "stopped"
 NOTES = STARTED / "notes.json"
-LONGEST_REASON = 300  # letters
+LONGEST_REASON, LONGEST_LINE = 4000, 300  # letters
 ADDRESS = re.compile(r"(http://127\.0\.0\.1:\d+/)v1\b")  # which a server prints once it answers
 ERROR = "error:"  # how the line begins that says why a command has failed
+DEMO = "demo"  # a task that trains
+MATERIALS = "/rehearsal/materials/"  # in the paths of a rehearsal's models
+NO_NAMES = ("model", "output", "base", "best")  # folders of models that their parents name
+# Starts a task, hands on the request to stop, and keeps its exit code, whether or not a studio runs at its end.
+KEEPS_ITS_CODE = """"${@:2}" & child=$!
+trap 'kill -TERM $child' TERM
+wait $child; code=$?
+while kill -0 $child 2> /dev/null; do wait $child; code=$?; done
+echo $code > "$1"; exit $code"""
 # What make hands on to its commands, and the variables of a recipe: a run gets those of its own choice alone.
 NOT_HANDED_ON = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES", MAKE, *RECIPE, *NODES)
 
@@ -144,10 +158,13 @@ class Runs:
             UserError: If the studio has not started it, or it cannot be started.
         """
         started = self._latest().get(output)
-        if started is None or started.action not in ACTIONS:
+        if started is None or started.action not in (*ACTIONS, DEMO):
             raise UserError(
                 f"run: found {output!r}, which no studio has started. Type its command again in a terminal."
             )
+        if started.action == DEMO:
+            folder = next(path for path, made in DEMO_FOLDERS.items() if made.command == started.command)
+            return self.perform(demo(folder))
         return self.start(_choice_of(started.command), started.action)
 
     def perform(self, task: StudioTask) -> str:
@@ -169,6 +186,8 @@ class Runs:
         self, action: str, command: str, arguments: list[str], variables: dict[str, str], output: Path, log_dir: Path
     ) -> str:
         name, log = new_log(command.split()[1])
+        if action not in ACTIONS:
+            arguments = ["bash", "-c", KEEPS_ITS_CODE, "bash", str(STARTED / f"{name}.exit"), *arguments]
         environment = {key: value for key, value in os.environ.items() if key not in NOT_HANDED_ON}
         with log:
             child = subprocess.Popen(
@@ -322,22 +341,37 @@ class Runs:
         if not running:
             self._keep_exit_codes()  # after its end was seen, whose reason they are
         elsewhere = not running and folder.is_dir() and active_run(folder) is not None
-        state, reason = (RUNNING, "") if running or elsewhere else _end_of(folder, started)
+        state, reason, code = (RUNNING, "", None) if running or elsewhere else _end_of(folder, started)
         log = folder / TRAIN_LOG
         console = STARTED / f"{started.name}.log" if started else log
-        trains = started is None or started.action in ACTIONS
+        action = started.action if started else "run"
+        trains = action in ACTIONS
         unwritten = started if trains and state != FINISHED else None  # its summary is not there, or of the run before
         files = [path for path in (log, folder / RUN_SUMMARY, console) if path.exists()]
+        command = started.command if started else ""
+        summary = summary_of(folder)
+        if unwritten:  # a rehearsal has its own model, data and steps
+            given = _arguments(command).items()
+            summary["arguments"] = {
+                name: value for name, value in given if action != "rehearse" or f"--{name}" in command
+            }
+        arguments = summary.get("arguments", {})
+        title = _title(command, summary.pop("script", ""), str(arguments.get("model_name_or_path") or ""))
         changed = max((path.stat().st_mtime for path in files), default=0.0)
         return {
             "output": str(folder),
             "name": started.name if started else "",
-            "command": started.command if started else "",
+            "command": command,
+            "action": action,
+            "method": title["method"],
+            "model": title["model"],
+            "rehearses": action == "rehearse" or MATERIALS in str(arguments.get("model_name_or_path")),
             "state": state,
             "reason": reason,
-            "said": "" if trains or state != RUNNING else last_lines(console, 1)[-LONGEST_REASON:],
+            "exit_code": code,
+            "said": "" if trains or state != RUNNING else last_lines(console, 1)[-LONGEST_LINE:],
             "can_stop": running,
-            "can_resume": trains and state in (STOPPED, FAILED) and bool(started),
+            "can_resume": (trains or action == DEMO) and state in (STOPPED, FAILED) and bool(started),
             "result": "" if state == RUNNING else result_in(folder),
             "page": page_of(console) if running and not trains else "",
             "saves": (folder / SAVE_NOW).exists(),
@@ -346,7 +380,8 @@ class Runs:
             "changed": changed,
             "ranks": len(list(log_dir.glob("workerlog.*"))),
             "progress": progress_of(folder, started.created - SAME_PROCESS if started and running else 0.0),
-            "summary": summary_of(folder) | ({"arguments": _arguments(unwritten.command)} if unwritten else {}),
+            "summary": summary,
+            "chosen": _chosen(command, title["script"], arguments),
         }
 
 
@@ -360,12 +395,48 @@ def _choice_of(command: str) -> RecipeChoice:
 
 @lru_cache(maxsize=64)
 def _arguments(command: str) -> dict[str, str]:
-    """Return the flags of a run that has not written its summary yet."""
+    """Return the flags that a run's command and its recipe give; {} of no recipe, or of one of before."""
     try:
         run, _ = _choice_of(command).run(sizes_alone=True)
-    except UserError:  # a recipe of before
+    except (UserError, ValueError):
         return {}
     return {name: " ".join(words) for name, words in run.explicit.items()}
+
+
+@lru_cache(maxsize=256)
+def _title(command: str, script: str, model: str) -> dict[str, str]:
+    """Return a run's method and the short name of its model, and the script with its flags.
+
+    Args:
+        command: Of make, "" of a run elsewhere.
+        script: Its file of a recipe, or its method's script, as its summary names it.
+        model: As its summary names it.
+    """
+    recipe = None
+    with suppress(UserError, ValueError):  # no recipe, or one of before
+        choice = _choice_of(command)
+        recipe, model = choice.recipe, choice.variables.get("MODEL", "")
+    recipe = recipe or next((one for one in load_recipes(ROOT) if str(one.path) == script), None)
+    if recipe is None:
+        method = find_method(script)
+        return {"method": method.title if method else "", "model": _short_name(model), "script": script}
+    if not model or MATERIALS in model:
+        model = " ".join(recipe.flags.get("model_name_or_path", []))
+    return {"method": method_title(recipe), "model": _short_name(model), "script": recipe.script}
+
+
+def _short_name(model: str) -> str:
+    """Return the part of a model's name or path that tells it from others."""
+    parts = [part for part in Path(model).parts if part not in NO_NAMES and not CHECKPOINT.fullmatch(part)]
+    return parts[-1].removesuffix(".json") if parts else model
+
+
+def _chosen(command: str, script: str, arguments: dict) -> list[str]:
+    """Return the names of the flags that were given; where the command is not known, those that are no defaults."""
+    if given := _arguments(command):
+        return [name for name in arguments if name in given]
+    usual = {name: flag.default for name, flag in known_flags(script).items()} if find_method(script) else {}
+    return [name for name, value in arguments.items() if name not in usual or str(value) != str(usual[name])]
 
 
 def _notes() -> dict[str, dict]:
@@ -423,30 +494,29 @@ def new_log(what: str) -> tuple[str, BinaryIO]:
             number += 1
 
 
-def _end_of(folder: Path, started: Started | None) -> tuple[str, str]:
-    """Return how a run ended, and why in one line.
+def _end_of(folder: Path, started: Started | None) -> tuple[str, str, int | None]:
+    """Return how a run ended, why, and its exit code.
 
     A run writes its summary last; the folder of an export or a merge exists only when it is whole; other tasks end well
     by themselves, and a server when it is stopped.
     """
     summary = folder / RUN_SUMMARY
     if started is None:
-        return (FINISHED if summary.exists() else STOPPED), ""
+        return (FINISHED if summary.exists() else STOPPED), "", None
     trained = summary.exists() and summary.stat().st_mtime >= started.created - SAME_PROCESS
     asked = (STARTED / f"{started.name}.stop").exists()
     try:
         code = int((STARTED / f"{started.name}.exit").read_text())
     except (OSError, ValueError):
-        code = None  # it ended while no studio ran
+        code = None  # a run that ended while no studio ran
     done = trained if started.action in ACTIONS else folder.exists() or (code == 0 and not asked)
     if done and code == 0:
-        return FINISHED, ""
+        return FINISHED, "", code
     if asked:
-        return STOPPED, ""
+        return STOPPED, "", code
     lines = [line.strip() for line in last_lines(STARTED / f"{started.name}.log", LINES).splitlines() if line.strip()]
     last = max((place for place, line in enumerate(lines) if line.startswith(ERROR)), default=None)
     if not code and last is None:
-        return (FINISHED if done else STOPPED), ""
+        return (FINISHED if done else STOPPED), "", code
     error = lines[-1:] if last is None else [line for line in lines[last:] if not line.startswith("|")]
-    said = " ".join(error)[:LONGEST_REASON]
-    return FAILED, f"{said} (exit code {code})".strip() if code else said
+    return FAILED, " ".join(error).removeprefix(ERROR).strip()[:LONGEST_REASON], code

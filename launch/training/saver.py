@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import paddle
 from paddle.base import core
+from paddlenlp.peft import LoRAModel
+from paddlenlp.utils.env import SAFE_PEFT_WEIGHTS_INDEX_NAME
 
 from launch.checkpoint import random_state
 from launch.checkpoint.checkpoint_writer import (
@@ -171,9 +173,13 @@ class Saver:
             files.append(
                 json_file("config.json", json.loads(whole_config(trainer.model).to_json_string(use_diff=False)))
             )
-        if trains_all(trainer.model) and plan.writers is not None:
+        lora = isinstance(trainer.model, LoRAModel)
+        if plan.writers is not None and (lora or trains_all(trainer.model)):
             places = {key: tensor_file(MODEL, writer, world_size()) for key, writer in plan.writers.items()}
-            files.append(json_file(WEIGHTS_INDEX, {"metadata": {}, "weight_map": places}))
+            index = SAFE_PEFT_WEIGHTS_INDEX_NAME if lora else WEIGHTS_INDEX
+            files.append(json_file(index, {"metadata": {}, "weight_map": places}))
+            if lora:  # the checkpoint is read like the run's result
+                files += _files_of(trainer.model.lora_config.save_pretrained)
         if trainer.tokenizer is not None:
             self._tokenizer_files = self._tokenizer_files or _files_of(trainer.tokenizer.save_pretrained)
             files += self._tokenizer_files

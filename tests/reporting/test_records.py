@@ -2,6 +2,7 @@
 
 import json
 import os
+from enum import Enum
 
 import pytest
 
@@ -83,3 +84,8 @@ def test_evaluations_of_other_data_are_all_written(log):
         LogWriter(log.parent / "gone", continues=False).write(evaluation(20))
     assert log.read_text() == before + json.dumps(evaluation(20)) + "\n"
     assert records.read_train_log(log.parent)[-2:] == [evaluation(20), evaluation(20)]
+
+
+def test_an_enumeration_is_written_by_its_value():
+    strategy = Enum("Strategy", {"STEPS": "steps"}).STEPS
+    assert records.plain({"b": strategy, "a": [1], "_own": 1}) == {"a": "[1]", "b": "steps"}

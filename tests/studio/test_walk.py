@@ -15,10 +15,11 @@ import psutil
 import pytest
 
 from tests.serving.browser import Browser
-from tests.studio.test_page import text
+from tests.studio.test_page import click, text
 
 pytestmark = pytest.mark.nightly
 SIZES = {"desktop": (1440, 900), "phone": (390, 844)}
+NAMED = "the second"  # as the user has named it
 RUNS = {"shown": "build/first/output|build/second/output", "view": "runs"}
 SCREENS = {
     "home": {"view": "home"},
@@ -26,6 +27,8 @@ SCREENS = {
     "learn": {"view": "plan", "recipe": "lora-tiny"},
     "cards": {"view": "plan", "recipe": "finetune-llama7b", "CARD": "4090", "price": "2"},
     "faults": {"view": "plan", "recipe": "lora-qwen3-8b", "GPUS": "3", "ARGS": "--max_length x", "price": "-3"},
+    "list": {"view": "runs", "ticked": "build/first/output"},
+    "run": {"view": "runs", "shown": "build/second/output"},
     "runs": RUNS | {"smooth": "0.5", "log": "1", "zoom": "2-8"},
     "try": {"view": "try", "result": "run"},
 }
@@ -76,16 +79,22 @@ def go(browser: Browser, url: str, state: dict[str, str]) -> None:
     browser.run(f"location.href = {address!r}")
 
 
+def change_flags(output: Path, flags: dict) -> None:
+    (output / "run_summary.json").write_text(json.dumps({"arguments": {"A": flags}}))
+
+
 def has_runs(folder: Path) -> None:
     (folder / "run").mkdir()
     (folder / "run/config.json").write_text((Path("launch/families/configs/llama-tiny.json")).read_text())
     for name, slope in (("first", 0.1), ("second", 0.2)):
         log_of(folder / f"build/{name}/output", slope)
+    (folder / "build/studio").mkdir(exist_ok=True)
+    (folder / "build/studio/notes.json").write_text(json.dumps({"build/second/output": {"name": NAMED}}))
 
 
 def shown(view: str) -> str:
     """Return the condition that a view is shown with what is fetched for it."""
-    ready = {"plan": "#next p", "runs": "#curves svg", "home": "#door_plan[href]"}
+    ready = {"plan": "#next p", "runs": ":is(#kinds:not([hidden]) ~ #list li, #curves svg)", "home": "#door_plan[href]"}
     ready["try"] = "#tasks:not(:has(pre:empty:not([hidden]))) pre"
     return f"document.querySelector({f'#{view}:not([hidden]) {ready[view]}'!r})"
 
@@ -117,10 +126,23 @@ def test_no_screen_overflows_fails_or_forgets(page):
     folder, browser, url = page
     has_runs(folder)
     in_every_form(browser, url, SCREENS)
-    rows = "[...document.querySelectorAll('#differences tr:nth-child(2) ~ tr, #differences th[scope=row]')]"
+    rows = "[...document.querySelectorAll('#differences tr')].map(row => [...row.cells].map(one => one.innerText))"
     go(browser, url, RUNS)
-    browser.wait(f"{rows}.map(row => row.textContent).join() == '--learning_rate'")  # local_rank is noise
-    assert "build/second/output, 2.8000" in text(browser, "better")
+    browser.wait("document.getElementById('better')?.textContent")
+    assert browser.run(rows)[2:] == [
+        ["Step", "10 of 10", "10 of 10"],
+        ["Loss", "4.0000", "3.0000"],
+        ["Loss on held-out rows, step 10", "3.9000", "2.8000"],
+        ["--learning_rate", "0.1", "0.2"],  # local_rank is noise
+    ]
+    assert text(browser, "better") == f"The lowest loss on held-out rows: {NAMED}, 2.8000 (then 3.9000; step 10)"
+    click(browser, "#differences th:nth-child(3) a:last-child")  # taken out: the other stands alone
+    browser.wait("!location.search.includes('second') && list.innerText.includes('build/first')")
+    for name, flags in (("first", {"seed": 1, "max_length": 64}), ("second", {"seed": 2, "max_length": 32})):
+        change_flags(folder / f"build/{name}/output", flags | {"evaluation_strategy": "IntervalStrategy.STEPS"})
+    go(browser, url, RUNS)
+    browser.wait("document.getElementById('better')?.textContent.includes('differ in the lengths, the seed. Ask both')")
+    assert "Strategy" not in text(browser, "differences")
 
 
 def started(folder: Path, name: str, created: float, pid: int, **files: str) -> None:
@@ -135,10 +157,10 @@ def started(folder: Path, name: str, created: float, pid: int, **files: str) -> 
 QUESTIONS = {  # the name of its picture -> the screen, the element with the answer, and words of it
     "now": ("learn", "#next", "made here. Watch it learn from nothing. (5–10 minutes)"),
     "cost": ("cards", "#numbers", "price of a million samples"),
-    "learning": ("runs", "#curves .legend", "build/second/output learning: loss fell from 4.800 to 3.000"),
-    "failed": ("runs", "#list li:has([id='showbuild/no-card'])", "error: found no card (exit code 2)"),
-    "stop": ("runs", "#list li:has([id='showbuild/goes-on'])", "step 10 of 20 · loss 4.9000 · minutes left: 5"),
-    "better": ("runs", "#differences", "The lowest loss on held-out rows: build/second/output, 2.8000"),
+    "learning": ("run", "#curves .legend", "learning: loss fell from 4.800 to 3.000"),
+    "failed": ("list", "#list li:has([id='showbuild/no-card'])", "found no card. Choose CARD. (exit code 2)The whole"),
+    "stop": ("list", "#list li:has([id='showbuild/goes-on'])", "step 10 of 20 · loss 4.9000 · minutes left: 5"),
+    "better": ("runs", "#differences", f"The lowest loss on held-out rows: {NAMED}, 2.8000"),
     "keep": ("try", "#after", "Export to GGUF, for llama.cpp and Ollama"),
     "command": ("cards", "#plan .command", "make finetune-llama7b CARD=4090"),
 }
@@ -149,7 +171,8 @@ def test_questions_have_their_answers_on_the_screens_where_they_arise(page):
     has_runs(folder)
     alive = psutil.Process()  # this one stands for a run that goes on
     started(folder, "goes-on", alive.create_time(), alive.pid)
-    started(folder, "no-card", alive.create_time() - 60, 2**22, log="error: found no card\n", exit="2")
+    said = "error: found no card. As here. Choose CARD.\n"
+    started(folder, "no-card", alive.create_time() - 60, 2**22, log=said, exit="2")
     log_of(folder / "build/goes-on", 0.01, 0.5)
     browser.show_as(900, 800, "light")
     for name, (screen, element, words) in QUESTIONS.items():

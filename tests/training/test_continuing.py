@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from launch.adapters.lora_files import read_lora
 from launch.config import resume_flags
 from launch.config.flag_values import all_flags
 from launch.reporting.records import read_train_log
@@ -109,6 +110,14 @@ def changed(runs, tmp_path_factory) -> dict:
     copies(first.output, root, changes)
     usual["max_steps"] = 3
     return runs.said(FULL, {name: usual | {"output_dir": root / name} | change for name, change in changes.items()})
+
+
+def test_a_checkpoint_of_a_lora_is_read_like_its_result(runs):
+    output = runs(FULL, lora=1, save_steps=2, per_device_train_batch_size=8, max_steps=2).output
+    result, checkpoint = read_lora(output), read_lora(output / "checkpoint-2")
+    assert checkpoint.config == result.config and checkpoint.tensors.keys() == result.tensors.keys()
+    for name, tensor in result.tensors.items():
+        assert (checkpoint.tensors[name].open() == tensor.open()).all(), name
 
 
 @pytest.mark.parametrize(

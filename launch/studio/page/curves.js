@@ -53,7 +53,7 @@ function smoothed(points, share) {
 const ends = values => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
 const nearest = (points, step) => points.reduce((best, point) => Math.abs(point[0] - step) < Math.abs(best[0] - step) ? point : best, points[0]);
 
-// lines: [{name, color, points: [[step, value]], dots: whether each point is shown}], write: value -> text
+// lines: [{name, kind: "" or what else it is of the run, color, points: [[step, value]], dots: whether each point is shown}], write: value -> text
 // view: {smooth, log, zoom: [first, last] or null, onzoom(range), onread(step or null)}, words: {x, y}
 export function chart(title, lines, write, view, words) {
   const inside = ([step, value]) => (!view.zoom || step >= view.zoom[0] && step <= view.zoom[1]) && (!view.log || value > 0);
@@ -69,7 +69,7 @@ export function chart(title, lines, write, view, words) {
   const x = step => LEFT + (WIDTH - LEFT - RIGHT) * (step - first) / (last - first || 1);
   const y = value => HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * (scale(value) - low + spread * 0.05) / (spread * 1.1);
   const raw = value => view.log ? 10 ** value : value;
-  const ended = drawn.map(line => `${line.name}: ${write(line.points.at(-1)[1])}`).join("; ");
+  const ended = drawn.map(({name, kind, points}) => `${[name, kind].filter(Boolean).join(", ")}: ${write(points.at(-1)[1])}`).join("; ");
   const picture = svg("svg", {viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${title}. ${ended}`});
   for (const value of ticks(raw(low), raw(high), view.log)) {
     picture.append(svg("line", {class: "axis", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value)}));
@@ -95,7 +95,10 @@ export function chart(title, lines, write, view, words) {
     return first + Math.min(1, Math.max(0, place)) * (last - first);
   };
   let begun = null;
-  picture.addEventListener("pointerdown", event => { begun = stepAt(event); });
+  picture.addEventListener("pointerdown", event => {
+    if (event.pointerType === "touch") return view.onread(stepAt(event));  // a finger reads, and what it has read stays
+    begun = stepAt(event);
+  });
   picture.addEventListener("pointermove", event => {
     const step = stepAt(event);
     view.onread(step);
@@ -104,26 +107,32 @@ export function chart(title, lines, write, view, words) {
     range.setAttribute("width", Math.abs(x(step) - x(begun)));
   });
   picture.addEventListener("pointerup", event => {
+    if (begun === null) return;
     const [from, to] = [begun, stepAt(event)].sort((one, other) => one - other);
     begun = null;
     range.setAttribute("width", 0);
     if (to - from > (last - first) / 50) view.onzoom([Math.floor(from), Math.ceil(to)]);
   });
-  picture.addEventListener("pointerleave", () => {
+  picture.addEventListener("pointerleave", event => {
+    if (event.pointerType === "touch") return;
     begun = null;
     range.setAttribute("width", 0);
     view.onread(null);
   });
   picture.addEventListener("dblclick", () => view.onzoom(null));
-  // The values at a step, of which the line shows the place; null: nothing is read.
+  // The values at a step, each beside the color of its run; the line shows the place; null: nothing is read.
   picture.read = step => {
     cursor.setAttribute("visibility", step === null ? "hidden" : "visible");
-    if (step === null) return "";
-    const found = drawn.map(line => [line.name, ...nearest(line.shown, step)]);
+    if (step === null) return [];
+    const found = drawn.map(line => [line, ...nearest(line.shown, step)]);
     const at = found.reduce((best, [, place]) => Math.abs(place - step) < Math.abs(best - step) ? place : best, found[0][1]);
     cursor.setAttribute("x1", x(at));
     cursor.setAttribute("x2", x(at));
-    return `${words.x} ${Math.round(at).toLocaleString("en")}: ${found.map(([name, place, value]) => `${found.length > 1 ? `${name} ` : ""}${write(value)}${place === at ? "" : ` (${Math.round(place)})`}`).join(", ")}`;
+    return [`${words.x} ${Math.round(at).toLocaleString("en")}: `, ...found.flatMap(([{name, kind, color}, place, value]) => {
+      const key = Object.assign(document.createElement("span"), {className: "key", title: name});
+      key.style.background = color;
+      return [key, `${kind ? `${kind} ` : ""}${write(value)}${place === at ? "" : ` (${Math.round(place)})`}  `];
+    })];
   };
   return picture;
 }

@@ -3,7 +3,7 @@
 import {$, TOKEN, attempt, call, element, go, isChinese, minutes, parameters, remember, speak, t} from "./common.js";
 import "./data.js";
 import {offer, showPlan} from "./plan.js";
-import {SIGNS, showRuns} from "./runs.js";
+import {SIGNS, runsOf, showRuns, titleOf} from "./runs.js";
 import {showTry} from "./try.js";
 
 const VIEWS = {home: showHome, plan: showPlan, runs: showRuns, try: showTry};
@@ -31,12 +31,12 @@ async function showHome() {
   const fault = here?.fault && element("span", {className: "fault", textContent: `${t("the card cannot be used yet")}: ${here.fault.found}; ${t("fix")}: ${here.fault.fix}`});
   $("chats_with").replaceChildren(...(fault ? [fault] : [here ? `${here.memory_gb >= 22 ? "Qwen3-8B" : "ERNIE-4.5-0.3B"}, ${here.card}` : "SmolLM2-135M, CPU"]));
   $("learn_minutes").textContent = `CPU, ${minutes(demoMinutes)}`;
-  const rows = await call("runs"), trained = rows.filter(row => row.trains), used = name => trained.some(row => row.output === name);
+  const trained = runsOf(await call("runs")), used = name => trained.some(row => row.output === name);
   for (let number = 2, fresh = output; used(fresh); number++) showDoors(fresh = `${output}-${number}`);
   $("latest_runs").hidden = !trained.length;
   $("latest_runs").querySelector("ul").replaceChildren(...trained.slice(0, LATEST).map(row => element("li", {},
     element("span", {className: `state ${row.state}`, textContent: `${SIGNS[row.state]} ${t(row.state)} `}),
-    element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: row.about.name || row.command || row.output}))));
+    element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: titleOf(row)}))));
 }
 
 async function show() {

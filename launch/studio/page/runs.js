@@ -1,7 +1,7 @@
-// The runs: what is there, the curves of those that are shown, over each other, and the end of a log.
+// The runs: a list of them; one by itself, with its charts and its log; several over each other, with what differs.
 
 import {COLORS, chart} from "./curves.js";
-import {$, attempt, call, element, go, isChinese, parameters, poll, remember, t, toTry} from "./common.js";
+import {$, attempt, call, copy, element, go, isChinese, parameters, poll, remember, t, toTry} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks
 const GIB = 2 ** 30;
@@ -10,10 +10,21 @@ const kept = new Map();  // output -> {offset, identity, records}
 const items = new Map();  // output -> its element in the list
 // Flags that say where and how a run is started, not what it learns.
 const NOISE = /^(local_rank|local_process_index|process_index|device|logging_dir|output_signal_dir|run_name|output_dir|current_device|distributed_.*|.*_rank|seed_generator|no_cuda|overwrite_output_dir|resume_from_checkpoint|report_to|disable_tqdm|log_.*)$/;
+// What is done beside runs, by the target of make.
+const works = () => ({download: t("Download"), "data-sft": t("Preparation of data"), "data-preference": t("Preparation of data"), export: t("Export"),
+                      merge: t("Merge"), evaluate: t("Evaluation"), serve: t("Server"), push: t("Upload")});
+// Flags by which losses are of other things, or of other efforts: between such runs none is named the better one.
+const unlike = () => [[t("the data"), /^(dataset_name_or_path|input_dir|chat_template)$/], [t("the lengths"), /^(src_length|max_length|max_seq_length)$/],
+                      [t("the model"), /^model_name_or_path$/], [t("the seed"), /^(seed|data_seed)$/], [t("the steps"), /^(max_steps|num_train_epochs)$/]];
+// How the sentence of an error begins that says what to do.
+const FIX = /^(Add|Ask|Check|Choose|Copy|Correct|Delete|Free|Give|Import|Install|Leave|Lower|Make|Move|Name|Open|Pass|Put|Raise|Remove|Run|Set|Start|Stop|Take|Train|Try|Type|Use|Wait|Write)\b|^请/;
 const drawing = $("drawing").elements;
 let rows = [], timer, looking = false, drawn = "";
 
-const shown = () => (parameters().shown || "").split("|").filter(Boolean);
+const listed = name => (parameters()[name] || "").split("|").filter(Boolean);
+const shown = () => listed("shown");
+const isRun = row => row.trains || row.action === "demo";
+const to = shown => `?${new URLSearchParams({view: "runs", shown, ticked: "", zoom: ""})}`;
 const number = digits => value => value.toLocaleString("en", {maximumFractionDigits: digits});
 const small = value => value && Math.abs(value) < 0.01 ? value.toExponential(1) : number(3)(value);
 const CHARTS = [
@@ -26,9 +37,9 @@ const CHARTS = [
   ["Divergence from the reference", "kl", null, small, "nats a token"],
   ["Divergence from the teacher", "reverse_kl", null, small, "nats a token"],
   ["|g|, norm of the gradient", "grad_norm", null, small, "norm"],
-  ["Learning rate", "learning_rate", null, small, "learning rate"],
+  ["Learning rate", "learning_rate", null, value => value ? value.toExponential(1).replace(".0e", "e") : "0", "learning rate"],
   ["Tokens a second", "tokens_per_second", null, number(0), "tokens/s"],
-  ["Memory of tensors; dashed: planned", "peak_memory_bytes", null, value => (value / GIB).toFixed(2), "GiB"],
+  ["Memory of tensors; dashed: planned", "peak_memory_bytes", null, value => value.toLocaleString("en", {maximumSignificantDigits: 3}), "GiB"],
 ];
 
 export async function showRuns() {
@@ -55,10 +66,37 @@ async function read(output) {
   kept.set(output, {offset, identity, records: anew ? records : [...one.records, ...records]});
 }
 
-// ---- the list: each run keeps its element and its place, new ones come first
+// ---- the list: each run keeps its element and its place, new ones come first; a run that is shown by itself stays alone
+
+export const runsOf = all => all.filter(isRun);
+
+// Method, model and time, or the name that the user has given; the command stands below.
+export function titleOf({about, action, command, rehearses, method, model, output, began}, timed = true) {
+  const last = output.replace(/^\w+:/, "").split("/").filter(name => name !== "output").pop();
+  const rewarded = command.includes("grpo"), demo = t(rewarded ? "Demo: it learns by rewards alone" : "Demo: it learns from nothing");
+  const work = works()[action];
+  const what = action === "demo" ? [demo] : work ? [work, last] : [method ? t(method) : last, method && model];
+  const when = new Date(began * 1000).toLocaleString(isChinese() ? "zh" : "en", {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
+  return about.name || (rehearses ? `${t("Rehearsal")}: ` : "") + [...what, timed && when].filter(Boolean).join(" · ");
+}
 
 function showList() {
-  $("no_runs").hidden = rows.length > 0;
+  const outputs = shown(), ticked = listed("ticked"), work = parameters().work === "1";
+  const ofKind = rows.filter(row => isRun(row) !== work);
+  $("kinds").hidden = $("comparing").hidden = outputs.length > 0;
+  $("one").hidden = !outputs.length;
+  $("no_runs").hidden = outputs.length > 0 || ofKind.length > 0;
+  for (const [link, title, is] of [[$("only_runs"), t("Runs"), false], [$("other_work"), t("Other work"), true]]) {
+    link.textContent = `${title} (${rows.filter(row => isRun(row) !== is).length})`;
+    is === work ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  }
+  $("comparing").hidden ||= work || ofKind.length < 2;
+  $("compare").disabled = ticked.length < 2;
+  const others = rows.filter(row => isRun(row) && !outputs.includes(row.output));
+  const options = [new Option(t("choose a run"), ""), ...others.map(row => new Option(nameOf(row.output), row.output))];
+  if ($("with").dataset.key !== options.map(one => one.text).join()) $("with").replaceChildren(...options);
+  $("with").dataset.key = options.map(one => one.text).join();
+  $("with").closest("label").hidden = !others.length || !rows.some(row => outputs.includes(row.output) && isRun(row));
   const there = new Set(rows.map(row => row.output));
   for (const [output, item] of items) {
     if (!there.has(output)) {
@@ -69,48 +107,79 @@ function showList() {
   const fresh = rows.filter(row => !items.has(row.output));
   for (const row of fresh) items.set(row.output, newItem(row.output));
   $("list").prepend(...fresh.map(row => items.get(row.output)));
-  for (const row of rows) items.get(row.output).show(row);
+  for (const row of rows) {
+    const item = items.get(row.output);
+    item.hidden = outputs.length ? outputs.length > 1 || outputs[0] !== row.output : isRun(row) === work;
+    item.show(row);
+  }
 }
 
 function newItem(output) {
   const part = (tag, className) => element(tag, {className});
   const chosen = element("input", {type: "checkbox", id: `show${output}`});
-  chosen.addEventListener("change", () => choose(output, chosen.checked));
-  const state = part("span", "state"), what = part("div", "what"), below = part("div", "below"), reason = part("p", "wrong");
+  chosen.addEventListener("change", () => {
+    remember({ticked: [...listed("ticked").filter(one => one !== output), ...(chosen.checked ? [output] : [])].join("|")});
+    showList();
+  });
+  const title = element("a", {href: to(output), id: `open${output}`}), tags = part("span"), about = part("div");
+  const state = part("span", "state"), what = element("div", {className: "what"}, element("h2", {className: "title"}, title, tags), about);
+  const below = part("div", "below"), reason = part("div", "reason"), line = element("pre", {tabIndex: 0}), copying = element("button");
+  copying.addEventListener("click", () => copy(copying, line));
+  const summary = element("summary"), command = element("details", {}, summary, element("div", {className: "command"}, line, copying));
   const bar = element("progress", {max: 1}), told = part("div", "small"), buttons = part("p", "buttons"), note = part("div", "note");
-  below.append(bar, told, reason, buttons, note);
+  below.append(bar, told, reason, buttons, note, command);
   const item = element("li", {className: "run"}, chosen, what, state, below);
   let before = "";
   item.show = row => {
-    chosen.checked = shown().includes(output);
+    chosen.checked = listed("ticked").includes(output);
+    chosen.hidden = shown().length > 0 || !isRun(row);
     const language = document.documentElement.lang;
     const now = JSON.stringify([row, language, row.state === "running" ? Math.floor(Date.now() / 60000) : 0]);
     if (now === before || item.contains(document.activeElement) && document.activeElement.closest(".note")) return;
     before = now;
     const {step, steps, loss, eta_seconds: left} = row.progress, running = row.state === "running";
-    chosen.ariaLabel = `${t("Show")} ${row.about.name || output}`;
+    title.textContent = titleOf(row);
+    chosen.ariaLabel = `${t("Compare")}: ${titleOf(row)}`;
     state.className = `state ${row.state}`;
     state.textContent = `${SIGNS[row.state]} ${t(row.state)}`;
-    const tags = (row.about.tags || "").split(/[,，\s]+/).filter(Boolean).map(text => element("span", {className: "tag", textContent: text}));
-    what.replaceChildren(element("strong", {textContent: row.about.name || row.command || output}), ...tags,
-      ...(row.about.note ? [element("div", {textContent: row.about.note})] : []),
-      element("div", {className: "small", textContent: [row.about.name && row.command, (row.about.name || row.command) && output].filter(Boolean).join(" → ")}));
+    tags.replaceChildren(...(row.about.tags || "").split(/[,，\s]+/).filter(Boolean).map(text => element("span", {className: "tag", textContent: text})));
+    about.textContent = row.about.note || "";
+    summary.textContent = t("Command");
+    copying.textContent = t("Copy");
+    line.textContent = row.command;
+    command.hidden = !row.command;
     bar.hidden = !running;
     steps ? bar.value = step / steps : bar.removeAttribute("value");
     bar.ariaLabel = `${t("Step")} ${step ?? 0}`;
     const facts = [step && `${t("step")} ${step.toLocaleString("en")}${steps ? ` ${t("of")} ${steps.toLocaleString("en")}` : ""}`,
       loss != null && `${t("loss")} ${loss.toFixed(4)}`, running && left != null && `${t("minutes left")}: ${Math.ceil(left / 60)}`,
-      running && row.trains && !step && t("it starts: the first step comes in a while"), row.said,
-      new Date(row.changed * 1000).toLocaleString(isChinese() ? "zh" : "en")];
+      running && isRun(row) && !step && t("it starts: the first step comes in a while"), row.said, !running && lasted(row), output];
     told.textContent = facts.filter(Boolean).join(" · ");
-    reason.textContent = row.reason;
-    reason.hidden = !row.reason;
+    reason.replaceChildren(...reasonOf(row));
     const active = document.activeElement?.id;
     buttons.replaceChildren(...buttonsOf(row));
     if (active && buttons.contains($(active))) $(active).focus();
   };
   item.edit = row => editNote(note, row);
   return item;
+}
+
+function lasted({began, changed}) {
+  const seconds = Math.round(changed - began);
+  return seconds > 0 && `${t("took")} ${seconds < 100 ? `${seconds} s` : `${Math.round(seconds / 60)} ${t("minutes")}`}`;
+}
+
+// Why a run has failed: what is wrong and the sentence with the fix; the rest of a long one unfolds.
+function reasonOf({reason, exit_code: code, state}) {
+  if (state !== "failed") return [];
+  const ended = code ? ` (${t("exit code")} ${code})` : "";
+  const sentences = reason.split(/(?<=[.!?])\s+(?=[^a-z0-9])|(?<=[。！？])\s*/u).filter(Boolean);
+  const fix = sentences.slice(1).find(one => FIX.test(one)) || sentences.at(-1);
+  const clipped = text => text.length > 240 ? `${text.slice(0, 240)} …` : text;
+  const short = [...new Set([sentences[0], fix])].filter(Boolean).map(clipped).join(isChinese() ? "" : " ");
+  if (short === reason || !reason) return [element("p", {className: "wrong", textContent: reason + ended})];
+  return [element("p", {className: "wrong", textContent: short + ended}),
+    element("details", {}, element("summary", {textContent: t("The whole message")}), element("p", {className: "wrong", textContent: reason}))];
 }
 
 function buttonsOf(row) {
@@ -185,25 +254,24 @@ function editNote(place, {output, about}) {
   fields[0][0].focus();
 }
 
-function choose(output, yes) {
-  remember({shown: [...shown().filter(one => one !== output), ...(yes ? [output] : [])].join("|")});
-  attempt(showRuns);
-}
-
 // ---- the charts
 
-const nameOf = output => rows.find(row => row.output === output)?.about.name || output;
+// Of runs of one minute the folders tell which is which.
+function nameOf(output) {
+  const row = rows.find(one => one.output === output), title = row && titleOf(row);
+  return row ? title + (rows.some(one => one !== row && titleOf(one) === title) ? ` (${output})` : "") : output;
+}
 
 function series(output, place, key, dots) {
-  const points = (kept.get(output)?.records || []).filter(record => record[key] != null).map(record => [record.global_step, record[key]]);
-  return {name: dots ? `${nameOf(output)}, ${t("evaluation")}` : nameOf(output), color: COLORS[place % COLORS.length], points, dots};
+  const points = (kept.get(output)?.records || []).filter(record => record[key] != null).map(record => [record.global_step, key === "peak_memory_bytes" ? record[key] / GIB : record[key]]);
+  return {name: nameOf(output), kind: dots ? t("evaluation") : "", color: COLORS[place % COLORS.length], points, dots};
 }
 
 // The plan of the first step is known when the run has written its summary.
 function plannedMemory(output, place, measured) {
   const bytes = rows.find(row => row.output === output)?.summary.first_step_memory?.planned_peak_bytes;
   const ends = [measured.points[0], measured.points.at(-1)].filter(Boolean);
-  return {name: `${nameOf(output)}, ${t("planned")}`, color: COLORS[place % COLORS.length], points: bytes ? ends.map(([step]) => [step, bytes]) : [], dots: true};
+  return {name: nameOf(output), kind: t("planned"), color: COLORS[place % COLORS.length], points: bytes ? ends.map(([step]) => [step, bytes / GIB]) : [], dots: true};
 }
 
 const zoomed = () => parameters().zoom?.split("-").map(Number) || null;
@@ -235,15 +303,15 @@ function showCurves() {
   const legend = element("div", {className: "legend"}, ...outputs.map((output, place) => {
     const key = element("span", {className: "key"});
     key.style.background = COLORS[place % COLORS.length];
-    return element("div", {className: "small"}, key, nameOf(output), ` ${scores(output)}`);
+    return element("div", {className: "small"}, key, ...(outputs.length > 1 ? [`${nameOf(output)}: `] : []), scores(output));
   }));
-  $("curves").replaceChildren(...(outputs.length ? [legend] : []), ...made.filter(Boolean));
+  $("curves").replaceChildren(...(made.some(Boolean) ? [legend] : []), ...made.filter(Boolean));
   $("drawing").hidden = !made.some(Boolean);
   $("zoom_out").hidden = !view.zoom;
 }
 
 function readAll(step) {
-  for (const place of $("curves").querySelectorAll("svg")) place.nextSibling.textContent = place.read(step);
+  for (const place of $("curves").querySelectorAll("svg")) place.nextSibling.replaceChildren(...place.read(step));
 }
 
 // Whether it learns, in words.
@@ -265,33 +333,55 @@ function plain(value) {
   return value !== "" && Number.isFinite(Number(value)) ? String(Number(value)) : String(value);
 }
 
+// As a person writes it: no name of an enumeration, no list of one.
+const written = value => value === true ? "1" : value === false ? "0" : value == null || value === "None" ? "–"
+  : String(value).replace(/^[A-Z]\w+\.([A-Z_]+)$/, (_, name) => name.toLowerCase()).replace(/^\['([^']*)'\]$/, "$1");
+
 function showDifferences() {
-  const some = shown().map(output => rows.find(row => row.output === output)).filter(row => row && Object.keys(row.summary.arguments || {}).length);
-  const values = some.map(row => row.summary.arguments);
-  const common = some.length > 1 ? Object.keys(values[0]).filter(name => values.every(one => name in one)) : [];
-  const differ = common.filter(name => !NOISE.test(name) && new Set(values.map(one => plain(one[name]))).size > 1);
+  const some = shown().map(output => rows.find(row => row.output === output)).filter(Boolean);
+  $("differences").hidden = some.length < 2;
+  if (some.length < 2) return;
+  const values = some.map(row => row.summary.arguments || {});
+  const chosen = [...new Set(some.flatMap(row => row.chosen))].filter(name => !NOISE.test(name));
+  const differ = chosen.filter(name => new Set(values.map(one => plain(written(one[name])))).size > 1);
   const typed = name => some.some(row => row.command.includes(`--${name} `));
   differ.sort((one, other) => typed(other) - typed(one) || one.localeCompare(other));
-  $("differences").hidden = some.length < 2;
-  const head = element("tr", {}, element("th", {scope: "col", textContent: t("Flag")}), ...some.map(row => element("th", {scope: "col", textContent: nameOf(row.output)})));
-  $("differences").querySelector("table").replaceChildren(head, ...differ.map(name =>
-    element("tr", {}, element("th", {scope: "row", textContent: `--${name}`}), ...values.map(one => element("td", {textContent: one[name] ?? ""})))));
-  $("better").textContent = best(some.map(row => row.output));
+  const evaluated = some.map(({output}) => new Map((kept.get(output)?.records || []).filter(one => one.eval_loss != null).map(one => [one.global_step, one.eval_loss])));
+  const common = [...evaluated[0].keys()].filter(step => evaluated.every(one => one.has(step))).pop();
+  const head = some.map(({output}, place) => {
+    const key = element("span", {className: "key"});
+    key.style.background = COLORS[place % COLORS.length];
+    const rest = shown().filter(one => one !== output).join("|");
+    return element("th", {scope: "col"}, key, element("a", {href: to(output), textContent: nameOf(output)}), " ",
+      element("a", {href: to(rest), textContent: "✕", title: t("Take out"), ariaLabel: `${t("Take out")}: ${nameOf(output)}`}));
+  });
+  const line = (name, cells) => element("tr", {}, element("th", {scope: "row"}, ...name.split(/(?<=_)/).flatMap(part => [part, element("wbr")])), ...cells.map(text => element("td", {textContent: text ?? "–"})));
+  $("differences").querySelector("table").replaceChildren(element("tr", {}, element("td"), ...head),
+    line(t("State"), some.map(row => `${SIGNS[row.state]} ${t(row.state)}`)),
+    line(t("Step"), some.map(({progress: {step, steps}}) => step && (steps ? `${step} ${t("of")} ${steps}` : step))),
+    line(t("Loss"), some.map(row => row.progress.loss?.toFixed(4))),
+    ...(common ? [line(`${t("Loss on held-out rows, step")} ${common}`, evaluated.map(one => one.get(common).toFixed(4)))] : []),
+    ...differ.map(name => line(`--${name}`, values.map(one => written(one[name])))));
+  const better = verdict(some, values, common, evaluated);
+  if ($("better").textContent !== better) $("better").textContent = better;
 }
 
-// The run with the lowest loss on held-out rows.
-function best(outputs) {
-  const lowest = outputs.map(output => [output, Math.min(...(kept.get(output)?.records || []).map(record => record.eval_loss ?? Infinity))]).filter(([, loss]) => loss < Infinity);
-  if (lowest.length < 2) return t("Which is better shows the loss on held-out rows, which not all of them have measured.");
-  const [output, loss] = lowest.reduce((one, other) => other[1] < one[1] ? other : one);
-  return `${t("The lowest loss on held-out rows")}: ${nameOf(output)}, ${loss.toFixed(4)}`;
+// The run with the lowest loss on the same held-out rows after as many steps; why none is named where there is none.
+function verdict(some, values, step, evaluated) {
+  const differ = Object.keys(values[0]).filter(name => values.every(one => name in one) && new Set(values.map(one => plain(one[name]))).size > 1);
+  const other = unlike().filter(([, flags]) => differ.some(name => flags.test(name))).map(([title]) => title);
+  if (new Set(some.map(row => row.method)).size > 1) other.unshift(t("the method"));
+  if (other.length) return `${t("These runs cannot be ranked by their losses, for they differ in")} ${other.join(isChinese() ? "、" : ", ")}. ${t("Ask both results the same questions under Try, or train again with these alike.")}`;
+  if (!step) return t("Which is better shows the loss on held-out rows, which they have not all measured after the same step.");
+  const ranked = some.map((row, place) => [nameOf(row.output), evaluated[place].get(step)]).sort(([, one], [, other]) => one - other);
+  return `${t("The lowest loss on held-out rows")}: ${ranked[0][0]}, ${ranked[0][1].toFixed(4)} (${t("then")} ${ranked.slice(1).map(([, loss]) => loss.toFixed(4)).join(", ")}; ${t("step")} ${step})`;
 }
 
 async function showLog() {
   const options = shown().flatMap(output => {
     const row = rows.find(one => one.output === output);
     const logs = [...(row?.name ? [["console", t("all that the command prints")]] : []), ...Array.from({length: row?.ranks || 0}, (_, rank) => [rank, `${t("rank")} ${rank}`])];
-    return logs.map(([of, title]) => [`${output}|${of}`, `${nameOf(output)}: ${title}`]);
+    return logs.map(([of, title]) => [`${output}|${of}`, shown().length > 1 ? `${nameOf(output)}: ${title}` : title]);
   });
   $("logs").hidden = !options.length;
   const before = $("log_of").value, texts = list => list.map(([value, text]) => `${value}=${text}`).join();
@@ -308,6 +398,8 @@ async function showLog() {
   if (atEnd) $("log").scrollTop = $("log").scrollHeight;
 }
 
+$("compare").addEventListener("click", () => go({shown: parameters().ticked, ticked: ""}));
+$("with").addEventListener("change", () => go({shown: [...shown(), $("with").value].join("|")}));
 $("log_of").addEventListener("change", () => attempt(showLog));
 $("drawing").addEventListener("submit", event => event.preventDefault());
 $("drawing").addEventListener("input", () => {
