@@ -76,6 +76,7 @@ MOST_ITEMS = 2**14  # of a list of texts or messages
 LONGEST_MESSAGE = 1000  # characters
 STOP_WORDS, STOP_LENGTH = 16, 256  # at most, of a request; characters
 MOST_LIKELY = 20  # tokens whose log-probabilities are returned, at most
+MOST_LIKELIHOODS = 2**19  # of all answers to a request: writing them as JSON stops what else the server does
 
 
 class Finish(str, Enum):
@@ -160,6 +161,11 @@ class Options:
         """The number of most likely tokens whose log-probabilities the prompt needs; None: it needs none at all."""
         wanted = [self.prompt_logprobs, self.logprobs if self.echo else None]
         return max((most for most in wanted if most is not None), default=None)
+
+    def likelihoods(self, prompt: int, answer: int) -> int:
+        """Return how many log-probabilities a prompt and an answer of so many tokens have at most."""
+        wanted = ((self.scores_prompt, prompt), (self.logprobs, answer))
+        return sum(tokens * (most + 1) for most, tokens in wanted if most is not None)
 
 
 def read_sampling(directory: Path) -> dict[str, float]:

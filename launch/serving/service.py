@@ -17,7 +17,7 @@ from launch.generation.answer_parts import PLAIN, Reading
 from launch.serving.answer import Answer, Echo, before
 from launch.serving.chats import Chat
 from launch.serving.engine import GenerationEngine, QueueFull
-from launch.serving.request import Finish, Options, Reason, Refusal
+from launch.serving.request import MOST_LIKELIHOODS, Finish, Options, Reason, Refusal
 from launch.serving.whole_batches import Batch
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
@@ -180,6 +180,10 @@ class Service:
         encoded, reading = [ids for ids, _ in found], found[0][1]
         ids = [one for one in encoded for _ in range(options.n)]
         lengths = [self._length(served, one, options) for one in ids]
+        wanted = sum(options.likelihoods(len(one), length) for one, length in zip(ids, lengths, strict=True))
+        if wanted > MOST_LIKELIHOODS:
+            found = f"found {wanted:,} log-probabilities in all answers together, expected {MOST_LIKELIHOODS:,} at most"
+            raise Refusal(Reason.INVALID, f"logprobs: {found}. Ask for fewer, or send the prompts apart.", "logprobs")
         echoes = await run(_echoes, served.decode, prompts, encoded, options.n) if options.echo else None
         grammars = await run(served.grammars, options, reading, len(ids))
         answer = Answer(served, ids, lengths, options, deadline, echoes, grammars, reading)
