@@ -216,9 +216,11 @@ def read_call(call: object, where: str = "tool_calls") -> ToolCall:
     found = parsed(f"{where}: arguments of {shown(name)}", arguments) if isinstance(arguments, str) else arguments
     if not isinstance(found, dict):
         raise RowError(f"{where}: arguments of {shown(name)} are no JSON object: {quoted(arguments)}")
-    return ToolCall(
-        text_of(where, name), text_of(where, json.dumps(found, ensure_ascii=False)), text_of("id", call.get("id") or "")
-    )
+    try:
+        written = json.dumps(found, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        raise RowError(f"{where}: arguments of {shown(name)} have a number that is none: {quoted(arguments)}") from None
+    return ToolCall(text_of(where, name), text_of(where, written), text_of("id", call.get("id") or ""))
 
 
 def text_of(key: str, content: object) -> str:

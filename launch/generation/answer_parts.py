@@ -10,6 +10,7 @@ Source of the forms: the templates as they are published, and vLLM's vllm/tool_p
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -146,7 +147,7 @@ def _typed(call: ToolCall, schema: dict, undeclared: tuple[str, ...]) -> ToolCal
 
 def _value(text: str, types: list[str] | tuple[str, ...]) -> Any:
     try:
-        value = PYTHON_WORDS[text] if text in PYTHON_WORDS else json.loads(text, parse_constant=_no_number)
+        value = PYTHON_WORDS[text] if text in PYTHON_WORDS else json.loads(text, parse_constant=_number, parse_float=_number)
     except ValueError:
         return text
     kind = _type(value)
@@ -154,8 +155,10 @@ def _value(text: str, types: list[str] | tuple[str, ...]) -> Any:
     return value if not types or (fits and kind != "string") else text
 
 
-def _no_number(text: str) -> None:
-    raise ValueError(text)
+def _number(text: str) -> float:
+    if not math.isfinite(value := float(text)):
+        raise ValueError(text)
+    return value
 
 
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}

@@ -92,6 +92,8 @@ BROKEN += (
     "<tool_call><arg_key>port</arg_key><arg_value>Orrin</arg_value></tool_call>",
     "<tool_call>\n<function=tide_at>\nOrrin\n</function>\n</tool_call>",
     '{"name": "unknown", "parameters": {}}',
+    '<tool_call>\n{"name": "tide_at", "arguments": {"port": 41e999}}\n</tool_call>',
+    '[TOOL_CALLS][{"name": "tide_at", "arguments": {"port": NaN}}]',
     "a <tool_ca",
 )
 
@@ -196,6 +198,7 @@ TYPED = {
         ("whole", "True", "True"),
         ("number", "5", 5),
         ("number", "NaN", "NaN"),
+        ("number", "-41e999", "-41e999"),
         ("number", "9" * 5000, "9" * 5000),
         ("yes", "False", False),
         ("yes", "true", True),

@@ -1,6 +1,7 @@
 """Dialogues that public reports say fine-tuners get wrong: rows, samples and refusals as they must be."""
 
 import json
+import math
 
 import pyarrow
 import pytest
@@ -184,6 +185,13 @@ def test_a_template_that_expects_parts_of_a_message_gets_no_null():
         (
             {"messages": [TWO[0], {"role": "assistant", "tool_calls": [CALL | {"arguments": "{"}]}]},
             "tool_calls: arguments of tide_at: no JSON: {",
+        ),
+        *(
+            (
+                {"messages": [TWO[0], {"role": "assistant", "tool_calls": [CALL | {"arguments": arguments}]}]},
+                "tool_calls: arguments of tide_at have a number that is none: ",
+            )
+            for arguments in ('{"a": NaN}', '{"a": [41e999]}', {"a": math.inf})
         ),
         ({"messages": [TWO[0], {"role": "assistant", "tool_calls": [CALL | {"id": [1]}]}]}, "'id' is"),
         ({"messages": [TWO[0], OPENAI["messages"][2], TWO[1]]}, "tool follows user, expected assistant"),
