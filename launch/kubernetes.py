@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from data_tools.formats.json_files import quoted
 from launch.config import removed
 from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
@@ -44,6 +45,8 @@ LABEL = "app.kubernetes.io/instance"
 CONTAINER = "training"
 POD_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
+DNS_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{,251}[a-z0-9])?")  # of a claim
+IMAGE_NAME = re.compile(r"[A-Za-z0-9][-\w./:@+]*", re.ASCII)
 LONGEST_NAME = 63  # of a pod's host name and of a Service (RFC 1035)
 
 Manifest = dict[str, Any]
@@ -90,6 +93,9 @@ def _request(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> Ma
             raise UserError(f"{name}={variables[name]}: not for a manifest: {reason}. Leave it out.")
     if not variables.get("IMAGE"):
         raise UserError("IMAGE: not given. IMAGE=REGISTRY/NAME:TAG is an image with this repository in /recipes.")
+    for name, form in ({"IMAGE": IMAGE_NAME} | dict.fromkeys(CLAIMS, DNS_NAME)).items():
+        if (found := variables.get(name)) and not form.fullmatch(found):
+            raise UserError(f"{name}: found {quoted(found)}, no name that Kubernetes takes. Correct it.")
     return ManifestValues(
         name=_name(recipe, run.nodes.count, variables),
         image=variables["IMAGE"],

@@ -103,6 +103,10 @@ def test_a_pod_has_the_volumes_that_the_run_uses():
             {"OUTPUT": "checkpoints/../out"},
             "OUTPUT: found 'checkpoints/../out', which is on no volume",
         ),
+        *(
+            ("lora-qwen3-8b", {name: value}, f"{name}: found {value!r}, no name that Kubernetes takes")
+            for name, value in (("IMAGE", "a\nb"), ("DATA_CLAIM", "../x"), ("OUTPUT_CLAIM", "名"))
+        ),
         ("pretrain-llama7b", {"RANK": "1"}, "RANK=1: not for a manifest: each pod has its own number. Leave it out."),
     ],
 )

@@ -15,6 +15,7 @@ that this takes on two cards of 24 GB and loads nothing.
 """
 
 import argparse
+import math
 import sys
 from pathlib import Path
 
@@ -166,7 +167,7 @@ def _cards(text: str) -> tuple[int, int]:
 
 def temperature(text: str) -> float:
     """Parse a temperature of 0 or more."""
-    if float(text) < 0:
+    if not 0 <= float(text) < math.inf:
         raise argparse.ArgumentTypeError(f"found {text}, expected 0 or more")
     return float(text)
 

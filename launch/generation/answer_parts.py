@@ -147,7 +147,7 @@ def _typed(call: ToolCall, schema: dict, undeclared: tuple[str, ...]) -> ToolCal
 
 def _value(text: str, types: list[str] | tuple[str, ...]) -> Any:
     try:
-        value = PYTHON_WORDS[text] if text in PYTHON_WORDS else json.loads(text, parse_constant=_number, parse_float=_number)
+        value = PYTHON_WORDS[text] if text in PYTHON_WORDS else NUMBERS.decode(text)
     except ValueError:
         return text
     kind = _type(value)
@@ -161,6 +161,7 @@ def _number(text: str) -> float:
     return value
 
 
+NUMBERS = json.JSONDecoder(parse_float=_number, parse_constant=_number)  # that are some
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 PYTHON_WORDS = {"True": True, "False": False, "None": None}  # as Qwen3-Coder's template writes such values
 ARGUMENT_OF_KEY = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)

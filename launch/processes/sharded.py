@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from data_tools.cli import above_zero
+from data_tools.cli import cards
 from launch.cpu.settings import threads_per_rank
 from launch.devices.cards import visible_devices
 from launch.errors import UserError
@@ -31,7 +31,7 @@ def add_degree(add: Callable) -> None:
     Args:
         add: Of a parser's add_argument.
     """
-    add(FLAG, type=above_zero, default=1, help="cards that share the model, one process each; default %(default)s")
+    add(FLAG, type=cards, default=1, help="cards that share the model, one process each; default %(default)s")
 
 
 def starts_ranks(degree: int) -> bool:

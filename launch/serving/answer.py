@@ -125,6 +125,7 @@ class StopWords:
 
 FAULTS = {
     Finish.FAILED: (Reason.FAILED, "the batch of this request failed; the server's terminal says why"),
+    Finish.BEYOND: (Reason.INVALID, "the schema asks for more than llguidance's limits allow; take a smaller one"),
     Finish.LATE: (Reason.LATE, "not answered within --request_timeout"),
 }
 

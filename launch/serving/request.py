@@ -80,11 +80,12 @@ MOST_LIKELIHOODS = 2**19  # of all answers to a request: writing them as JSON st
 
 
 class Finish(str, Enum):
-    """Why an answer ended, in the words of the OpenAI API; FAILED and LATE are errors."""
+    """Why an answer ended, in the words of the OpenAI API; FAILED, BEYOND and LATE are errors."""
 
     STOP = "stop"
     LENGTH = "length"
     FAILED = "failed"
+    BEYOND = "beyond"
     LATE = "late"
 
 
@@ -285,7 +286,7 @@ class Row:
         """
         logits = adjusted(logits, self.options, self.tokens)
         if self.grammar and not self.grammar.exclude(logits):
-            self.finish(Finish.FAILED)
+            self.finish(Finish.BEYOND)
         if not self.options.temperature:
             return int(logits.argmax())
         return draw(logits, self.options, random_of(self.options, self.number, len(self.tokens)))

@@ -5,6 +5,7 @@ import argparse
 import pytest
 
 from data_tools.cli import MOST_CARDS, MOST_NODES, above_zero, cards, nodes, not_negative, port, whole_number
+from launch.commands.predict import temperature
 from launch.config.flag_values import known_flags
 from launch.config.layout import LayoutError
 from launch.config.numbers import MOST
@@ -13,6 +14,7 @@ from launch.config.variables import NODES, RECIPE, apply_variables, number
 from launch.errors import UserError
 from launch.nodes.network import split_address
 from launch.nodes.place import expand_hosts, read_nodes
+from launch.processes.sharded import add_degree
 from launch.studio.planning import RecipeChoice, layouts_of, plan_of
 
 LONG = "9" * 5000
@@ -57,6 +59,16 @@ def test_types_of_flags_take_no_thousands_of_digits():
                 kind(text)
             assert len(str(refused.value)) < 120 and str(refused.value).isprintable()
     assert (above_zero("7"), not_negative("0"), port("65535"), whole_number("12", 12, 12)) == (7, 0, 65535, 12)
+
+
+def test_flags_of_commands_have_ranges():
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_degree(parser.add_argument)
+    with pytest.raises(argparse.ArgumentError, match="found '99999999999', expected a number of cards, 1 to 1,024"):
+        parser.parse_args(["--tensor_parallel_degree", "99999999999"])
+    for text in ("nan", "inf", "1e400", "-1"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"^found {text}, expected 0 or more$"):
+            temperature(text)
 
 
 def test_addresses_and_lists_of_hosts_have_ranges():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from launch.generation.answer_parts import FORMS, AnswerReader, Reading, Said
+from launch.serving.answer import FAULTS
 from launch.serving.request import Finish, Options, Refusal, Row, TokenName
 from tests.generation.calls import written_call
 
@@ -198,4 +199,5 @@ def test_a_row_whose_grammar_fails_ends_alone():
     events = []
     row = Row(("m",), [1], Options(json_schema="{}"), 9, 0, math.inf, events.append, grammar=Failing())
     row.choose(np.zeros(4))
-    assert (row.done, events) == (True, [Finish.FAILED])
+    assert (row.done, events) == (True, [Finish.BEYOND])
+    assert FAULTS[Finish.BEYOND][0].http == 400  # its client can mend it
