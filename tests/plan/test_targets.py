@@ -34,6 +34,12 @@ def peak(model: str, card: Card, micro_batch: int, length: int, base: Format | N
     return plan_memory(job, card).worst.peak
 
 
+def assert_on_the_pages(row: str, found: Phase) -> None:
+    row += f" {found.allocated_bytes / GIB:.1f} | {found.total_bytes / GIB:.1f} |\n"
+    for page in ("low-memory.md", "zh/low-memory.md"):
+        assert row in (ROOT / "docs" / page).read_text(encoding="utf-8")
+
+
 QLORA = Format("nf4", double_quant=True)
 # Model, method, tokens of a micro batch, card; as in docs/low-memory.md.
 PAGED = {
@@ -69,10 +75,7 @@ def test_long_texts_fit_with_slices(row):
     whole = peak("qwen3-8b", card, 1, length, QLORA, **on_host)
     assert found.total_bytes <= 0.9 * card.memory_bytes
     assert found.parts.get("MLP", 0) <= 1.1 * GIB * length / 32768 < whole.parts["MLP"] / 5
-    row += f" {found.allocated_bytes / GIB:.1f} | {found.total_bytes / GIB:.1f} |\n"
-    assert all(
-        row in (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("low-memory.md", "zh/low-memory.md")
-    )
+    assert_on_the_pages(row, found)
 
 
 SMALL = {"| Llama-3-8B | QLoRA, smallest form | 1 x 512 | 10 GB |": "llama-3-8b"}
@@ -84,19 +87,13 @@ def test_the_smallest_form_of_qlora_takes_8_5_gib_with_the_cuda_context(row):
     small = {"host_embedding": True, "offload": Offload(optimizer=True, returns=True), "eval_batch": 0}
     found = peak(SMALL[row], CARDS["3080"], 1, 512, replace(QLORA, head=True), **small)
     assert found.total_bytes <= 8.5 * GIB
-    row += f" {found.allocated_bytes / GIB:.1f} | {found.total_bytes / GIB:.1f} |\n"
-    assert all(
-        row in (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("low-memory.md", "zh/low-memory.md")
-    )
+    assert_on_the_pages(row, found)
 
 
 @pytest.mark.parametrize("row", CASES)
 def test_the_page_has_what_is_planned(row):
     found = peak(*CASES[row])
-    row += f" {found.allocated_bytes / GIB:.1f} | {found.total_bytes / GIB:.1f} |\n"
-    assert all(
-        row in (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("low-memory.md", "zh/low-memory.md")
-    )
+    assert_on_the_pages(row, found)
 
 
 @pytest.mark.parametrize("row", WHOLE)
@@ -104,10 +101,7 @@ def test_all_parameters_of_an_8b_fit_on_24_gb_with_moments_in_host_memory(row):
     model, most = WHOLE[row]
     found = peak(model, CARDS["4090"], 1, 2048, None, **PAGED)
     assert found.total_bytes <= most * GIB
-    row += f" {found.allocated_bytes / GIB:.1f} | {found.total_bytes / GIB:.1f} |\n"
-    assert all(
-        row in (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("low-memory.md", "zh/low-memory.md")
-    )
+    assert_on_the_pages(row, found)
     whole = peak(model, CARDS["4090"], 1, 2048, None, **PAGED | {"offload": Offload(activations=True)})
     assert whole.parts["moments"] > 15 * GIB and whole.total_bytes > 34 * GIB
 
