@@ -34,6 +34,7 @@ class Layout:
 
     Attributes:
         sharding: stage1, stage2, stage3, or "" where nothing is sharded, be it that the flags ask for it.
+        sep_parallel_degree: Ranks that share each sample. They are of data parallel or sharding, and no factor here.
     """
 
     data_parallel_degree: int
@@ -41,6 +42,7 @@ class Layout:
     tensor_parallel_degree: int
     pipeline_parallel_degree: int
     sharding: str
+    sep_parallel_degree: int = 1
 
     @classmethod
     def from_flags(cls, flags: Flags, processes: int) -> "Layout":
@@ -71,23 +73,33 @@ class Layout:
                 f"({tensor} x {pipeline}) leave of {processes}",
                 f"one of {divisors}, or leave it out for {replicas}",
             )
+        sharing = degree(flags, "sep_parallel_degree")
+        if replicas % sharing:
+            raise LayoutError(
+                "sep_parallel_degree",
+                f"{sharing} does not divide the {_count(replicas)} that tensor x pipeline parallel "
+                f"({tensor} x {pipeline}) leave of {processes}",
+                f"a multiple of {sharing * tensor * pipeline} processes, or a degree that divides {replicas}",
+            )
         return cls(
             data_parallel_degree=replicas // sharding,
             sharding_parallel_degree=sharding,
             tensor_parallel_degree=tensor,
             pipeline_parallel_degree=pipeline,
             sharding=stage if sharding > 1 else "",
+            sep_parallel_degree=sharing,
         )
 
     @property
     def processes(self) -> int:
         """Number of processes."""
-        return self.data_ranks * self.tensor_parallel_degree * self.pipeline_parallel_degree
+        replicas = self.data_parallel_degree * self.sharding_parallel_degree
+        return replicas * self.tensor_parallel_degree * self.pipeline_parallel_degree
 
     @property
     def data_ranks(self) -> int:
-        """Groups of processes that see different samples: upstream's dataset_world_size."""
-        return self.data_parallel_degree * self.sharding_parallel_degree
+        """Groups of processes that see different samples."""
+        return self.data_parallel_degree * self.sharding_parallel_degree // self.sep_parallel_degree
 
     def __str__(self) -> str:
         """Return the layout as text, such as "2 processes: sharding stage2 2"."""
@@ -98,7 +110,8 @@ class Layout:
             ("pipeline parallel", self.pipeline_parallel_degree),
         ]
         used = " x ".join(f"{name} {degree}" for name, degree in parts if degree > 1)
-        return f"{_count(self.processes)}{': ' if used else ''}{used}"
+        shared = f", {self.sep_parallel_degree} share a sample" if self.sep_parallel_degree > 1 else ""
+        return f"{_count(self.processes)}{': ' if used else ''}{used}{shared}"
 
 
 def degree(flags: Flags, name: str) -> int:

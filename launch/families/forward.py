@@ -38,6 +38,11 @@ class ForwardJob(Protocol):
         ...
 
     @property
+    def rank_length(self) -> int:
+        """Tokens of a row on this rank."""
+        ...
+
+    @property
     def sequence_parallel(self) -> bool:
         """Whether activations between blocks are sharded over the tensor parallel ranks."""
         ...
@@ -141,16 +146,17 @@ class Model(ABC):
     Attributes:
         weights: By name, this rank's part of each; see launch/plan/shards.py. prefix: of the names of the layers,
             such as llama.layers.
-        batch, length: Of the samples of a micro batch.
+        batch, length: Of the samples of a micro batch, as far as they are on this rank.
         slices_sequence: Whether MLPs and norms can be computed in slices.
+        shares_samples: Whether several ranks can share a sample (launch/training/sequence_ranks.py).
     """
 
-    slices_sequence = False
+    slices_sequence = shares_samples = False
 
     def __init__(self, job: ForwardJob, memory: Memory, weights: dict[str, Tensor]):
         self.job, self.memory, self.weights = job, memory, weights
         self.ops = Operators(memory)
-        self.batch, self.length = job.batch, job.sequence_length
+        self.batch, self.length = job.batch, job.rank_length
         self.item = job.item
         self.tensor_parallel = job.layout.tensor_parallel_degree
         self.hidden = job.config["hidden_size"]
@@ -182,7 +188,14 @@ class Model(ABC):
     def prepare(self) -> Tensor | None:
         """Return what all layers of a forward pass share: a mask to be added to the scores."""
         with self.memory.of("attention"):
+            if self.job.masked:
+                return self.whole_mask()
             return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
+
+    def whole_mask(self) -> Tensor:
+        """Return a mask of whole samples."""
+        length = self.job.sequence_length
+        return self.ops.new((self.batch, 1, length, length + self.prefix_length), self.item)
 
     def tables(self, layers: int) -> dict[str, int]:
         """Return the bytes, by part, of what `layers` layers keep beside their parameters."""
@@ -260,7 +273,29 @@ class Model(ABC):
 
     def core_block(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
         """Return the attention, recomputed where --recompute_granularity is core_attn."""
-        return self._block("core_attn", self.core, query, key, value, mask)
+        core = self.exchanged if self.job.layout.sep_parallel_degree > 1 else self.core
+        return self._block("core_attn", core, query, key, value, mask)
+
+    def exchanged(self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
+        """Return attention over some heads of whole samples, whose outputs return to the ranks of the tokens."""
+        ranks = self.job.layout.sep_parallel_degree
+        shapes = [(x.shape[0], x.shape[1] * ranks, x.shape[2] // ranks, x.shape[3]) for x in (query, key, value)]
+        heads = [self.exchange(x, shape) for x, shape in zip((query, key, value), shapes, strict=True)]
+        if not (self.job.flash_attention or self.job.masked):
+            mask = self.whole_mask()
+        out = self.core(heads[0], heads[1], heads[2], mask)
+        self.alive(query, key, value, *heads, mask)
+        back = self.exchange(out, out.shape)
+        self.alive(out)
+        return back
+
+    def exchange(self, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+        """Return x in this shape, by way of its parts for each rank in order, and of those that come from each."""
+        parts, received = self.ops.new(x.shape, x.item), self.ops.new(x.shape, x.item)
+        self.alive(x, parts)
+        out = self.ops.record(self.ops.new(shape, x.item), [x], temporary=2 * x.nbytes)
+        self.alive(received)
+        return out
 
     def _block(self, granularity: str, function: Callable[..., Tensor], x: Tensor, *others: Tensor | None) -> Tensor:
         """Return the function's output, recomputed at this granularity.

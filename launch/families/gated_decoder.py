@@ -127,7 +127,7 @@ class GatedDecoder(Model):
     prefix: str | None = None  # of the parameters' names, where that is not the model_type
     tiles_for_flash_attention = False  # whether flash attention gets as many keys and values as queries
     mlp_name = "mlp"
-    slices_sequence = True
+    slices_sequence = shares_samples = True
 
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)
@@ -147,8 +147,9 @@ class GatedDecoder(Model):
         """Return the bytes of cosines and sines once, in float32, and of each layer's frequencies; ALiBi needs none."""
         if self.has_alibi:
             return {}
-        positions = max(self.job.config.get("max_position_embeddings", 0), self.length)
-        rows = rotary_rows(self.keys_length, positions)
+        length = self.job.sequence_length
+        positions = max(self.job.config.get("max_position_embeddings", 0), length)
+        rows = rotary_rows(length + self.prefix_length, positions)
         return {"attention": (2 * rows + 2 * layers) * self.head_size * FLOAT32}
 
     def embed(self) -> Tensor:

@@ -21,6 +21,8 @@ PUBLISHED_LENGTH = "original_max_position_embeddings"
 class MistralForward(GatedDecoder):
     """Heads come before positions, norms keep their input in float32, recomputation is of whole layers."""
 
+    shares_samples = False  # paddlenlp computes attention within the layer's forward
+
     def tables(self, layers: int) -> dict[str, int]:
         """Return the bytes of cosines and sines once, in the weights' dtype, and of each layer's frequencies.
 

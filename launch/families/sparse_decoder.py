@@ -24,7 +24,7 @@ class SparseDecoder(GatedDecoder):
     """
 
     normalizes = False
-    slices_sequence = False
+    slices_sequence = shares_samples = False
 
     def __init__(self, job, memory, weights):
         super().__init__(job, memory, weights)

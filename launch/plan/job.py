@@ -85,6 +85,7 @@ class Offload:
 
 # The dimensions of a layout.
 BY_TENSOR, BY_SHARDING, BY_PIPELINE, BY_DATA = "tensor parallel", "sharding", "pipeline parallel", "data parallel"
+BY_SEQUENCE = "sharing samples"  # its ranks are of data parallel or sharding, too
 GRADIENTS, PARAMETERS, ACTIVATIONS = "gradients", "parameters", "activations"  # that ranks send each other
 
 
@@ -312,9 +313,14 @@ class Job:
         return self.changed(config=config, teacher={}, reference=NONE, adapter=None, recompute="")
 
     @property
+    def rank_length(self) -> int:
+        """Tokens of a row on one rank: those of --sep_parallel_degree share it."""
+        return -(-self.sequence_length // self.layout.sep_parallel_degree)
+
+    @property
     def residual_bytes(self) -> int:
         """Bytes that one layer hands to the next on this rank, for one micro batch."""
-        elements = self.batch * self.sequence_length * self.config["hidden_size"]
+        elements = self.batch * self.rank_length * self.config["hidden_size"]
         return elements * self.item // (self.layout.tensor_parallel_degree if self.sequence_parallel else 1)
 
     def loss_chunk(self, vocabulary: int, trained: bool) -> int:
@@ -326,14 +332,14 @@ class Job:
         """
         if self.reward_model:
             return 0
-        tokens = self.batch * self.sequence_length
+        tokens = self.batch * self.rank_length
         chunk = loss_chunk(self.loss_chunk_tokens, tokens, vocabulary, self.config["hidden_size"], trained)
         return chunk or (tokens if isinstance(self.adapter, Lora) and self.adapter.tokens else 0)
 
     @property
     def slice_tokens(self) -> int:
         """Tokens of a micro batch that MLPs and norms compute at once; 0: all."""
-        tokens = self.batch * self.sequence_length
+        tokens = self.batch * self.rank_length
         size = tokens_of_slice(self.sequence_slices, tokens) if self.family.forward.slices_sequence else tokens
         return size if size < tokens else 0
 
@@ -357,6 +363,8 @@ class Job:
         for dimension, ranks in degrees:
             groups[dimension] = Group.of(ranks, stride, self.cards)
             stride *= ranks
+        if layout.sep_parallel_degree > 1:
+            groups[BY_SEQUENCE] = Group.of(layout.sep_parallel_degree, 1, self.cards)
         return groups
 
     @property

@@ -223,7 +223,10 @@ def outside_allocator(job: Job) -> dict[str, int]:
 
 
 def communicators(job: Job) -> int:
-    """Return the number of this rank's groups: one of all ranks, and one for each smaller kind of parallelism."""
+    """Return the number of this rank's groups: one of all ranks, and one for each smaller kind of parallelism.
+
+    One more has the ranks that share a sample.
+    """
     layout = job.layout
     degrees = (
         layout.data_parallel_degree,
@@ -232,7 +235,7 @@ def communicators(job: Job) -> int:
         layout.pipeline_parallel_degree,
     )
     used = [degree for degree in degrees if degree > 1]
-    return len(used) + 1 if len(used) > 1 else len(used)
+    return len(used) + (len(used) > 1) + (layout.sep_parallel_degree > 1)
 
 
 # A process that has imported Paddle and PaddleNLP, measured: 1.1 GB resident; a data worker is a fork of it that shares

@@ -67,7 +67,8 @@ def describe(job: Job) -> list[str]:
     In one more the reference of preference tuning.
     """
     billions = ModelShape.from_config(job.config).parameters / 1e9
-    tokens = job.batch * job.sequence_length
+    tokens, sharing = job.batch * job.rank_length, job.layout.sep_parallel_degree
+    length = f"{job.sequence_length}{f' / {sharing}' if sharing > 1 else ''}"
     beside = ", sequence parallel" if job.sequence_parallel else ""
     if job.offload.optimizer:
         beside += ", optimizer in host memory between steps" if job.offload.returns else ", offload"
@@ -80,7 +81,7 @@ def describe(job: Job) -> list[str]:
         *([f"{TITLES[job.loss_type]}; {REFERENCES[job.reference]}"] if job.loss_type else []),
         *teacher,
         *(["a reward model: one score of a text in place of logits"] if job.reward_model else []),
-        f"{job.layout}{beside}; micro batch {job.micro_batch} x {_rows(job)}{job.sequence_length} = {tokens:,} tokens",
+        f"{job.layout}{beside}; micro batch {job.micro_batch} x {_rows(job)}{length} = {tokens:,} tokens",
         *_network(job),
         ", ".join(_how(job)),
     ]

@@ -115,10 +115,11 @@ class Step:
         """Run the micro batches of a step."""
         stages = self.job.layout.pipeline_parallel_degree
         in_flight = min(stages - self.place.stage, self.job.accumulation)
-        ids = (1 if self.job.reward_model else 2) * self.job.batch * self.job.sequence_length * 8  # and labels, int64
+        of_token = (1 if self.job.reward_model else 2) + (self.job.layout.sep_parallel_degree > 1)  # its position
+        ids = of_token * self.job.batch * self.job.rank_length * 8  # and labels, int64
         self.kept.append(self.memory.take(ids, "embedding"))
         if self.job.reference == PRECOMPUTED:  # comes with the labels
-            self.kept.append(self.memory.take(self.job.batch * self.job.sequence_length * FLOAT32, "logits and loss"))
+            self.kept.append(self.memory.take(self.job.batch * self.job.rank_length * FLOAT32, "logits and loss"))
         if self.job.dense_mask:
             at_once = self.job.accumulation if stages > 1 else 1  # batches that are on the device
             self.kept.append(self.memory.take(at_once * self.job.batch * self.job.sequence_length**2, "attention"))

@@ -22,6 +22,7 @@ from launch.plan.job import (
     ACTIVATIONS,
     BY_DATA,
     BY_PIPELINE,
+    BY_SEQUENCE,
     BY_SHARDING,
     BY_TENSOR,
     FLOAT16,
@@ -50,6 +51,8 @@ GRADIENT_MOVES, UNSCALING_MOVES = 4, 2
 # How often offload copies a gradient for a step, to the card or back (launch/offload/streamed_optimizer.py): it is read
 # for the norm, scaled, and read for the update; with a loss scale it is unscaled before.
 GRADIENT_COPIES, UNSCALING_COPIES = 4, 2
+# How often ranks that share a sample read or write what they exchange, beside sending it.
+EXCHANGE_COPIES = 4
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,21 @@ class Traffic:
         hidden = fsum(min(each / halves, work.product(linear)) for linear, each in columns)
         reference = forward * job.passes_beside
         return layers * (whole + again + reference - (hidden if job.tensor_parallel_overlap else 0))
+
+    def sharing_samples(self, layers: float, work: Work) -> float:
+        """Return the seconds in which the ranks of a sample exchange tokens for heads, of one micro batch.
+
+        Forward, backward, and once more where attention is recomputed. Each tensor is put in order before it goes and
+        when it has come (launch/training/sequence_ranks.py).
+        """
+        ranks, passes = self.job.layout.sep_parallel_degree, 2 + bool(self.job.recompute)
+        if ranks == 1:
+            return 0.0
+        nodes = self.job.groups[BY_SEQUENCE].nodes if self.job.network else 1
+        between = work.exchanged * (nodes - 1) / nodes  # each rank sends each other the same
+        sent = self.pace.send(work.exchanged * (ranks - 1) / ranks - between, 4)
+        sent += self.cross(between, 4) if nodes > 1 else 0.0
+        return layers * passes * (sent + self.pace.stream(EXCHANGE_COPIES * work.exchanged))
 
     def pipeline(self, beside: float) -> float:
         """Return the seconds of activations to the next stage and gradients back, for one micro batch.
@@ -267,13 +285,14 @@ DAY = 86400
 # The parts of a step, in the order in which they are shown; further ones of sampling.
 PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS = "matrix products", "attention", "element-wise", "logits and loss"
 RECOMPUTE, TENSOR, PIPELINE, BUBBLE = "recompute", "tensor parallel", "pipeline sends", "pipeline bubble"
+SHARING = BY_SEQUENCE
 COMPARING = "reference"  # forward passes without gradients
 GATHER, FETCH, REDUCE = "gathering parameters", "parameters from the host", "summing gradients"
 ACCUMULATE = "accumulating gradients"
 UPDATE, OFFLOAD, HOST = "optimizer", "offload", "waiting for the host"
 ARITHMETIC = (PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, COMPARING, RECOMPUTE)
 STEP_PARTS = (
-    *(PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, COMPARING, RECOMPUTE, TENSOR, PIPELINE, BUBBLE),
+    *(PRODUCTS, ATTENTION, ELEMENTWISE, LOGITS, COMPARING, RECOMPUTE, TENSOR, SHARING, PIPELINE, BUBBLE),
     *(GATHER, FETCH, REDUCE, ACCUMULATE, UPDATE, OFFLOAD, HOST, *SAMPLING_PARTS),
 )
 
@@ -349,9 +368,8 @@ class TimePlan:
 
         Published runs on several nodes are of other engines.
         """
-        return (
-            not self.sampling and self.card.calibrated and self.job.nodes == 1 and not stated(self.job.config, EXPERTS)
-        )
+        usual = self.job.nodes == self.job.layout.sep_parallel_degree == 1 and not stated(self.job.config, EXPERTS)
+        return not self.sampling and self.card.calibrated and usual
 
     @property
     def shares(self) -> tuple[float, float]:
@@ -366,7 +384,7 @@ class TimePlan:
                 for share, of_sampling in zip(PUBLIC_SHARES, SAMPLING_SHARES, strict=True)
             )
             return low, high
-        large = self.job.batch * self.job.sequence_length >= LARGE and not self.job.own_loss
+        large = self.job.batch * self.job.rank_length >= LARGE and not self.job.own_loss
         return LARGE_SHARES if self.calibrated and large else PUBLIC_SHARES
 
     @property
@@ -430,6 +448,7 @@ def _micro_batch(work: Work, traffic: Traffic, layers: int, head: bool) -> dict[
     beside = fsum(parts.values())
     parts |= {
         TENSOR: traffic.tensor_parallel(layers, work),
+        SHARING: traffic.sharing_samples(layers, work),
         PIPELINE: traffic.pipeline(beside),
         GATHER: traffic.gather(beside),
         FETCH: traffic.fetch(),

@@ -5,12 +5,14 @@ Whether the result is legal, fits, and how fast it is, launch/plan/search.py fin
 
 from collections.abc import Iterator
 from itertools import product
+from math import gcd
 
 from launch.config.flag_values import Flags, FlagValues
 from launch.config.layout import EVALUATION_BATCH, MICRO_BATCH
 from launch.config.run_config import RunConfig
-from launch.families.arithmetic import ModelShape
+from launch.families.arithmetic import SLICE_TOKENS, ModelShape
 from launch.families.named_configs import config_names, load_config
+from launch.families.parameters import attention_heads, key_value_heads
 from launch.families.registry import family_of_config
 from launch.methods.preference_flags import SECOND_COPY
 from launch.plan.job import FLOAT32, Job, Offload
@@ -42,6 +44,7 @@ ACTIVATIONS_ON_HOST = Edit(
 )
 
 SLICES = "sequence_slices"
+SHARED_FROM = 2 * SLICE_TOKENS  # tokens of a sample that several ranks are offered to share
 
 
 def long_text_edits(job: Job) -> Iterator[Edit]:
@@ -54,6 +57,19 @@ def long_text_edits(job: Job) -> Iterator[Edit]:
     if whole and alone and not (job.base and job.base.algo == "llm.int8"):
         title = f"{ACTIVATIONS_ON_HOST.title}, MLPs and norms in slices"
         yield Edit(title, ACTIVATIONS_ON_HOST.kind, ACTIVATIONS_ON_HOST.flags | {SLICES: "auto"})
+
+
+def shared_sample_edits(job: Job) -> Iterator[Edit]:
+    """Yield the numbers of ranks that can share a long sample."""
+    layout, config = job.layout, job.config
+    alone = layout.tensor_parallel_degree == layout.pipeline_parallel_degree == 1
+    possible = alone and job.family.forward.shares_samples and not job.family.alibi
+    if not possible or job.sequence_length < SHARED_FROM or job.weighed or job.reward_model:
+        return
+    heads = gcd(attention_heads(config), key_value_heads(config), job.sequence_length, layout.processes)
+    for ranks in (2, 4, 8):
+        if ranks > layout.sep_parallel_degree and heads % ranks == 0:
+            yield Edit(f"{ranks} ranks share a sample", "sharing", {"sep_parallel_degree": str(ranks)})
 
 
 def vocabulary_edits(job: Job) -> Iterator[Edit]:
@@ -112,6 +128,7 @@ def literature(run: RunConfig, job: Job) -> Iterator[Edit]:
     yield from map(_recompute, GRADES[GRADES.index(job.recompute) + 1 :])
     if job.on_gpu:
         yield from long_text_edits(job)
+        yield from shared_sample_edits(job)
     yield from _more_parallel(run, job)
     yield from _smaller_model(run, job)
 

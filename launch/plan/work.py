@@ -169,7 +169,7 @@ class Work:
     @property
     def tokens(self) -> int:
         """Tokens of a micro batch."""
-        return self.job.batch * self.job.sequence_length
+        return self.job.batch * self.job.rank_length
 
     @property
     def tensor(self) -> int:
@@ -296,6 +296,13 @@ class Work:
         if job.flash_attention:
             return self.pace.attend(flops * self._widened / 2)  # it leaves out the half above the diagonal
         return self.pace.attend(flops) + self.pace.stream(scores * passes * job.item)
+
+    @property
+    def exchanged(self) -> float:
+        """Bytes of queries, keys, values and outputs of a layer on this rank, which the ranks of a sample exchange."""
+        job, query = self.job, query_width(self.job.config)
+        key_value = key_value_heads(job.config) * head_size(job.config) if job.flash_attention else query
+        return 2 * self.tokens * (query + key_value) * job.item
 
     @property
     def _widened(self) -> float:

@@ -35,6 +35,7 @@ from launch.plan.variations import (
     offloads,
     recomputes,
     samplings,
+    shared_sample_edits,
     undivided,
     vocabulary_edits,
 )
@@ -382,17 +383,18 @@ def fastest_layouts(run: RunConfig, card: Card, samples: int) -> list[Candidate]
     """Return the fastest LAYOUTS that fit, one candidate for each, fastest first, with as many samples a step.
 
     They are of all legal combinations of tensor, pipeline and sequence parallel, sharding, offload, micro batch and
-    recompute.
+    recompute; long samples are shared by ranks, too.
     """
     limits = SearchLimits(
         card.memory_bytes, allows=_is_legal, count=LAYOUTS, kind=lambda candidate: candidate.job.layout
     )
-    if found := _fastest(_divided(run, card, samples), limits):
+    undivided_run = run.with_explicit(undivided(run.explicit))
+    job = Job.from_run(undivided_run, card)
+    shared = ((), *((edit,) for edit in shared_sample_edits(job)))
+    if found := _fastest((one for edits in shared for one in _divided(run, card, samples, edits)), limits):
         return found
     # Samples fit no card as they are: one by one, by what makes room for long texts, then with the word embedding in
     # host memory, too, last with an output layer in fewer bits, which is rounded.
-    undivided_run = run.with_explicit(undivided(run.explicit))
-    job = Job.from_run(undivided_run, card)
     edits, more = [(edit,) for edit in long_text_edits(job)], tuple(vocabulary_edits(job))
     smaller = [[(*kept, *more[:count]) for kept in edits] for count in range(len(more) + 1)]
     tried = (candidates(undivided_run, card, each, samples, [1]) for each in smaller)

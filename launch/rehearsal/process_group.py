@@ -197,6 +197,19 @@ def reduce_scatter_tensor(group, out, tensor, op=SUM, sync_op=True) -> Done:
     return Done()
 
 
+def all_to_all_single(group, out, tensor, out_sizes=(), sizes=(), sync_op=True) -> Done:
+    """Send each rank its part of `tensor`, equal ones along the first axis; `out` gets the parts for this rank."""
+    memory = shared_memory(group)
+    if memory is not None:
+        memory.all_to_all(out, tensor)
+        return Done()
+    gathered = paddle.empty([group.size() * tensor.shape[0], *tensor.shape[1:]], tensor.dtype)
+    finish(group.all_gather_into_tensor(gathered, tensor, True))
+    of_ranks = gathered.reshape([group.size(), group.size(), -1, *tensor.shape[1:]])
+    write(out, of_ranks[:, group.rank()].reshape(out.shape))
+    return Done()
+
+
 def _refusing_float16(reduction):
     """Return the reduction `method(group, tensor, ...)` with an error instead of inf."""
 
@@ -292,6 +305,7 @@ def install_collectives() -> None:
     Gloo.all_gather_into_tensor_on_calc_stream = lambda group, out, tensor: finish(
         group.all_gather_into_tensor(out, tensor, True)
     )
+    Gloo.all_to_all_single = all_to_all_single
     Gloo.reduce_scatter_tensor = reduce_scatter_tensor
     Gloo.reduce_scatter_tensor_on_calc_stream = reduce_scatter_tensor
 

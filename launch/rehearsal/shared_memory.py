@@ -130,6 +130,19 @@ class SharedMemory:
         first = _address(output)
         self._gather(tensor, [first + rank * _bytes(tensor) for rank in range(self.size)])
 
+    def all_to_all(self, output: paddle.Tensor, tensor: paddle.Tensor) -> None:
+        """Send each rank its part of `tensor`, of as many equal ones as there are; `output` gets those for this one."""
+        self._require_size(output, 1, tensor)
+        source, target, each = _address(tensor), _address(output), _bytes(tensor) // self.size
+        room = SLOT_BYTES // self.size
+        for start in range(0, each, room):
+            slots, length = self._next(), min(room, each - start)
+            for rank in range(self.size):
+                ctypes.memmove(slots[self.rank] + rank * room, source + rank * each + start, length)
+            self._meet(slots, f"all_to_all of {_size(tensor)}")
+            for rank, slot in enumerate(slots):
+                ctypes.memmove(target + rank * each + start, slot + self.rank * room, length)
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         self._meet(self._next(), "barrier")

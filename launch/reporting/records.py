@@ -181,7 +181,8 @@ def git_revision() -> str | None:
 
 def topology(training_args) -> dict[str, int]:
     """Return the number of processes and the parallel degrees of the run."""
-    return {
+    ranks = getattr(training_args, "sequence_ranks", 1)
+    return ({"sep_parallel_degree": ranks} if ranks > 1 else {}) | {
         "processes": max(training_args.world_size, 1),
         "data_parallel_degree": max(training_args.data_parallel_degree, 1),
         "sharding_parallel_degree": max(training_args.sharding_parallel_degree, 1),

@@ -21,6 +21,11 @@ class FusedRope(Switch):
             "{case.past_keys}: paddlenlp's code refuses keys from before the sample",
             "paddlenlp/transformers/llama/fusion_ops.py, fusion_rope; qwen2/modeling.py, Qwen2Attention.forward",
         ),
+        Obstacle(
+            lambda case: case.shared > 1,
+            "--sep_parallel_degree {case.shared}: the kernel was never tried with positions of a part of the tokens",
+            "launch/training/sequence_ranks.py",
+        ),
         *NO_CARD,
     )
 

@@ -40,6 +40,7 @@ class SwitchCase:
         frozen: What is trained in place of the model's weights, "" where these are.
         past_keys: What has keys and values from before the sample, "" where nothing has.
         prefix: Tokens of prefix tuning.
+        shared: Ranks that share a sample (--sep_parallel_degree).
         tensor_parallel_degree: Ranks that share a layer; words: of --tensor_parallel_config.
         config: The model's.
     """
@@ -62,6 +63,7 @@ class SwitchCase:
     sequence_parallel: bool = False
     pipeline: bool = False
     words: tuple[str, ...] = ()
+    shared: int = 1
     config: dict = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -137,6 +139,7 @@ def case_of(
         bool(values.sequence_parallel),
         values.pipeline_parallel_degree > 1,
         tuple(split_words("tensor_parallel_config", values.tensor_parallel_config or "")),
+        max(values.sep_parallel_degree, getattr(values, "sequence_ranks", 1)),  # the flag's name, or the run's
         config,
     )
 

@@ -234,6 +234,8 @@ class RunArguments(TrainingArguments):
         # States of these optimizers stay in host memory: upstream would bring all of them back for a step.
         self.paged_moments = self.optim in OWN_OPTIMIZERS and bool(self.offload_optim)
         self.offload_optim = bool(self.offload_optim) and not self.paged_moments
+        # The ranks that share a sample are of data parallel or sharding (launch/training/sequence_ranks.py).
+        self.sequence_ranks, self.sep_parallel_degree = max(self.sep_parallel_degree, 1), -1
         own, self.optim = self.optim, "adamw" if self.optim in OWN_OPTIMIZERS else self.optim
         self.sharding = " ".join(word for word in words if word != "offload")
         if self.do_eval and IntervalStrategy(self.evaluation_strategy) == IntervalStrategy.NO:
@@ -246,7 +248,17 @@ class RunArguments(TrainingArguments):
     @property
     def global_batch(self) -> int:
         """Samples an optimizer step, over all data ranks."""
-        return self.per_device_train_batch_size * self.gradient_accumulation_steps * self.dataset_world_size
+        return self.per_device_train_batch_size * self.gradient_accumulation_steps * self.data_ranks
+
+    @property
+    def data_ranks(self) -> int:
+        """Groups of processes that read different samples."""
+        return self.dataset_world_size // self.sequence_ranks
+
+    @property
+    def data_rank(self) -> int:
+        """The group of this process."""
+        return self.dataset_rank // self.sequence_ranks
 
 
 def argument_classes(method: Method) -> tuple[type, ...]:

@@ -125,7 +125,7 @@ class TrainingData:
 
 def evaluation_batches(dataset, args) -> PaddedShard:
     """Return the evaluation batches of this data-parallel rank."""
-    return PaddedShard(len(dataset), args.per_device_eval_batch_size, args.dataset_rank, args.dataset_world_size)
+    return PaddedShard(len(dataset), args.per_device_eval_batch_size, args.data_rank, args.data_ranks)
 
 
 def run_length(ledger: Ledger | None, samples: Any, args) -> tuple[int, int | None, float]:
@@ -155,8 +155,8 @@ def sample_stream(args, dataset, ledger: Ledger, steps: int, end: int | None = N
         seed=args.seed,
         micro_batch=args.per_device_train_batch_size,
         accumulation=args.gradient_accumulation_steps,
-        data_rank=args.dataset_rank,
-        data_ranks=args.dataset_world_size,
+        data_rank=args.data_rank,
+        data_ranks=args.data_ranks,
         steps=steps,
         end=end,
         first_step=ledger.last.last_step,

@@ -185,7 +185,7 @@ def open_ledger(continuation: Continuation, dataset, training_args, uneven: bool
             them.
     """
     data = dataset.identity() | {"order_seed": training_args.seed}
-    batch = (training_args.global_batch, training_args.dataset_world_size)
+    batch = (training_args.global_batch, training_args.data_ranks)
     if continuation.checkpoint is None or training_args.ignore_load_lr_and_optim:
         return Ledger.begin(data, *batch, uneven)
     run = json.loads((continuation.checkpoint / RUN).read_text(encoding="utf-8"))

@@ -50,6 +50,7 @@ from launch.training.resuming import (
     require_same_model,
     weights_identity,
 )
+from launch.training.sequence_ranks import TokensOfRank, share_sequences
 from launch.training.sequence_slices import slice_sequence
 from launch.training.trainer import Trainer
 from launch.watch import BUILDING, HangTimer, RunPhase, out_of_memory_explained
@@ -143,6 +144,8 @@ class Run:
         if not training.method.reads_rows:
             tokenizer = load_tokenizer(model_args)
         data = training.open_data(tokenizer, config, continuation, decisions.uses(FLASH_MASK))
+        if args.sequence_ranks > 1:
+            data.collate = TokensOfRank(data.collate, args.dataset_rank % args.sequence_ranks, args.sequence_ranks)
         with out_of_memory_explained(RunPhase(BUILDING), args):
             model, model_lines = build_base(training, config, products, model_args)
             if training.needs_second_copy:
@@ -154,6 +157,7 @@ class Run:
                     products.replace_linears(training.second_copy)
         lines += [*vocabulary_lines(config, model_args), *model_lines]
         lines += [*keep_activations(model, args), *training.prepare(model)]
+        lines += share_sequences(model, args.sequence_ranks)
         model, adapter_lines = add_adapter(model, model_args, adapter_args, args.seed)
         if products:
             adapter_lines.append(products.replace_linears(model))
@@ -196,7 +200,8 @@ def build_base(training: Training, config, products: BFloat16Products | None, mo
         products.replace_head(model)
     if not training.method.reward_model:
         rows = bool(adapter_args.trainable_token_indices)
-        chunks = chunks_of(config, args, training.rows * training.sequence_length, trained, rows)
+        length = training.rows * training.sequence_length // args.sequence_ranks
+        chunks = chunks_of(config, args, length, trained, rows)
         lines += chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
     lines += [*speed_up(model, args), *widen(model, model_args, args)]
     return model, [*lines, *slice_sequence(model, args.sequence_slices)]

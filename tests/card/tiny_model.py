@@ -219,6 +219,7 @@ LAYOUTS = (
     TrainingLayout("tensor parallel 2", 2, 4, TENSOR),
     TrainingLayout("tensor parallel 2, sequence parallel", 2, 4, TENSOR | {"sequence_parallel": "1"}, True),
     TrainingLayout("pipeline parallel 2", 2, 4, PIPELINE, True),
+    TrainingLayout("two ranks share a sample", 2, 4, {"sep_parallel_degree": "2"}, True),
     TrainingLayout("sharding stage 1", 2, 2, {"sharding": "stage1"}),
     TrainingLayout("sharding stage 2", 2, 2, {"sharding": "stage2"}),
     TrainingLayout("sharding stage 3", 2, 2, {"sharding": "stage3"}, True),

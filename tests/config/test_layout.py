@@ -68,6 +68,12 @@ def test_upstream_gives_the_same_numbers(ranks):
             "3 does not divide the 4 processes that tensor x pipeline parallel (2 x 1) leave of 8",
             "one of 1, 2, 4, or leave it out for 4",
         ),
+        (
+            "--tensor_parallel_degree 2 --sep_parallel_degree 3",
+            8,
+            "3 does not divide the 4 processes that tensor x pipeline parallel (2 x 1) leave of 8",
+            "a multiple of 6 processes, or a degree that divides 4",
+        ),
         ("--sharding stage2 --sharding_parallel_degree 4", 1, "4 does not divide the 1 process", "one of 1"),
     ],
 )
@@ -77,6 +83,13 @@ def test_what_cannot_be_divided(argv, processes, found, fix):
     assert caught.value.flag == argv.split()[-2].removeprefix("--")
     assert found in caught.value.found and fix in caught.value.fix
     assert str(caught.value).startswith(f"--{caught.value.flag}: ")
+
+
+def test_ranks_that_share_a_sample_are_of_data_parallel_or_sharding():
+    flags = "--sharding stage1 --sharding_parallel_degree 4 --sep_parallel_degree 2"
+    layout = Layout.from_flags(parse_flags(flags.split()), 8)
+    assert (layout, layout.processes, layout.data_ranks) == (Layout(2, 4, 1, 1, "stage1", 2), 8, 4)
+    assert str(layout) == "8 processes: data parallel 2 x sharding stage1 4, 2 share a sample"
 
 
 def kept(flags: str, stated: int, processes: int, wished: str = "") -> tuple[str, str]:

@@ -48,6 +48,7 @@ COMPUTED_ALIKE = {
 }
 STAGE1 = Layout(stage=1, sharding=2)
 DP2_TWICE = Layout(data=2, accumulation=2)
+SEP2 = Layout(data=2, sequence=2)
 
 
 def recompute(granularity: str) -> dict:
@@ -122,6 +123,12 @@ CELLS = [
     Cell(PAIRS, STAGE3, ONCE, "qwen3"),
     Cell(PAIRS, STAGE2, KTO | ROWS, "qwen2"),
     Cell(PAIRS, TP2_SP, EPOCH | KTO | CHUNKS),
+    Cell(FULL, SEP2, PACKED | SLICES | recompute("core_attn"), "grouped"),
+    Cell(PRETRAINING, Layout(stage=2, sharding=4, sequence=2), CHUNKS | recompute("full"), "qwen3"),
+    Cell(PRETRAINING, Layout(data=4, sequence=4), SCALED),
+    Cell(FULL, Layout(stage=1, sharding=2, sequence=2), LORA | DORA | CHUNKS, "ernie4_5"),
+    Cell(FULL, Layout(stage=3, sharding=2, sequence=2), ROWS | INT8 | recompute("full_attn"), "qwen2"),
+    Cell(FULL, Layout(data=8, sequence=4, accumulation=2), EPOCH | PACKED | CHUNKS),
     Cell(REWARDS, TP2, EPOCH, "qwen2"),
     Cell(REWARDS, STAGE3, ROWS),
 ]

@@ -10,8 +10,9 @@ GLOBAL_BATCH = 8
 class Layout:
     """A way of dividing one training over processes: the product of its four degrees.
 
-    stage: of sharding. accumulation: micro batches a step, whose size is chosen so that every layout has the same
-    global batch. slow: not needed in every run of the tests.
+    stage: of sharding. sequence: ranks of data parallel or sharding that share a sample. accumulation: micro batches a
+    step, whose size is chosen so that every layout has the same global batch. slow: not needed in every run of the
+    tests.
     """
 
     tensor: int = 1
@@ -19,6 +20,7 @@ class Layout:
     sharding: int = 1
     data: int = 1
     stage: int = 0
+    sequence: int = 1
     sequence_parallel: bool = False
     accumulation: int = 1
     slow: bool = False
@@ -31,6 +33,7 @@ class Layout:
             (f"pp{self.pipeline}", self.pipeline),
             (f"stage{self.stage}-{self.sharding}", self.sharding),
             (f"dp{self.data}", self.data),
+            (f"sep{self.sequence}", self.sequence),
         ]
         named = [part for part, degree in parts if degree > 1] or ["single"]
         return "-".join(named + (["sp"] if self.sequence_parallel else []))
@@ -42,7 +45,7 @@ class Layout:
     @property
     def data_ranks(self) -> int:
         """Processes that see different samples."""
-        return self.sharding * self.data
+        return self.sharding * self.data // self.sequence
 
     @property
     def micro_batch(self) -> int:
@@ -51,7 +54,11 @@ class Layout:
     @property
     def flags(self) -> dict[str, str]:
         """Those of run_pretrain.py that make the layout; data parallel takes the processes that are left."""
-        degrees = {"tensor_parallel_degree": self.tensor, "pipeline_parallel_degree": self.pipeline}
+        degrees = {
+            "tensor_parallel_degree": self.tensor,
+            "pipeline_parallel_degree": self.pipeline,
+            "sep_parallel_degree": self.sequence,
+        }
         flags = {name: str(degree) for name, degree in degrees.items() if degree > 1}
         if self.sequence_parallel:
             flags["sequence_parallel"] = "1"

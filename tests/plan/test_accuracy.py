@@ -7,6 +7,7 @@ import pytest
 from benchmarks.page import shown
 from benchmarks.plan_accuracy import RESULTS, markdown
 from docs.tools.pages import ROOT, read
+from tests.distributed.layouts import Layout
 from tests.families.cells import CELLS, DORA, FINETUNE, FULL, INT8, LORA, NF4, S2, S3, Cell
 from tests.plan.accuracy import measure
 from tests.plan.material import make_material
@@ -19,6 +20,8 @@ FEW_CARDS = [
     *[Cell(layout=layout, offload=True) for layout in (S2, S3)],
     Cell("chatglm2", FINETUNE, S2, offload=True),
     Cell("baichuan", LORA, S3, recompute=FULL, offload=True),
+    Cell(layout=Layout(data=2, sequence=2)),
+    Cell(method=FINETUNE, layout=Layout(stage=1, sharding=4, sequence=4), packed=True),
 ]
 
 

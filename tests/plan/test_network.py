@@ -18,7 +18,7 @@ from launch.plan.hardware import CARDS
 from launch.plan.interconnect import NETWORKS, Group, Network, network_named, network_of
 from launch.plan.job import ACTIVATIONS, FLOAT16, GRADIENTS, PARAMETERS, Engine, Job
 from launch.plan.plan_report import report
-from launch.plan.time_plan import ARITHMETIC, BUBBLE, GATHER, LARGE_SHARES, PIPELINE, REDUCE, TENSOR, plan_time
+from launch.plan.time_plan import ARITHMETIC, BUBBLE, GATHER, LARGE_SHARES, PIPELINE, REDUCE, SHARING, TENSOR, plan_time
 
 A100, HDR = CARDS["A100-80G"], NETWORKS["ib-hdr"]
 NVLINK, WIRE = 300e9 * 0.65, 25e9 * 0.8  # of a card, bytes a second
@@ -112,6 +112,12 @@ def test_tensor_parallel_and_stage_3_over_the_network():
     within = part(GATHER, layout=Layout(1, 16, 1, 1, "stage3"), nodes=1, network=None)
     added = 8 * (2 * 2 * SIZE * 15 / 16 / 15 * (1 / WIRE - 1 / NVLINK) + 2 * 224 * HOP)
     assert part(GATHER, layout=Layout(1, 16, 1, 1, "stage3")) - within == pytest.approx(added)
+
+
+def test_ranks_of_two_nodes_that_share_a_sample_send_half_of_it_over_the_network():
+    size = 4 * 2048 / 16 * 4 * 4096 * 2  # queries, keys, values and outputs of a rank
+    each = size * (15 / 16 - 1 / 2) / NVLINK + 4 * START + size / 2 / WIRE + 4 * HOP + 4 * size / (2039e9 * 0.8)
+    assert part(SHARING, layout=Layout(1, 16, 1, 1, "stage1", 16)) == pytest.approx(8 * 32 * 2 * each)
 
 
 def test_what_stages_send_over_the_network():

@@ -22,6 +22,7 @@ from launch.plan.plan_report import duration, duration_of, speed_of, time_lines
 from launch.plan.search import Candidate
 from launch.plan.time_plan import (
     ACCUMULATE,
+    ATTENTION,
     BUBBLE,
     ELEMENTWISE,
     GATHER,
@@ -34,6 +35,7 @@ from launch.plan.time_plan import (
     RECOMPUTE,
     REDUCE,
     SAMPLING_SHARES,
+    SHARING,
     TENSOR,
     TimePlan,
     plan_time,
@@ -105,6 +107,19 @@ def test_tensor_parallel_collectives_send_what_an_all_reduce_sends():
     sequence = plan_time(four.changed(sequence_parallel=True), A100).parts[TENSOR]
     assert sequence == pytest.approx(8 * 32 * 7 * (each + 20e-6))
     assert TENSOR not in plan_time(JOB, A100).parts
+
+
+def test_ranks_that_share_samples_send_all_but_their_own_part():
+    """Queries, keys, values and outputs, both ways, and each is put in order twice."""
+    two = JOB.changed(layout=Layout(2, 1, 1, 1, "", 2), flash_attention=True)
+    size = 4 * 1024 * 4 * 4096 * 2  # tokens x tensors x hidden x fp16
+    each = size / 2 / (300e9 * 0.65) + 4 * 20e-6 + 4 * size / (2039e9 * 0.8)
+    plan = plan_time(two, A100)
+    assert plan.parts[SHARING] == pytest.approx(8 * 32 * 2 * each)
+    assert plan_time(two.changed(recompute="full"), A100).parts[SHARING] == pytest.approx(8 * 32 * 3 * each)
+    whole = plan_time(JOB.changed(flash_attention=True), A100)
+    assert plan.parts[ATTENTION] == pytest.approx(whole.parts[ATTENTION] / 2)
+    assert plan.tokens == whole.tokens and not plan.calibrated
 
 
 def test_what_overlaps_is_no_more_than_the_products_that_hide_it():

@@ -139,6 +139,13 @@ GPUS=1 ✗ memory: DOES NOT FIT: 137 ✓ --sharding: stage2 does nothing on 1 pr
 --sequence_slices 4 --model_name_or_path some/bloom-7b1 ✗ --sequence_slices: 4 for Bloom
 --sequence_slices auto --sharding stage3 ✗ --sequence_slices: auto on 8 processes: sharding stage3 8
 --sequence_slices auto
+--sep_parallel_degree 4
+--sep_parallel_degree 3 ✗ --sep_parallel_degree: 3 does not divide the 8
+--sep_parallel_degree 4 --model_name_or_path some/bloom-7b1 ✗ --sep_parallel_degree: 4 for Bloom
+--sep_parallel_degree 8 --model_name_or_path some/qwen2-7b ✗ --sep_parallel_degree: 8 for 28 attention heads
+--sep_parallel_degree 8 --model_name_or_path tinyllama-1.1b ✗ --sep_parallel_degree: 8 for 4 key/value heads
+--sep_parallel_degree 4 --max_seq_length 2046 ✗ --max_seq_length: 2046 with --sep_parallel_degree 4
+--sep_parallel_degree 2 --tensor_parallel_degree 2 ✗ --sep_parallel_degree: 2 on 8 processes: sharding stage2 4
 --rslora 1 --lora_plus_scale 16 ✓ --rslora: does nothing without --lora 1 ✓ --lora_plus_scale: 16 does nothing without
 --model_name_or_path nowhere/x ✗ model: 'nowhere/x' is no directory
 --max_seq_length 4096 ✗ --max_seq_length: 4096, and the model knows 2048 positions
@@ -210,6 +217,10 @@ GPUS=2 --tensor_parallel_degree 2 --weight_quantize_algo nf4 --quantize_head 1
 --weight_quantize_algo llm.int8 --sequence_slices auto ✗ --sequence_slices: auto with --weight_quantize_algo llm.int8
 GPUS=2 --sharding stage1 --sharding_parallel_config enable_stage1_overlap --save_strategy no
     ✗ --sharding_parallel_config: enable_stage1_overlap with --lora 1
+GPUS=2 --sep_parallel_degree 2 --lora 0 --prefix_tuning 1 --zero_padding 0
+    ✗ --prefix_tuning: 1 with --sep_parallel_degree 2
+GPUS=2 --sep_parallel_degree 2 --eval_with_do_generation 1 --neftune 1
+    ✗ --eval_with_do_generation: 1 with --sep_parallel_degree 2 ✗ --neftune: 1 with --sep_parallel_degree 2
 GPUS=2 --eval_with_do_generation 1 --tensor_parallel_degree 2 --sequence_parallel 1
     ✗ --eval_with_do_generation: 1 with --sequence_parallel 1
 GPUS=2 --pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --eval_with_do_generation 1
@@ -295,6 +306,7 @@ GPUS=16 --tensor_parallel_degree 16 --model_name_or_path some/llama-3-8b
 - ✗ output: holds an earlier run
 == qwen2.5-7b/dpo-lora @ pairs
 --loss_type apo ✗ --loss_type: 'apo'
+GPUS=2 --sep_parallel_degree 2 ✗ --sep_parallel_degree: 2 with a loss of whole texts
 --metric_for_best_model kl --reference_free 1
     ✗ --metric_for_best_model: Fix: one of loss, accuracy, rewards_chosen, rewards_rejected, rewards_margin; in
 --metric_for_best_model kl
@@ -378,7 +390,7 @@ GPU_MEMORY_GB=32 --use_flash_attention required ✗ --use_flash_attention: found
 
 # Flags of PaddleNLP that are not supported, and values out of range: each is refused by its name with its value.
 UNSUPPORTED = (
-    "sep_parallel_degree 2, context_parallel_degree 2, expert_parallel_degree 2, expert_tensor_parallel_degree 2, "
+    "context_parallel_degree 2, expert_parallel_degree 2, expert_tensor_parallel_degree 2, "
     "use_expert_parallel True, enable_auto_parallel True, to_static True, flatten_param_grads True, do_export True, "
     "data_parallel_config gradient_sync_after_accumulate, no_cuda True, refined_recompute flash_attn:1, "
     "sequence_parallel_config enable_allreduce_avg_in_gradinent_scale, auto_parallel_resume_form_hybrid_parallel True"

@@ -59,6 +59,8 @@ def results() -> dict[str, list]:
     rows = paddle.zeros([2, 2])
     group.reduce_scatter_tensor_on_calc_stream(rows, own_tensor(), MAX)
     found["scattered max"] = rows
+    found["exchanged"] = paddle.zeros([6, 2])
+    dist.alltoall_single(found["exchanged"], own_tensor(), group=dist.get_group())
     return {name: tensor.numpy().tolist() for name, tensor in found.items()}
 
 

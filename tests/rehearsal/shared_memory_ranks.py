@@ -47,6 +47,8 @@ def collectives(dtype: str, count: int) -> dict[str, list]:
                          ("into", lambda out, x: group.all_gather_into_tensor(out, x, True))):  # fmt: skip
         found[name] = paddle.zeros([size * count], dtype)
         gather(found[name], paddle.to_tensor(own_values(dtype, count)))
+    found["all_to_all"] = paddle.zeros([3 * (count // 3)], dtype)
+    dist.alltoall_single(found["all_to_all"], paddle.to_tensor(own_values(dtype, 3 * (count // 3))))
     found["transfer"] = x = paddle.to_tensor(own_values(dtype, count))
     (group.send if me == 2 else group.recv)(x, {0: 2, 2: 0}[me], True) if me != 1 else None
     return {name: tensor.numpy().tolist() for name, tensor in found.items()}

@@ -28,6 +28,7 @@ def test_values(ranks, nodes):
         own_rows = slice(2 * rank, 2 * rank + 2)
         assert found["scattered into a buffer"] == [100, 100, *total[own_rows].flatten(), 100, 100]
         assert found["scattered max"] == largest[own_rows].tolist()
+        assert found["exchanged"] == all_values[:, own_rows].reshape(6, 2).tolist()
 
 
 def test_reduce_scatter_names_shapes_that_do_not_split(ranks):

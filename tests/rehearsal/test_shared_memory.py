@@ -27,6 +27,8 @@ def test_values_of_large_tensors(ranks, dtype):
         assert found["reduce"] == (combined["SUM"] if rank == 1 else values[rank]).tolist()
         assert found["broadcast"] == values[2].tolist()
         assert found["all_gather"] == found["older form"] == found["into"] == values.flatten().tolist()
+        third = COUNT // 3
+        assert found["all_to_all"] == values[:, rank * third : (rank + 1) * third].flatten().tolist()
         assert found["transfer"] == values[2 if rank == 0 else rank].tolist()
 
 

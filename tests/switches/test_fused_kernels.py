@@ -24,6 +24,10 @@ REFUSED = {
     FUSED_ROPE: [
         ({"family": NEVER_ROTATES}, "paddlenlp's code of this model never calls it"),
         ({"past_keys": "prefix tuning"}, "prefix tuning: paddlenlp's code refuses keys from before the sample"),
+        (
+            {"shared": 2},
+            "--sep_parallel_degree 2: the kernel was never tried with positions of a part of the tokens",
+        ),
         *NO_CARD,
     ],
     OVERLAP: [

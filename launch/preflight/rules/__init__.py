@@ -21,6 +21,7 @@ from launch.preflight.rules import (
     pair_losses,
     reward_models,
     sampling,
+    shared_samples,
     updates,
 )
 from launch.preflight.rules.rule import Request, Rule
@@ -38,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     *pair_losses.RULES,
     *reward_models.RULES,
     *sampling.RULES,
+    *shared_samples.RULES,
     *updates.RULES,
     *degrees.UNSUPPORTED_RULES,
 )

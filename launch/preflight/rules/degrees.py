@@ -180,7 +180,6 @@ ACTIVATION_RULES = (
 # Flags that upstream's arguments have and that nothing here acts on are refused instead of ignored:
 # flag -> (values that ask for nothing, why another is refused)
 UNSUPPORTED = {
-    "sep_parallel_degree": ((-1, 0, 1), NOT_HERE),
     "context_parallel_degree": ((-1, 0, 1), NOT_HERE),
     "expert_parallel_degree": ((-1, 0, 1), WHOLE_EXPERTS),
     "expert_tensor_parallel_degree": ((-1, 0, 1), NOT_HERE),

@@ -57,6 +57,11 @@ class Request:
         return self.layout.pipeline_parallel_degree
 
     @property
+    def shared(self) -> int:
+        """The number of ranks that share a sample."""
+        return self.layout.sep_parallel_degree
+
+    @property
     def samples_a_step(self) -> int:
         """The samples of a step."""
         return self.layout.data_ranks * self.samples_a_data_rank

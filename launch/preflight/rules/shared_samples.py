@@ -1,0 +1,96 @@
+"""Several ranks to a sample (--sep_parallel_degree): what cannot be divided over them, and what was never tried."""
+
+from launch.families.parameters import HEADS
+from launch.preflight.rules.rule import Request, Rule
+
+SHARING = "launch/training/sequence_ranks.py"
+ULYSSES = "arXiv 2309.14509, section 3.1"
+
+
+def shares(run: Request) -> bool:
+    """Return whether several ranks share each sample."""
+    return run.shared > 1
+
+
+RULES = (
+    Rule(
+        flag="sep_parallel_degree",
+        when=lambda run: (
+            shares(run) and run.family is not None and (not run.family.forward.shares_samples or run.family.alibi)
+        ),
+        found="{run.shared} for {run.family.title}",
+        reason="ranks exchange heads around an attention function of its own, with rotary positions, which this model "
+        "lacks",
+        source=SHARING,
+        fix="--sep_parallel_degree 1, or a model like LLaMA, Qwen2, Qwen3 or ERNIE 4.5",
+    ),
+    Rule(
+        flag="sep_parallel_degree",
+        when=lambda run: shares(run) and not run.divides(run.shared, *HEADS),
+        found="{run.shared} for {run.heads} attention heads",
+        reason="in attention each rank takes as many heads",
+        source=ULYSSES,
+        fix="a degree that divides {run.heads}: {run.head_divisors}",
+    ),
+    Rule(
+        flag="sep_parallel_degree",
+        when=lambda run: (
+            shares(run) and run.divides(run.shared, *HEADS) and not run.divides(run.shared, "num_key_value_heads")
+        ),
+        found="{run.shared} for {run.model[num_key_value_heads]} key/value heads",
+        reason="in attention each rank takes as many of them",
+        source=ULYSSES,
+        fix="a degree that divides {run.model[num_key_value_heads]}",
+    ),
+    Rule(
+        flag="max_seq_length",
+        when=lambda run: shares(run) and (run.flags.max_seq_length or 0) % run.shared != 0,
+        found="{run.flags.max_seq_length} with --sep_parallel_degree {run.shared}",
+        reason="a sample is cut into equal parts",
+        source=SHARING,
+        fix="a multiple of {run.shared}",
+    ),
+    Rule(
+        flag="sep_parallel_degree",
+        when=lambda run: shares(run) and (run.tensor > 1 or run.pipeline > 1),
+        found="{run.shared} on {run.layout}",
+        reason="ranks that share a sample are taken for neighbors of data parallel or sharding",
+        source=SHARING,
+        fix="--tensor_parallel_degree 1 --pipeline_parallel_degree 1, or --sep_parallel_degree 1",
+    ),
+    Rule(
+        flag="sep_parallel_degree",
+        when=lambda run: (
+            shares(run)
+            and (run.flags.loss_type is not None or bool(run.flags.sampled_at_once) or run.run.method.reward_model)
+        ),
+        found="{run.shared} with a loss of whole texts",
+        reason="a rank has a part of each",
+        source=SHARING,
+        fix="--sep_parallel_degree 1; pretraining and fine-tuning have it",
+    ),
+    Rule(
+        flag="prefix_tuning",
+        when=lambda run: shares(run) and bool(run.flags.prefix_tuning),
+        found="1 with --sep_parallel_degree {run.shared}",
+        reason="a prefix would be exchanged as if it were a part of the sample",
+        source=SHARING,
+        fix="--lora 1 instead of --prefix_tuning 1",
+    ),
+    Rule(
+        flag="eval_with_do_generation",
+        when=lambda run: shares(run) and bool(run.flags.eval_with_do_generation),
+        found="1 with --sep_parallel_degree {run.shared}",
+        reason="answers grow token by token, which are not divided",
+        source=SHARING,
+        fix="--eval_with_do_generation 0, and make predict afterwards",
+    ),
+    Rule(
+        flag="neftune",
+        when=lambda run: shares(run) and bool(run.flags.neftune),
+        found="1 with --sep_parallel_degree {run.shared}",
+        reason="the noise follows from the length of the whole sample",
+        source="arXiv 2310.05914, algorithm 1",
+        fix="--neftune 0",
+    ),
+)
