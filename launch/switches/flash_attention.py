@@ -7,12 +7,14 @@ is what --use_flash_attention means: it is exact, and keeps no scores either.
 The sources are files of the installed packages, or of the kernels' repository, PaddlePaddle/flash-attention.
 """
 
+import os
 from dataclasses import replace
 from typing import Any
 
 from launch.switches.switch import Decision, Obstacle, Switch, SwitchCase
 
 HALF = ("float16", "bfloat16")
+HOPPER = (9, 0)
 OWN_KERNEL = (8, 0)  # of flash attention: A100, 3090 and newer; Volta and Turing have the memory efficient one alone
 
 
@@ -177,3 +179,70 @@ class FlashMask(Switch):
 
 
 FLASH_MASK = FlashMask()
+VERSION, DETERMINISTIC = "FLAGS_flash_attn_version", "FLAGS_cudnn_deterministic"
+
+
+class FlashAttention3(Switch):
+    """Version 3 of flash attention's kernels, made for Hopper (H100, H200), where no mask is needed.
+
+    paddle/nn/functional/sdpa.py, scaled_dot_product_attention, takes version 2 on every card. Plans count on version 2:
+    the rate of version 3 was not measured with Paddle.
+    """
+
+    flag = "use_flash_attention"
+    feature = "flash attention 3"
+    instead = "flash attention 2"
+    needs = FLASH_ATTENTION
+    cases = (
+        Obstacle(
+            lambda case: case.capability != HOPPER,
+            "{case.card}, it is for 9.0 alone",
+            "paddle/phi/kernels/gpu/flash_attn_v3_kernel.cu: only supports Hopper GPUs",
+        ),
+        Obstacle(
+            lambda case: os.environ.get(VERSION) == "2",
+            "FLAGS_flash_attn_version=2",
+            "paddle/nn/functional/flash_attention.py, flash_attention",
+        ),
+        Obstacle(
+            lambda case: os.environ.get(DETERMINISTIC, "0") not in ("0", "False", "false"),
+            "--deterministic 1",
+            "paddle/nn/functional/flash_attention.py, flash_attention: version 2 where this flag is set",
+        ),
+        Obstacle(
+            lambda case: case.masked or case.prefix > 0,
+            "it has neither masks nor a prefix",
+            "paddle/nn/functional/flash_attention.py, flash_attention: no attn_mask",
+        ),
+        Obstacle(
+            lambda case: case.head_size not in (64, 128),
+            "heads of {case.head_size}, it is used for 64 and 128",
+            "paddle/include/paddle/phi/kernels/gpu/flash_attn_v3_utils.h, round_up_headdim",
+        ),
+    )
+
+    def concerns(self, case: SwitchCase) -> bool:
+        """Return True on Hopper, for models that call the attention which is corrected."""
+        return case.compute_capability == HOPPER and case.family.row_ends
+
+    def setting(self, values: Any) -> str:
+        """Return auto: it has no flag of its own."""
+        return "auto"
+
+    def trial(self, case: SwitchCase) -> str:
+        """Try the attention of the run by version 3. It stays in use only if a run says so."""
+        from launch.switches import kernel_checks
+        from launch.upstream import llama_flash_masks
+
+        attend = kernel_checks.flash_attention_of(case.family)
+        llama_flash_masks.use_version_3(True)
+        try:
+            heads = kernel_checks.heads_of(case, case.family.alibi)
+            return kernel_checks.version_3_missing() or kernel_checks.attention_fault(
+                attend, heads, case.dtype, kernel_checks.shapes()
+            )
+        finally:
+            llama_flash_masks.use_version_3(False)
+
+
+FLASH_ATTENTION_3 = FlashAttention3()

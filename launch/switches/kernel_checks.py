@@ -13,6 +13,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -176,6 +177,12 @@ def kernel_missing(compute_capability: tuple[int, int]) -> str:
     if needed in _get_enabled_backends():
         return ""
     return f"this build of Paddle has no {'flash' if flash else 'memory efficient'} attention"
+
+
+def version_3_missing() -> str:
+    """Return what Paddle lacks for flash attention 3, "" where it lacks nothing: GPU builds have it as a library."""
+    library = Path(paddle.__file__).parent / "libs" / "libflashattnv3.so"
+    return "" if library.exists() else f"this build of Paddle has no {library.name}"
 
 
 def attention_fault(attend: Attend, heads: Heads, dtype: str, shapes: list[Shape]) -> str:

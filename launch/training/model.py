@@ -32,9 +32,9 @@ from launch.offload.activations import offload_activations
 from launch.offload.embedding import NAME as EMBEDDING
 from launch.offload.embedding import to_host
 from launch.offload.group_sharded import keep_filled
-from launch.switches import FLASH_ATTENTION, FUSED_RMS_NORM, FUSED_ROPE
+from launch.switches import FLASH_ATTENTION, FLASH_ATTENTION_3, FUSED_RMS_NORM, FUSED_ROPE
 from launch.switches.precision import attention_dtype, instead_of_bf16
-from launch.upstream import correct
+from launch.upstream import correct, llama_flash_masks
 
 COPIED_FLAGS = [
     "tensor_parallel_degree",
@@ -68,6 +68,7 @@ def build_config(
             setattr(config, name, max(getattr(config, name), sequence_length))
     config.use_cache = False
     config.use_flash_attention = decisions.uses(FLASH_ATTENTION)
+    llama_flash_masks.use_version_3(decisions.uses(FLASH_ATTENTION_3))
     config.use_fused_rms_norm = decisions.uses(FUSED_RMS_NORM)
     config.use_fused_rope = decisions.uses(FUSED_ROPE)
     return config

@@ -19,7 +19,10 @@ the triangle of a square has one alignment only, and every kernel computes it. T
 has a call of its own, and keeps a mask that is no square.
 """
 
+from typing import Any
+
 import paddle
+from paddle import _C_ops
 from paddlenlp.transformers.llama import fusion_ops
 from paddlenlp.transformers.llama import modeling as llama
 from paddlenlp.transformers.mixtral import modeling as mixtral
@@ -27,6 +30,27 @@ from paddlenlp.transformers.qwen2 import modeling as qwen2
 from paddlenlp.transformers.qwen2_moe import modeling as qwen2_moe
 
 from launch.upstream.module_view import ModuleView
+
+HALF = (paddle.float16, paddle.bfloat16)
+_version_3 = False
+
+
+def use_version_3(wanted: bool) -> None:
+    """Let version 3 of flash attention's kernels, or not, compute causal attention of as many queries as keys."""
+    global _version_3
+    _version_3 = wanted
+
+
+def _by_version_3(query, key, value) -> paddle.Tensor:
+    """Return causal attention, as paddle.nn.functional.flash_attention.flash_attention calls the kernel.
+
+    Its flag for this would change FlashMask, too.
+    """
+    unscaled: Any = (None, None, None, None)  # another part of the queries, and scales of 8 bit values
+    unlimited = (-1, -1, 0.0)  # the window on both sides, the cap of the scores
+    packing = (1, False, False, 0)  # splits of the keys, heads packed by the caller and how, processors to leave alone
+    scale = query.shape[-1] ** -0.5
+    return _C_ops.flash_attn_v3(query, key, value, *unscaled, scale, True, *unlimited, *packing)[0]
 
 
 def correct() -> None:
@@ -60,6 +84,8 @@ def attention(query, key, value, attn_mask=None, is_causal=False, **kwargs) -> p
     if attn_mask is not None:
         return attend(query, key, value, attn_mask=attn_mask, **kwargs)
     earlier = key.shape[1] - query.shape[1]
+    if _version_3 and is_causal and earlier == 0 and query.dtype in HALF and not kwargs:
+        return _by_version_3(query, key, value)
     if not is_causal or earlier == 0:
         return attend(query, key, value, is_causal=is_causal, **kwargs)
     batch, _, heads, size = query.shape

@@ -279,7 +279,7 @@ def _speed(bench: Bench, name: str, compute: Callable, dtype: Dtype, copy: float
 
 # (heads of queries, of keys and values, elements in a head)
 HEADS = [(8, 8, 64), (8, 8, 80), (8, 8, 96), (8, 8, 128), (8, 2, 128), (4, 4, 192), (4, 4, 256)]
-MASKS = ("causal", "dense", "FlashMask")
+MASKS = ("causal", "version 3", "dense", "FlashMask")
 WITH_ALIBI = "baichuan-rehearsal"
 PREFIX = 64  # tokens, as the recipe has them
 
@@ -330,9 +330,17 @@ def test_prefix_attention(bench: Bench) -> None:
 
 def _attention(bench: Bench, family: Family, dtype: Dtype, heads: tuple[int, int, int], mask: str, prefix: int) -> None:
     """One row: the start-up check of a run (launch/switches/kernel_checks.py) with these shapes."""
-    from launch.switches import FLASH_ATTENTION, FLASH_MASK
-    from launch.switches.kernel_checks import Heads, attention_fault, flash_attention_of, packed_shapes, shapes
+    from launch.switches import FLASH_ATTENTION, FLASH_ATTENTION_3, FLASH_MASK
+    from launch.switches.kernel_checks import (
+        Heads,
+        attention_fault,
+        flash_attention_of,
+        packed_shapes,
+        shapes,
+        version_3_missing,
+    )
     from launch.switches.switch import SwitchCase
+    from launch.upstream.llama_flash_masks import use_version_3
 
     packed = mask == "FlashMask"
     earlier = f", a prefix of {prefix}" if prefix else ""
@@ -340,15 +348,19 @@ def _attention(bench: Bench, family: Family, dtype: Dtype, heads: tuple[int, int
     what = f"{family.model_type}{bias}, {dtype}, {mask}, {heads[0]} heads of {heads[2]}, {heads[1]} of keys{earlier}"
     size = heads[2] + (ALIBI_COLUMNS if family.alibi else 0)
     case = SwitchCase(family, capability(bench), _build(bench), dtype=dtype, head_size=size, mask=mask)
-    reason = FLASH_ATTENTION.obstacle(case) or (FLASH_MASK.obstacle(case) if packed else "")
-    if packed and bench.pretend:
-        reason = "a CPU has no FlashMask"
+    own = {"FlashMask": FLASH_MASK, "version 3": FLASH_ATTENTION_3}.get(mask)
+    reason = FLASH_ATTENTION.obstacle(case) or (own.obstacle(case) if own else "")
+    if own and bench.pretend:
+        reason = f"a CPU has no {mask}"
+    elif not reason and own is FLASH_ATTENTION_3:
+        reason = version_3_missing()
     if reason:
         bench.row(what, "not used here", reason, None)
         return
     tried = packed_shapes() if packed else shapes(mask == "dense", prefix)
     attend = flash_attention_of(family)
     attend = _in_float32(attend) if bench.pretend else attend
+    use_version_3(own is FLASH_ATTENTION_3)
     wrong = attention_fault(attend, Heads(*heads, family.alibi), dtype, tried)
     bench.row(what, "as exact attention", wrong or "as exact attention", not wrong)
 

@@ -9,7 +9,7 @@ from launch.families.llama import LLAMA
 from launch.families.named_configs import config_names, load_config
 from launch.families.parameters import head_size
 from launch.families.registry import FAMILIES, family_of_config
-from launch.switches import FLASH_ATTENTION
+from launch.switches import FLASH_ATTENTION, FLASH_ATTENTION_3
 from launch.switches.switch import SwitchCase, case_of
 
 A100 = SwitchCase(LLAMA, compute_capability=(8, 0), dtype="bfloat16", head_size=128, build="12.6")
@@ -118,3 +118,23 @@ def test_head_sizes_and_how_alibi_widens_them(name, size, with_alibi):
     assert usual(config).head_size == with_alibi
     if with_alibi != size:
         assert obstacle(usual(config | {"head_dim": 256}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "variables", "found"),
+    [
+        ({}, {}, ""),
+        ({"head_size": 64}, {"FLAGS_cudnn_deterministic": "0"}, ""),
+        ({"compute_capability": (10, 0)}, {}, "compute capability 10.0, it is for 9.0 alone"),
+        ({}, {"FLAGS_flash_attn_version": "2"}, "FLAGS_flash_attn_version=2"),
+        ({}, {"FLAGS_cudnn_deterministic": "1"}, "--deterministic 1"),
+        ({"prefix": 24}, {}, "it has neither masks nor a prefix"),
+        ({"head_size": 96}, {}, "heads of 96, it is used for 64 and 128"),
+    ],
+)
+def test_version_3_is_for_causal_attention_on_hopper(monkeypatch, changes, variables, found):
+    for name in ("FLAGS_flash_attn_version", "FLAGS_cudnn_deterministic"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert FLASH_ATTENTION_3.obstacle(replace(A100, **({"compute_capability": (9, 0)} | changes))) == found

@@ -85,6 +85,7 @@ def decide(
     kernel_checks.attention_fault = attention_fault
     if verdicts[rank()] != "no kernel":
         kernel_checks.kernel_missing = lambda capability: ""
+        kernel_checks.version_3_missing = lambda: ""
     decisions.compute_capability = lambda: tuple(cards[rank()])
     switch.paddle_build = lambda: "12.6"
     kernel_trials.rope_fault = lambda heads, dtype: kernels.get("rope", ["", ""])[rank()]

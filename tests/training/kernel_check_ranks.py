@@ -24,6 +24,29 @@ def verdicts(cases: list) -> list[str]:
     return [attention_fault(globals()[name], Heads(*heads), dtype, tried[kind]) for name, dtype, heads, kind in cases]
 
 
+def by_version_3(kind: str) -> list:
+    """What the trial of flash attention 3 says on a card with Paddle's kernel for a CPU, none, a "right" or a "wrong"
+    one, what the kernel gets beside query, key and value, and whether it stays in use."""
+    from launch.families.registry import FAMILIES
+    from launch.switches import FLASH_ATTENTION_3, kernel_checks
+    from launch.switches.switch import SwitchCase
+    from launch.upstream import llama_flash_masks
+
+    calls, factor = [], {"right": 1.0, "wrong": 1.1}.get(kind)
+
+    def kernel(query, key, value, *others):
+        calls.append(others)
+        return _attend(query, key, value, None).astype(query.dtype) * factor, None
+
+    if factor:
+        paddle._C_ops.flash_attn_v3 = kernel
+    if kind != "none":
+        kernel_checks.version_3_missing = lambda: ""
+    config = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 256}
+    verdict = FLASH_ATTENTION_3.trial(SwitchCase(FAMILIES["llama"], (9, 0), head_size=64, config=config))
+    return [verdict, sorted(map(list, set(calls))), llama_flash_masks._version_3]
+
+
 def leaves_random_numbers_alone() -> bool:
     paddle.seed(5)
     expected = paddle.rand([3]).tolist()

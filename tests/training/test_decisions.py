@@ -3,7 +3,7 @@
 import pytest
 
 RANKS = "tests.training.decision_ranks"
-A100, V100 = [8, 0], [7, 0]
+H100, A100, V100 = [9, 0], [8, 0], [7, 0]
 FP16, REQUIRED = {"bf16": False, "fp16": True}, {"use_flash_attention": "required"}
 TP2 = {"tensor_parallel_degree": 2}
 OVERLAP, ROPE = "tensor_parallel_overlap", "use_fused_rope"
@@ -36,6 +36,18 @@ CASES = {
     "and in a pipeline": (
         {"cards": [A100], "training": {"pipeline_parallel_degree": 2}, "mask": "dense", "packed": True},
         {"flash": True, 2: "FlashMask for packed rows: off (a pipeline tells the masks it sends apart by their dtypes"},
+    ),
+    "version 3 on Hopper": (
+        {"cards": [H100], "model": {"model_name_or_path": "llama-7b"}},
+        {"flash": True, 1: "flash attention: on", 2: "flash attention 3: on"},
+    ),
+    "but not with masks": (
+        {"cards": [H100], "model": {"model_name_or_path": "llama-7b"}, "mask": "dense"},
+        {2: "flash attention 3: off (it has neither masks nor a prefix), flash attention 2"},
+    ),
+    "and not for small heads": (
+        {"cards": [H100]},
+        {2: "flash attention 3: off (heads of 16, it is used for 64 and 128), flash attention 2"},
     ),
     "one old card counts for all": (
         {"cards": [A100, V100], "training": FP16, "mask": "dense"},

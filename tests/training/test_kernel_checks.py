@@ -51,6 +51,24 @@ def test_what_is_right_passes_and_what_is_wrong_is_told(ranks):
     assert {name: told if told in found[name] else found[name] for name, told in expected.items()} == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "found", "calls"),
+    [
+        ("right", "", 1),
+        ("wrong", "its result is off by 0.1", 1),
+        pytest.param("none", "this build of Paddle has no libflashattnv3.so", 0, marks=pytest.mark.long),
+        pytest.param("for a CPU", "it fails here: ", 0, marks=pytest.mark.long),
+    ],
+)
+def test_flash_attention_3_is_tried_by_the_function_that_the_model_calls(ranks, kind, found, calls):
+    """With the arguments that paddle.nn.functional.flash_attention.flash_attention gives it."""
+    [[verdict, given, stays]] = ranks(1, f"{RANKS}:by_version_3", kind)
+    assert verdict.startswith(found) and bool(verdict) == bool(found) and not stays
+    assert given == calls * [[None, None, None, None, 0.125, True, -1, -1, 0.0, 1, False, False, 0]]
+    if kind == "for a CPU":
+        assert "flash_attn_v3" in verdict and "argument" not in verdict, "the operator takes them"
+
+
 def test_the_check_draws_none_of_paddles_random_numbers(ranks):
     assert ranks(1, f"{RANKS}:leaves_random_numbers_alone") == [True]
 
