@@ -27,7 +27,7 @@ from launch.plan.time_plan import STEP_PARTS
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("launch", "data_tools")
 # Calls whose texts are messages, wherever they stand.
-CALLS = {"ArgumentFiles", "UserError", "DataError", "Finding", "Rule", "Misfits"}
+CALLS = {"ArgumentFiles", "UserError", "DataError", "RowError", "Finding", "Rule", "Misfits"}
 # Files and folders all of whose sentences are messages.
 ROOMS = (
     "launch/recipe.py",
@@ -86,6 +86,8 @@ TERMS = (
     "fused RMSNorm: {0}, if the start finds it right ({1})",
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
     *("stage {0}", "fits: {0}, {1}{2}", "other {0}", "sampling: {0}", "learning: {0}"),
+    # Why a row of data cannot be read, and how rows are read.
+    *("not JSON, {0} at column {1}", "chat template: {0}", "none, the bare texts"),
     # Lines of FIT's that begin with another term.
     "optimizer and gradients in host memory: {0} GiB, time a token x {1}",
     "optimizer in host memory between steps: {0} GiB, time a token x {1}",
