@@ -46,11 +46,12 @@ def _by_version_3(query, key, value) -> paddle.Tensor:
 
     Its flag for this would change FlashMask, too.
     """
-    unscaled: Any = (None, None, None, None)  # another part of the queries, and scales of 8 bit values
+    kernel: Any = _C_ops.flash_attn_v3
+    unscaled = (None, None, None, None)  # another part of the queries, and scales of 8 bit values
     unlimited = (-1, -1, 0.0)  # the window on both sides, the cap of the scores
     packing = (1, False, False, 0)  # splits of the keys, heads packed by the caller and how, processors to leave alone
     scale = query.shape[-1] ** -0.5
-    return _C_ops.flash_attn_v3(query, key, value, *unscaled, scale, True, *unlimited, *packing)[0]
+    return kernel(query, key, value, *unscaled, scale, True, *unlimited, *packing)[0]
 
 
 def correct() -> None:
