@@ -68,6 +68,7 @@ TABLE = r"""
 --max_step 10 ✗ --max_step: unknown flag
 --sharding stage4 ✗ --sharding: found 'stage4'
 --lr_scheduler_type cosinus ✗ --lr_scheduler_type: found 'cosinus'
+--do_train 0 --do_eval 0 ✗ --do_train: 0, and no --do_eval
 --merge_weights True ✗ --merge_weights: a flag of PaddleNLP
 --virtual_pp_degree 2 ✗ --virtual_pp_degree: interleaved pipeline
 --prefix_tuning 1 ✗ --prefix_tuning: 1 in pretraining

@@ -36,6 +36,14 @@ RULES = (
         action=ANNOUNCE,
     ),
     Rule(
+        flag="do_train",
+        when=lambda run: not (run.flags.do_train or run.flags.do_eval),
+        found="0, and no --do_eval",
+        reason="nothing is trained or measured",
+        source="launch/training/run.py",
+        fix="--do_train 1, --do_eval 1 or both",
+    ),
+    Rule(
         flag="max_steps",
         when=lambda run: not run.run.method.reads_rows and run.flags.do_train and run.flags.max_steps <= 0,
         found="{run.flags.max_steps}",
