@@ -24,10 +24,20 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 RUN = re.compile(r"[!-.0-~]{301,}")  # no file's name is as long, and no word
 PLACE = re.compile(r"\{(\d+)\}")
 ONE_WORD = 10  # letters, at most: "{0} answers", in which nothing but a number is filled in
-NUMBER = re.compile(r"(about )?\S*\d\S*|'\S+'")
+MOST_PIECES = 3  # of a line that is taken apart though none of them is known as a whole
+SHORT_TERM = 20  # letters, at most, of a term with a number behind it
+NUMBER = re.compile(r"(about )?\S*\d\S*")
 LONGEST_JOINED = 400  # letters of a line that is looked through for several messages
 SHORTEST_LITERAL = 3  # letters: a template of fewer says nothing, "{0}: {1}" would match almost every line
-JOINTS = {"\n": "\n", "; ": "；", ". ": "。", ", ": "，", ": ": "："}  # between messages that are printed as one
+JOINTS = {
+    "\n": "\n",
+    "; ": "；",
+    ". ": "。",
+    ", ": "，",
+    ": ": "：",
+    " + ": " + ",
+    " x ": " x ",
+}  # between messages that are printed as one
 
 
 def is_chinese(environment: Mapping[str, str] = os.environ) -> bool:
@@ -92,7 +102,14 @@ def _by_parts(text: str) -> str | None:
             known_left, known_right = _known(left), _known(right)
             if known_left or known_right:
                 return (known_left or translated(left)) + chinese_joint + (known_right or translated(right))
-    return None
+    pieces = text.split("; ")
+    if 1 < len(pieces) <= MOST_PIECES and (chinese := [*map(translated, pieces)]) != pieces:
+        return "；".join(chinese)
+    head, _, inner = text.removesuffix(")").partition(" (") if text.endswith(")") else ("", "", ")")
+    known_head, known_inner = _known(head), _known(inner)
+    if ")" in inner or not (known_head or known_inner):
+        return None
+    return f"{known_head or translated(head)}（{known_inner or translated(inner)}）"
 
 
 @dataclass(frozen=True)
@@ -131,7 +148,12 @@ class Template:
             values.append(text[start:found])
             start = found + len(literal)
         values.append(text[start:end])
+        if any(value.count("(") != value.count(")") for value in values):  # it begins or ends in another message
+            return None
         if not first and self.letters <= ONE_WORD and not NUMBER.fullmatch(values[0]):
+            return None
+        ends = not last and self.letters <= SHORT_TERM and not [first, *between][-1].endswith(": ")
+        if ends and ", " in values[-1]:  # "tensor parallel {0}", in a list of terms
             return None
         return values
 

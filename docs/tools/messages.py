@@ -27,7 +27,7 @@ from launch.plan.time_plan import STEP_PARTS
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("launch", "data_tools")
 # Calls whose texts are messages, wherever they stand.
-CALLS = {"ArgumentFiles", "UserError", "DataError", "RowError", "Finding", "Rule", "Misfits"}
+CALLS = {"ArgumentFiles", "UserError", "DataError", "Finding", "Rule", "Misfits"}
 # Files and folders all of whose sentences are messages.
 ROOMS = (
     "launch/recipe.py",
@@ -86,8 +86,15 @@ TERMS = (
     "fused RMSNorm: {0}, if the start finds it right ({1})",
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
     *("stage {0}", "fits: {0}, {1}{2}", "other {0}", "sampling: {0}", "learning: {0}"),
-    # Why a row of data cannot be read, and how rows are read.
-    *("not JSON, {0} at column {1}", "chat template: {0}", "none, the bare texts"),
+    # Pieces of which the lines of checks, plans and advice are made.
+    *("off", "offload", "rotary embedding", "separate operators", "no GPU"),
+    *("the module {0} is not built: make custom-ops", "{0} (of the model's family)", "tight", "{0} GB free"),
+    *("{0} GB free at {1}", "{0} GB needed", "{0} GiB", "{0} of {1} GiB", "{0} tokens/s", "time a token x {0}"),
+    *("data parallel {0}", "sharding {0} {1}", "sequence parallel", "{0} files", "{0} file"),
+    *(f"{split} {{0}} {rows}{s}" for split in ("train", "dev") for rows in ("dialogue", "pair") for s in ("", "s")),
+    *("{0} weight + {1} float32 copy + {2} AdamW",),
+    *("a sample; its target tokens stand in [[ ]]:", "Make them from text: {0}"),
+    *("; ".join(f'({n + 1}) ARGS="{{{2 * n}}}": {{{2 * n + 1}}}' for n in range(count)) for count in (1, 2, 3)),
     # Lines of FIT's that begin with another term.
     "optimizer and gradients in host memory: {0} GiB, time a token x {1}",
     "optimizer in host memory between steps: {0} GiB, time a token x {1}",

@@ -113,5 +113,5 @@ def _on_cpu(tensors: int, ranks: int) -> Finding:
     where = "1 rank" if ranks == 1 else f"each of {ranks} ranks"
     found = f"{tensors / GIB:.1f} GiB of tensors in {where}, {available / GIB:.1f} GiB available here"
     if tensors * ranks <= available:
-        return Finding(True, "memory", found)
-    return Finding(False, "memory", found, "a smaller --per_device_train_batch_size or --recompute 1; --force 1")
+        return Finding(True, "host memory", found)
+    return Finding(False, "host memory", found, "a smaller --per_device_train_batch_size or --recompute 1; --force 1")

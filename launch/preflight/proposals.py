@@ -318,12 +318,11 @@ def advice_lines(changes: list[Proposal]) -> list[str]:
 
 def in_one_line(changes: list[Proposal]) -> str:
     """Return the changes as the fix of a finding: flags, memory, time."""
-    lines = [
-        f'({number}) ARGS="{within_quotes(change.arguments)}": {change.title}, '
-        f"{change.candidate.peak_bytes / GIB:.1f} GiB, time a token x {change.slowdown:.2f}"
-        f"{f', {change.result}' if change.result else ''}"
-        for number, change in enumerate(changes, start=1)
-    ]
+    lines = []
+    for number, change in enumerate(changes, start=1):
+        size, time = f"{change.candidate.peak_bytes / GIB:.1f} GiB", f"time a token x {change.slowdown:.2f}"
+        about = ", ".join(filter(None, [size, time, change.title, change.result]))
+        lines.append(f'({number}) ARGS="{within_quotes(change.arguments)}": {about}')
     return "; ".join(lines) or "more or larger cards, or a smaller model"
 
 

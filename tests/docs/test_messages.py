@@ -75,7 +75,6 @@ def test_which_language(environment, chinese):
 
 def test_parts_of_a_joined_message_are_translated_and_the_rest_stays():
     assert translated("Zyx wvu tsr.") == "Zyx wvu tsr." and translated("") == ""
-    assert translated("'src' is not a text: 5") == "'src' 不是文本：5"
     exact = next(english for english in read_catalog().exact if english.startswith("one of them"))
     both = translated(f"Zyx wvu; {exact}")
     assert both == f"Zyx wvu；{read_catalog().exact[exact]}"
@@ -87,7 +86,33 @@ def test_counts_of_what_was_cut_are_chinese_with_the_flag_that_mends_it():
     assert line.startswith("共 1 段对话：截断：3 个问题，1 个回答，2 个后续轮次；4 个回答没有推理")
     assert line.endswith("落在一个 token 之内，最长的有 3,072 个 token，--max_length 128")
     assert translated(cuts.fix) == "增大 --src_length 和 --max_length"
-    assert translated("an empty cup") == "an empty cup", "no count"
+    assert translated("an empty answer") == "an empty answer", "no count"
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        ("flash attention: off (no GPU), exact attention", "flash attention：未启用（没有 GPU），精确注意力"),
+        (
+            "flash attention, tensor parallel beside products, no recompute",
+            "flash attention，张量并行的通信与乘法重叠，不重计算",
+        ),
+        (
+            "samples of 144 tokens + QLoRA: a base of 4 bits (tight)",
+            "144 个 token 的样本 + QLoRA：4 比特的基座（很紧）",
+        ),
+        (
+            '(1) ARGS="--lora 1": 21.1 GiB, time a token x 1.03; (2) ARGS="-a": 9.0 GiB, a/b',
+            '(1) ARGS="--lora 1"：21.1 GiB，每个 token 的时间 x 1.03；(2) ARGS="-a"：9.0 GiB，a/b',
+        ),
+        (
+            "9.0 GB needed (2 x 4.0 GB of checkpoints + 1.0 GB model), 3 GB free at a/b",
+            "需要 9.0 GB（2 x 4.0 GB 检查点 + 1.0 GB 模型），a/b 处有 3 GB",
+        ),
+    ],
+)
+def test_a_line_of_several_messages_is_chinese_as_a_whole(english, chinese):
+    assert translated(english) == chinese
 
 
 @pytest.mark.parametrize("target", ["help", "data"])

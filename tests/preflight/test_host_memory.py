@@ -59,9 +59,9 @@ def test_what_a_container_or_the_environment_leaves_counts(monkeypatch, tmp_path
 def test_on_a_cpu_all_ranks_share_the_memory(available):
     """It fits where twice as much is there as one rank has."""
     available(10_000)
-    found = findings("stage2 --device cpu")["memory"].found
+    found = findings("stage2 --device cpu")["host memory"].found
     each = float(found.removesuffix(" GiB of tensors in each of 2 ranks, 10000.0 GiB available here"))
     assert each > 40
     for gib, ok in ((1.9 * each, False), (2.1 * each, True)):
         available(gib)
-        assert findings("stage2 --device cpu")["memory"].ok == ok
+        assert findings("stage2 --device cpu")["host memory"].ok == ok

@@ -246,10 +246,6 @@ def test_a_folder_that_no_answer_can_tell_of_is_left_out(tmp_path, monkeypatch):
 def test_what_the_studio_knows_of_runs_is_its_users_alone(chosen, monkeypatch):
     monkeypatch.setenv("STUDIO_TOKEN", "a-token-of-the-tests")
     assert studio._token() == "a-token-of-the-tests" and "STUDIO_TOKEN" not in os.environ
-    for wrong in ("a" * (studio.SHORTEST_TOKEN - 1), "a b" * studio.SHORTEST_TOKEN, "é" * studio.SHORTEST_TOKEN):
-        monkeypatch.setenv("STUDIO_TOKEN", wrong)
-        with pytest.raises(UserError, match=f"^STUDIO_TOKEN: found {len(wrong)} characters; expected 16 or more"):
-            studio._token()
     assert RecipeChoice.read({"recipe": "lora-tiny", "OUTPUT": "~/x"}).variables["OUTPUT"] == f"{Path.home()}/x"
     runs = Runs()
     runs.start(chosen, "rehearse")
@@ -378,13 +374,13 @@ def test_a_run_has_the_title_of_its_recipe(command, script, model, method, name)
 
 
 def test_flags_that_nobody_chose_are_not_compared():
-    flags = {"learning_rate": 5e-05, "lora_rank": 16, "seed": 42, "process_index": 1}
+    flags = {"learning_rate": 5e-05, "lora_rank": 16, "seed": 42, "unknown": 1}
     assert _chosen("make lora-tiny ARGS='--seed 42'", "launch/finetune_generation.py", flags) == [
         "learning_rate",
         "lora_rank",
         "seed",
     ]
-    assert _chosen("", "launch/finetune_generation.py", flags) == ["lora_rank"]
+    assert _chosen("", "launch/finetune_generation.py", flags) == ["lora_rank", "unknown"]
     assert _chosen("", "gone.py", flags) == [*flags]
 
 

@@ -1,7 +1,7 @@
 // The runs: a list of them; one by itself, with its charts and its log; several over each other, with what differs.
 
 import {COLORS, chart} from "./curves.js";
-import {$, attempt, call, copy, element, go, isChinese, parameters, poll, remember, t, toTry} from "./common.js";
+import {$, attempt, call, colon, copy, element, go, isChinese, parameters, poll, remember, t, toTry} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks
 const GIB = 2 ** 30;
@@ -9,7 +9,7 @@ export const SIGNS = {running: "▶", finished: "✓", failed: "✗", stopped: "
 const kept = new Map();  // output -> {offset, identity, records}
 const items = new Map();  // output -> its element in the list
 // Flags that say where and how a run is started, not what it learns.
-const NOISE = /^(local_rank|device|logging_dir|run_name|output_dir|overwrite_output_dir|resume_from_checkpoint|report_to|disable_tqdm|log_.*)$/;
+const NOISE = /^(local_rank|local_process_index|process_index|device|logging_dir|output_signal_dir|run_name|output_dir|current_device|distributed_.*|.*_rank|seed_generator|no_cuda|overwrite_output_dir|resume_from_checkpoint|report_to|disable_tqdm|log_.*)$/;
 // What is done beside runs, by the target of make.
 const works = () => ({download: t("Download"), "data-sft": t("Preparation of data"), "data-preference": t("Preparation of data"), export: t("Export"),
                       merge: t("Merge"), evaluate: t("Evaluation"), serve: t("Server"), push: t("Upload")});
@@ -19,7 +19,7 @@ const unlike = () => [[t("the data"), /^(dataset_name_or_path|input_dir|chat_tem
 // How the sentence of an error begins that says what to do.
 const FIX = /^(Add|Ask|Check|Choose|Copy|Correct|Delete|Free|Give|Import|Install|Leave|Lower|Make|Move|Name|Open|Pass|Put|Raise|Remove|Run|Set|Start|Stop|Take|Train|Try|Type|Use|Wait|Write)\b|^请/;
 const drawing = $("drawing").elements;
-let rows = [], timer, looking = false, drawn = "", reading = null;  // the step that is read, which new records leave
+let rows = [], timer, looking = false, drawn = "";
 
 const listed = name => (parameters()[name] || "").split("|").filter(Boolean);
 const shown = () => listed("shown");
@@ -71,16 +71,14 @@ async function read(output) {
 export const runsOf = all => all.filter(isRun);
 
 // Method, model and time, or the name that the user has given; the command stands below.
-export function titleOf(row, timed = true) {
-  const {about, action, command, rehearses, method, model, output} = row;
+export function titleOf({about, action, command, rehearses, method, model, output, began}, timed = true) {
   const last = output.replace(/^\w+:/, "").split("/").filter(name => name !== "output").pop();
   const rewarded = command.includes("grpo"), demo = t(rewarded ? "Demo: it learns by rewards alone" : "Demo: it learns from nothing");
   const work = works()[action];
   const what = action === "demo" ? [demo] : work ? [work, last] : [method ? t(method) : last, method && model];
-  return about.name || (rehearses ? `${t("Rehearsal:")} ` : "") + [...what, timed && when(row)].filter(Boolean).join(" · ");
+  const when = new Date(began * 1000).toLocaleString(isChinese() ? "zh" : "en", {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
+  return about.name || (rehearses ? `${t("Rehearsal")}: ` : "") + [...what, timed && when].filter(Boolean).join(" · ");
 }
-
-const when = ({began}) => new Date(began * 1000).toLocaleString(isChinese() ? "zh" : "en", {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
 
 function showList() {
   const outputs = shown(), ticked = listed("ticked"), work = parameters().work === "1";
@@ -94,7 +92,6 @@ function showList() {
   }
   $("comparing").hidden ||= work || ofKind.length < 2;
   $("compare").disabled = ticked.length < 2;
-  $("compare").textContent = `${t("Compare")}${ticked.length ? ` (${ticked.length})` : ""}`;
   const others = rows.filter(row => isRun(row) && !outputs.includes(row.output));
   const options = [new Option(t("choose a run"), ""), ...others.map(row => new Option(nameOf(row.output), row.output))];
   if ($("with").dataset.key !== options.map(one => one.text).join()) $("with").replaceChildren(...options);
@@ -142,7 +139,7 @@ function newItem(output) {
     before = now;
     const {step, steps, loss, eta_seconds: left} = row.progress, running = row.state === "running";
     title.textContent = titleOf(row);
-    chosen.ariaLabel = `${t("Compare")}: ${titleOf(row)}`;
+    chosen.ariaLabel = `${t("Compare")}${colon()}${titleOf(row)}`;
     state.className = `state ${row.state}`;
     state.textContent = `${SIGNS[row.state]} ${t(row.state)}`;
     tags.replaceChildren(...(row.about.tags || "").split(/[,，\s]+/).filter(Boolean).map(text => element("span", {className: "tag", textContent: text})));
@@ -155,7 +152,7 @@ function newItem(output) {
     steps ? bar.value = step / steps : bar.removeAttribute("value");
     bar.ariaLabel = `${t("Step")} ${step ?? 0}`;
     const facts = [step && `${t("step")} ${step.toLocaleString("en")}${steps ? ` ${t("of")} ${steps.toLocaleString("en")}` : ""}`,
-      loss != null && `${t("loss")} ${loss.toFixed(4)}`, running && left != null && `${t("minutes left")}: ${Math.ceil(left / 60)}`,
+      loss != null && `${t("loss")} ${loss.toFixed(4)}`, running && left != null && `${t("minutes left")}${colon()}${Math.ceil(left / 60)}`,
       running && isRun(row) && !step && t("it starts: the first step comes in a while"), row.said, !running && lasted(row), output];
     told.textContent = facts.filter(Boolean).join(" · ");
     reason.replaceChildren(...reasonOf(row));
@@ -179,7 +176,7 @@ function reasonOf({reason, exit_code: code, state}) {
   const sentences = reason.split(/(?<=[.!?])\s+(?=[^a-z0-9])|(?<=[。！？])\s*/u).filter(Boolean);
   const fix = sentences.slice(1).find(one => FIX.test(one)) || sentences.at(-1);
   const clipped = text => text.length > 240 ? `${text.slice(0, 240)} …` : text;
-  const short = [...new Set([sentences[0], fix])].filter(Boolean).map(clipped).join(" ");
+  const short = [...new Set([sentences[0], fix])].filter(Boolean).map(clipped).join(isChinese() ? "" : " ");
   if (short === reason || !reason) return [element("p", {className: "wrong", textContent: reason + ended})];
   return [element("p", {className: "wrong", textContent: short + ended}),
     element("details", {}, element("summary", {textContent: t("The whole message")}), element("p", {className: "wrong", textContent: reason}))];
@@ -283,10 +280,9 @@ function showCurves() {
   const outputs = shown(), now = parameters();
   drawing.smooth.value = now.smooth || 0;
   drawing.log.checked = now.log === "1";
-  const key = JSON.stringify(outputs) + JSON.stringify([outputs.map(output => [kept.get(output)?.offset, kept.get(output)?.identity, nameOf(output)]), now.smooth, now.log, now.zoom, document.documentElement.lang,
+  const key = JSON.stringify([outputs.map(output => [kept.get(output)?.offset, kept.get(output)?.identity, nameOf(output)]), now.smooth, now.log, now.zoom, document.documentElement.lang,
     rows.filter(row => outputs.includes(row.output)).map(row => row.state)]);
   if (key === drawn) return;
-  if (!drawn.startsWith(JSON.stringify(outputs))) reading = null;
   drawn = key;
   const view = {smooth: Number(drawing.smooth.value), log: drawing.log.checked, zoom: zoomed(), onread: readAll,
     onzoom: range => {
@@ -295,7 +291,7 @@ function showCurves() {
     }};
   const kinds = outputs.flatMap(output => Object.keys(kept.get(output)?.records.find(record => record.reward != null) || {}));
   const rewards = [...new Set(kinds)].filter(key => key.startsWith("reward_"));
-  const made = [...CHARTS, ...rewards.map(key => [`${t("Reward")}: ${key.slice(7)}`, key, null, small, "reward"])].map(([title, key, second, write, unit]) => {
+  const made = [...CHARTS, ...rewards.map(key => [`${t("Reward")}${colon()}${key.slice(7)}`, key, null, small, "reward"])].map(([title, key, second, write, unit]) => {
     const lines = outputs.flatMap((output, place) => {
       const line = series(output, place, key, false);
       const beside = second ? series(output, place, second, true) : plannedMemory(output, place, line);
@@ -304,29 +300,27 @@ function showCurves() {
     const picture = chart(t(title), lines, write, view, {x: t("step"), y: t(unit)});
     return picture && element("div", {}, element("h3", {textContent: t(title)}), picture, element("p", {className: "read small"}));
   });
-  const told = outputs.length === 1 ? scores(outputs[0]) : "";
-  $("curves").replaceChildren(...(told ? [element("p", {className: "legend", textContent: told})] : []), ...made.filter(Boolean));
-  if (reading !== null) readAll(reading);
+  const legend = element("div", {className: "legend"}, ...outputs.map((output, place) => {
+    const key = element("span", {className: "key"});
+    key.style.background = COLORS[place % COLORS.length];
+    return element("div", {className: "small"}, key, ...(outputs.length > 1 ? [`${nameOf(output)}: `] : []), scores(output));
+  }));
+  $("curves").replaceChildren(...(made.some(Boolean) ? [legend] : []), ...made.filter(Boolean));
   $("drawing").hidden = !made.some(Boolean);
   $("zoom_out").hidden = !view.zoom;
 }
 
 function readAll(step) {
-  reading = step;
   for (const place of $("curves").querySelectorAll("svg")) place.nextSibling.replaceChildren(...place.read(step));
-}
-
-// What a measure was and is; null before it has been taken twice.
-function firstAndLast(output, key) {
-  const values = (kept.get(output)?.records || []).map(record => record[key]).filter(value => value != null);
-  return values.length > 1 ? [values[0], values.at(-1)] : null;
 }
 
 // Whether it learns, in words.
 function scores(output) {
-  const rewards = firstAndLast(output, "reward"), losses = firstAndLast(output, "loss");
-  if (rewards) return `${t("reward went from")} ${small(rewards[0])} ${t("to")} ${small(rewards[1])}`;
-  return losses ? `${t(losses[1] < losses[0] ? "learning: loss fell from" : "not learning: loss went from")} ${losses[0].toFixed(3)} ${t("to")} ${losses[1].toFixed(3)}` : "";
+  const losses = (kept.get(output)?.records || []).filter(record => record.loss != null);
+  if (losses.length < 2) return "";
+  if (losses[0].reward != null) return `${t("reward went from")} ${small(losses[0].reward)} ${t("to")} ${small(losses.at(-1).reward)}`;
+  const [first, last] = [losses[0].loss, losses.at(-1).loss];
+  return `${t(last < first ? "learning: loss fell from" : "not learning: loss went from")} ${first.toFixed(3)} ${t("to")} ${last.toFixed(3)}`;
 }
 
 // ---- differences
@@ -352,38 +346,35 @@ function showDifferences() {
   const differ = chosen.filter(name => new Set(values.map(one => plain(written(one[name])))).size > 1);
   const typed = name => some.some(row => row.command.includes(`--${name} `));
   differ.sort((one, other) => typed(other) - typed(one) || one.localeCompare(other));
-  const rewarded = some.every(({output}) => firstAndLast(output, "reward")), measure = rewarded ? "reward" : "loss";
-  const evaluated = some.map(({output}) => new Map((kept.get(output)?.records || []).filter(one => one[`eval_${measure}`] != null).map(one => [one.global_step, one[`eval_${measure}`]])));
+  const evaluated = some.map(({output}) => new Map((kept.get(output)?.records || []).filter(one => one.eval_loss != null).map(one => [one.global_step, one.eval_loss])));
   const common = [...evaluated[0].keys()].filter(step => evaluated.every(one => one.has(step))).pop();
-  const alike = new Set(some.map(row => titleOf(row, false))).size === 1;  // their times tell which is which
-  const head = some.map((row, place) => {
-    const {output} = row, name = !alike ? nameOf(output) : when(row) + (some.some(one => one !== row && when(one) === when(row)) ? ` (${output})` : "");
+  const head = some.map(({output}, place) => {
     const key = element("span", {className: "key"});
     key.style.background = COLORS[place % COLORS.length];
     const rest = shown().filter(one => one !== output).join("|");
-    return element("th", {scope: "col"}, key, element("a", {href: to(output), textContent: name}), " ",
-      element("a", {href: to(rest), textContent: "✕", title: t("Take out"), ariaLabel: `${t("Take out")}: ${nameOf(output)}`}));
+    return element("th", {scope: "col"}, key, element("a", {href: to(output), textContent: nameOf(output)}), " ",
+      element("a", {href: to(rest), textContent: "✕", title: t("Take out"), ariaLabel: `${t("Take out")}${colon()}${nameOf(output)}`}));
   });
   const line = (name, cells) => element("tr", {}, element("th", {scope: "row"}, ...name.split(/(?<=_)/).flatMap(part => [part, element("wbr")])), ...cells.map(text => element("td", {textContent: text ?? "–"})));
-  $("differences").querySelector("table").replaceChildren(element("tr", {}, element("td", {textContent: alike ? titleOf(some[0], false) : ""}), ...head),
+  $("differences").querySelector("table").replaceChildren(element("tr", {}, element("td"), ...head),
     line(t("State"), some.map(row => `${SIGNS[row.state]} ${t(row.state)}`)),
     line(t("Step"), some.map(({progress: {step, steps}}) => step && (steps ? `${step} ${t("of")} ${steps}` : step))),
-    line(t(rewarded ? "Reward, first → last" : "Loss, first → last"), some.map(({output}) => firstAndLast(output, measure)?.map(value => value.toFixed(3)).join(" → "))),
-    ...(common ? [line(`${t(rewarded ? "Reward on held-out rows, step" : "Loss on held-out rows, step")} ${common}`, evaluated.map(one => one.get(common).toFixed(4)))] : []),
+    line(t("Loss"), some.map(row => row.progress.loss?.toFixed(4))),
+    ...(common ? [line(`${t("Loss on held-out rows, step")} ${common}`, evaluated.map(one => one.get(common).toFixed(4)))] : []),
     ...differ.map(name => line(`--${name}`, values.map(one => written(one[name])))));
-  const better = verdict(some, values, common, evaluated, rewarded);
+  const better = verdict(some, values, common, evaluated);
   if ($("better").textContent !== better) $("better").textContent = better;
 }
 
-// The run with the lowest loss, or the highest reward, on the same held-out rows after as many steps; why none is named where there is none.
-function verdict(some, values, step, evaluated, rewarded) {
+// The run with the lowest loss on the same held-out rows after as many steps; why none is named where there is none.
+function verdict(some, values, step, evaluated) {
   const differ = Object.keys(values[0]).filter(name => values.every(one => name in one) && new Set(values.map(one => plain(one[name]))).size > 1);
   const other = unlike().filter(([, flags]) => differ.some(name => flags.test(name))).map(([title]) => title);
   if (new Set(some.map(row => row.method)).size > 1) other.unshift(t("the method"));
   if (other.length) return `${t("These runs cannot be ranked by their losses, for they differ in")} ${other.join(isChinese() ? "、" : ", ")}. ${t("Ask both results the same questions under Try, or train again with these alike.")}`;
   if (!step) return t("Which is better shows the loss on held-out rows, which they have not all measured after the same step.");
-  const ranked = some.map((row, place) => [nameOf(row.output), evaluated[place].get(step)]).sort(([, one], [, other]) => rewarded ? other - one : one - other);
-  return `${t(rewarded ? "The highest reward on held-out rows" : "The lowest loss on held-out rows")}: ${ranked[0][0]}, ${ranked[0][1].toFixed(4)} (${t("then")} ${ranked.slice(1).map(([, loss]) => loss.toFixed(4)).join(", ")}; ${t("step")} ${step})`;
+  const ranked = some.map((row, place) => [nameOf(row.output), evaluated[place].get(step)]).sort(([, one], [, other]) => one - other);
+  return `${t("The lowest loss on held-out rows")}${colon()}${ranked[0][0]}, ${ranked[0][1].toFixed(4)} (${t("then")} ${ranked.slice(1).map(([, loss]) => loss.toFixed(4)).join(", ")}; ${t("step")} ${step})`;
 }
 
 async function showLog() {
