@@ -161,8 +161,8 @@ def test_from_the_first_view_to_compared_curves(browser):
     browser.wait("new Set([...document.querySelectorAll('#curves polyline')].map(line => line.outerHTML)).size >= 8")
     picture(browser, "runs")
     rows = "[...document.querySelectorAll('#differences tr')].map(row => [...row.cells].map(cell => cell.textContent))"
-    values = next(values for flag, *values in browser.run(rows) if flag == "--learning_rate")
-    assert sorted(map(float, values)) == [0.005, 0.01]
+    [[flag, *values]] = [row for row in browser.run(rows) if row[0].startswith("--")]
+    assert flag == "--learning_rate" and sorted(map(float, values)) == [0.005, 0.01]
     browser.run(
         "const svg = document.querySelector('#curves svg'), box = svg.getBoundingClientRect();"
         "svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.right - 5, clientY: box.top + 20}))"

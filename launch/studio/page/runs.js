@@ -334,8 +334,7 @@ function plain(value) {
 }
 
 // As a person writes it: no name of an enumeration, no list of one.
-const written = value => value === true ? "1" : value === false ? "0" : value == null || value === "None" ? "–"
-  : String(value).replace(/^[A-Z]\w+\.([A-Z_]+)$/, (_, name) => name.toLowerCase()).replace(/^\['([^']*)'\]$/, "$1");
+const written = value => plain(value) === "" ? "–" : plain(value).replace(/^[A-Z]\w+\.([A-Z_]+)$/, (_, name) => name.toLowerCase()).replace(/^\['([^']*)'\]$/, "$1");
 
 function showDifferences() {
   const some = shown().map(output => rows.find(row => row.output === output)).filter(Boolean);
@@ -343,8 +342,8 @@ function showDifferences() {
   if (some.length < 2) return;
   const values = some.map(row => row.summary.arguments || {});
   const chosen = [...new Set(some.flatMap(row => row.chosen))].filter(name => !NOISE.test(name));
-  const differ = chosen.filter(name => new Set(values.map(one => plain(written(one[name])))).size > 1);
-  const typed = name => some.some(row => row.command.includes(`--${name} `));
+  const typed = name => some.some(row => row.command.includes(`--${name} `));  // a run before its end may know no others
+  const differ = chosen.filter(name => (typed(name) || values.every(one => name in one)) && new Set(values.map(one => written(one[name]))).size > 1);
   differ.sort((one, other) => typed(other) - typed(one) || one.localeCompare(other));
   const evaluated = some.map(({output}) => new Map((kept.get(output)?.records || []).filter(one => one.eval_loss != null).map(one => [one.global_step, one.eval_loss])));
   const common = [...evaluated[0].keys()].filter(step => evaluated.every(one => one.has(step))).pop();
