@@ -278,6 +278,11 @@ class Family:
         return self.model_class.replace("ForCausalLM", SCORED)
 
     @property
+    def shares_samples(self) -> bool:
+        """Whether several ranks can share a sample (launch/training/sequence_ranks.py)."""
+        return self.forward.shares_samples and not self.alibi
+
+    @property
     def answer_symbols(self) -> tuple[str, ...]:
         """All tokens that this family's answers need."""
         return self.answer_marks + ((self.answer_end,) if self.answer_end else ())

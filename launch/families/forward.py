@@ -188,14 +188,8 @@ class Model(ABC):
     def prepare(self) -> Tensor | None:
         """Return what all layers of a forward pass share: a mask to be added to the scores."""
         with self.memory.of("attention"):
-            if self.job.masked:
-                return self.whole_mask()
-            return self.ops.new((self.batch, 1, self.length, self.keys_length), self.item)
-
-    def whole_mask(self) -> Tensor:
-        """Return a mask of whole samples."""
-        length = self.job.sequence_length
-        return self.ops.new((self.batch, 1, length, length + self.prefix_length), self.item)
+            length = self.job.sequence_length if self.job.masked else self.length
+            return self.ops.new((self.batch, 1, length, length + self.prefix_length), self.item)
 
     def tables(self, layers: int) -> dict[str, int]:
         """Return the bytes, by part, of what `layers` layers keep beside their parameters."""
@@ -281,8 +275,8 @@ class Model(ABC):
         ranks = self.job.layout.sep_parallel_degree
         shapes = [(x.shape[0], x.shape[1] * ranks, x.shape[2] // ranks, x.shape[3]) for x in (query, key, value)]
         heads = [self.exchange(x, shape) for x, shape in zip((query, key, value), shapes, strict=True)]
-        if not (self.job.flash_attention or self.job.masked):
-            mask = self.whole_mask()
+        if not (self.job.flash_attention or self.job.masked):  # made of whole samples, in each layer
+            mask = self.ops.new((self.batch, 1, self.length * ranks, self.length * ranks), self.item)
         out = self.core(heads[0], heads[1], heads[2], mask)
         self.alive(query, key, value, *heads, mask)
         back = self.exchange(out, out.shape)

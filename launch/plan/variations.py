@@ -63,8 +63,8 @@ def shared_sample_edits(job: Job) -> Iterator[Edit]:
     """Yield the numbers of ranks that can share a long sample."""
     layout, config = job.layout, job.config
     alone = layout.tensor_parallel_degree == layout.pipeline_parallel_degree == 1
-    possible = alone and job.family.forward.shares_samples and not job.family.alibi
-    if not possible or job.sequence_length < SHARED_FROM or job.weighed or job.reward_model:
+    possible = alone and job.family.shares_samples and not (job.weighed or job.reward_model)
+    if not possible or job.sequence_length < SHARED_FROM:
         return
     heads = gcd(attention_heads(config), key_value_heads(config), job.sequence_length, layout.processes)
     for ranks in (2, 4, 8):

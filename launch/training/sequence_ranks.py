@@ -13,6 +13,7 @@ sum gradients over these.
 
 import math
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -55,17 +56,13 @@ def share_sequences(model, ranks: int) -> list[str]:
     layers = [layer for layer in model.sublayers() if hasattr(layer, "attn_func")]
     for layer in layers:
         layer.attn_func = _over_heads(layer.attn_func, group)
-        layer.rotary_emb.forward = _of_all_tokens(layer.rotary_emb.forward, ranks)
+        layer.rotary_emb.forward = partial(_of_all_tokens, layer.rotary_emb.forward, ranks)
     return [f"sep_parallel_degree {ranks}: attention of {len(layers)} layers exchanges heads between {ranks} ranks"]
 
 
-def _of_all_tokens(forward: Callable, ranks: int) -> Callable:
-    """Return the function that gives cosines and sines, for a sample whose part of the tokens it is asked for."""
-
-    def tables(x, seq_len: int):
-        return forward(x, seq_len=seq_len * ranks)
-
-    return tables
+def _of_all_tokens(forward: Callable, ranks: int, x: Tensor, seq_len: int) -> tuple[Tensor, Tensor]:
+    """Return cosines and sines of a whole sample, where those of its part on a rank are asked for."""
+    return forward(x, seq_len=seq_len * ranks)
 
 
 def _over_heads(attend: Callable, group) -> Callable:

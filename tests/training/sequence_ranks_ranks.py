@@ -35,7 +35,7 @@ def differences(name: str, granularity: str, rank: int, ranks: int) -> float:
         model.recompute_enable()
     found = outcome(model, TokensOfRank(lambda samples: dict(whole), rank, ranks)([]))
     tables = [
-        layer.rotary_emb(paddle.ones([1]), seq_len=length // ranks)
+        layer.rotary_emb(paddle.ones([1, 1, 1, 1]), seq_len=length // ranks)
         for layer in model.sublayers()
         if hasattr(layer, "attn_func")
     ]

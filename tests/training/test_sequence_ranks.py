@@ -6,7 +6,7 @@ import pytest
 from launch.families.registry import FAMILIES
 
 COMPARE = "tests.training.sequence_ranks_ranks:compare"
-SHARING = [name for name, family in FAMILIES.items() if family.forward.shares_samples and not family.alibi]
+SHARING = [name for name, family in FAMILIES.items() if family.shares_samples]
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,17 @@
 """Several ranks to a sample (--sep_parallel_degree): what cannot be divided over them, and what was never tried."""
 
 from launch.families.parameters import HEADS
-from launch.preflight.rules.rule import Request, Rule
+from launch.preflight.rules.rule import Rule
 
 SHARING = "launch/training/sequence_ranks.py"
 ULYSSES = "arXiv 2309.14509, section 3.1"
-
-
-def shares(run: Request) -> bool:
-    """Return whether several ranks share each sample."""
-    return run.shared > 1
 
 
 RULES = (
     Rule(
         flag="sep_parallel_degree",
         when=lambda run: (
-            shares(run) and run.family is not None and (not run.family.forward.shares_samples or run.family.alibi)
+            run.shared > 1 and run.family is not None and (not run.family.forward.shares_samples or run.family.alibi)
         ),
         found="{run.shared} for {run.family.title}",
         reason="ranks exchange heads around an attention function of its own, with rotary positions, which this model "
@@ -26,7 +21,7 @@ RULES = (
     ),
     Rule(
         flag="sep_parallel_degree",
-        when=lambda run: shares(run) and not run.divides(run.shared, *HEADS),
+        when=lambda run: not run.divides(run.shared, *HEADS),
         found="{run.shared} for {run.heads} attention heads",
         reason="in attention each rank takes as many heads",
         source=ULYSSES,
@@ -34,9 +29,7 @@ RULES = (
     ),
     Rule(
         flag="sep_parallel_degree",
-        when=lambda run: (
-            shares(run) and run.divides(run.shared, *HEADS) and not run.divides(run.shared, "num_key_value_heads")
-        ),
+        when=lambda run: run.divides(run.shared, *HEADS) and not run.divides(run.shared, "num_key_value_heads"),
         found="{run.shared} for {run.model[num_key_value_heads]} key/value heads",
         reason="in attention each rank takes as many of them",
         source=ULYSSES,
@@ -44,7 +37,7 @@ RULES = (
     ),
     Rule(
         flag="max_seq_length",
-        when=lambda run: shares(run) and (run.flags.max_seq_length or 0) % run.shared != 0,
+        when=lambda run: (run.flags.max_seq_length or 0) % run.shared != 0,
         found="{run.flags.max_seq_length} with --sep_parallel_degree {run.shared}",
         reason="a sample is cut into equal parts",
         source=SHARING,
@@ -52,7 +45,7 @@ RULES = (
     ),
     Rule(
         flag="sep_parallel_degree",
-        when=lambda run: shares(run) and (run.tensor > 1 or run.pipeline > 1),
+        when=lambda run: run.shared > 1 and (run.tensor > 1 or run.pipeline > 1),
         found="{run.shared} on {run.layout}",
         reason="ranks that share a sample are taken for neighbors of data parallel or sharding",
         source=SHARING,
@@ -61,7 +54,7 @@ RULES = (
     Rule(
         flag="sep_parallel_degree",
         when=lambda run: (
-            shares(run)
+            run.shared > 1
             and (run.flags.loss_type is not None or bool(run.flags.sampled_at_once) or run.run.method.reward_model)
         ),
         found="{run.shared} with a loss of whole texts",
@@ -71,7 +64,7 @@ RULES = (
     ),
     Rule(
         flag="prefix_tuning",
-        when=lambda run: shares(run) and bool(run.flags.prefix_tuning),
+        when=lambda run: run.shared > 1 and bool(run.flags.prefix_tuning),
         found="1 with --sep_parallel_degree {run.shared}",
         reason="a prefix would be exchanged as if it were a part of the sample",
         source=SHARING,
@@ -79,7 +72,7 @@ RULES = (
     ),
     Rule(
         flag="eval_with_do_generation",
-        when=lambda run: shares(run) and bool(run.flags.eval_with_do_generation),
+        when=lambda run: run.shared > 1 and bool(run.flags.eval_with_do_generation),
         found="1 with --sep_parallel_degree {run.shared}",
         reason="answers grow token by token, which are not divided",
         source=SHARING,
@@ -87,7 +80,7 @@ RULES = (
     ),
     Rule(
         flag="neftune",
-        when=lambda run: shares(run) and bool(run.flags.neftune),
+        when=lambda run: run.shared > 1 and bool(run.flags.neftune),
         found="1 with --sep_parallel_degree {run.shared}",
         reason="the noise follows from the length of the whole sample",
         source="arXiv 2310.05914, algorithm 1",
