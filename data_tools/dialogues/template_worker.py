@@ -220,7 +220,17 @@ class Renderer:
                 "writes another text before it. A template that encloses answers in {% generation %} and "
                 "{% endgeneration %} can be trained with"
             )
-        return prompt, self._ended(answer, message), is_closed
+        return prompt, self._unasked(dialogue, before, message, prompt, self._ended(answer, message)), is_closed
+
+    def _unasked(self, dialogue: dict, before: list[dict], message: dict, prompt: str, answer: str) -> str:
+        """Return an answer without the prompt for another one, which some templates write behind each dialogue."""
+        question = next((one for one in reversed(before) if one["role"] == "user"), {"content": ""})
+        asked = (question["content"] or "").strip()
+        asks = prompt[prompt.rfind(asked) + len(asked) :].strip()
+        if not asks or not answer.endswith(asks):
+            return answer
+        later = self._render(dialogue, [*before, message, question])
+        return answer if later.startswith(prompt + answer) else answer.removesuffix(asks)
 
     def _ended(self, answer: str, message: dict) -> str:
         """Return an answer up to its end, without what a template writes behind that, as some do the next turn."""

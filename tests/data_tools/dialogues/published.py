@@ -1,4 +1,4 @@
-"""Chat templates of 41 kinds, rebuilt from what the published ones write: a row each of published.json.
+"""Chat templates of 42 kinds, rebuilt from what the published ones write: a row each of published.json.
 
 Source: the renderings that llama.cpp's tests/test-chat-template.cpp and src/llama-chat.cpp have for these models.
 """
@@ -63,7 +63,7 @@ class Kind:
         for question, answer in zip(said[0::2], said[1::2], strict=True):
             before = rest + self.user.replace("%", within + shown("user", question)) + self.asks
             text, within, rest = self.answer.replace("%", shown("assistant", answer)), "", ""
-            if self.closing:  # the end of the answer is found by its token
+            if self.closing and self.end:  # the end of the answer is found by its token
                 place = text.index(self.end) + len(self.end)
                 text, rest = text[:place], text[place:]
             found.append((before, text))

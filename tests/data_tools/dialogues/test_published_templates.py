@@ -239,6 +239,14 @@ def test_each_published_kind_is_trained_on_as_its_row_says(name):
             assert found.samples == [expected], one
 
 
+@pytest.mark.long
+def test_an_answer_keeps_an_end_that_looks_like_a_prompt():
+    source = "{% for m in messages %}{{ m.content }}###{% endfor %}"  # as DialoGPT's, with </s>
+    assert ChatTemplate(source).render(read_dialogue(said("Q", "A", "R", "B"))).samples == [
+        [("Q###", "A###"), ("R###", "B###")]
+    ]
+
+
 def test_all_kinds_have_a_mask_by_an_authority_or_by_hand():
     """Those with {% generation %} by transformers, above."""
     apart = {name.removesuffix("_training") for name in TRL if name.endswith("_training")}
