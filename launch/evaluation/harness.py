@@ -9,6 +9,8 @@ launch.environment.optional_packages installs before this is imported).
 
 import logging
 import os
+import signal
+import threading
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import evaluate.config
 import huggingface_hub.constants
 import lm_eval.api.task
 import lm_eval.tasks
+from jinja2 import Template
 from jinja2.sandbox import SandboxedEnvironment
 from lm_eval import utils
 
@@ -31,8 +34,32 @@ datasets.utils.disable_progress_bars()
 lm_eval.api.task.tqdm = partial(lm_eval.api.task.tqdm, disable=True)
 
 
+TEMPLATE_SECONDS = 10.0  # of processors, for one text
+
+
+class _BoundedTemplate(Template):
+    """A template that raises TimeoutError where it computes for too long."""
+
+    def render(self, *args, **named):
+        if threading.current_thread() is not threading.main_thread():  # which alone handles signals
+            return super().render(*args, **named)
+        before = signal.signal(signal.SIGPROF, _stop)
+        signal.setitimer(signal.ITIMER_PROF, TEMPLATE_SECONDS)
+        try:
+            return super().render(*args, **named)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, before)
+
+
+def _stop(*_) -> None:
+    raise TimeoutError(f"a template computes for more than {TEMPLATE_SECONDS:g} s")
+
+
 class _Templates(SandboxedEnvironment):
     """Each template is compiled once."""
+
+    template_class = _BoundedTemplate
 
     @lru_cache(maxsize=1024)  # noqa: B019 - there is one, for as long as the process lives
     def from_string(self, source, *more):

@@ -181,6 +181,14 @@ def test_no_code_of_a_data_folder_is_run(own, more, message):
     assert message in str(error.value) and not (own / "ran").exists() and "utils" not in sys.modules
 
 
+def test_a_template_that_computes_without_end_is_ended(own, monkeypatch):
+    monkeypatch.setattr("launch.evaluation.harness.TEMPLATE_SECONDS", 0.05)
+    loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}"
+    (own / "own.yaml").write_text(OWN.replace("{{q}}", loops))
+    with pytest.raises(DataError, match="x_test.jsonl:1: .* TimeoutError: a template computes for more than 0.05 s"):
+        load(str(own))
+
+
 @pytest.mark.parametrize(
     ("row", "message"),
     [
