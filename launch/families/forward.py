@@ -38,11 +38,6 @@ class ForwardJob(Protocol):
         ...
 
     @property
-    def rank_length(self) -> int:
-        """Tokens of a row on this rank."""
-        ...
-
-    @property
     def sequence_parallel(self) -> bool:
         """Whether activations between blocks are sharded over the tensor parallel ranks."""
         ...
@@ -156,7 +151,7 @@ class Model(ABC):
     def __init__(self, job: ForwardJob, memory: Memory, weights: dict[str, Tensor]):
         self.job, self.memory, self.weights = job, memory, weights
         self.ops = Operators(memory)
-        self.batch, self.length = job.batch, job.rank_length
+        self.batch, self.length = job.batch, -(-job.sequence_length // job.layout.sep_parallel_degree)
         self.item = job.item
         self.tensor_parallel = job.layout.tensor_parallel_degree
         self.hidden = job.config["hidden_size"]

@@ -140,6 +140,14 @@ def test_samples_that_fit_no_card_otherwise_are_computed_in_slices(tmp_path):
     assert "sequence_slices" not in short.stdout
 
 
+@pytest.mark.long
+def test_ranks_are_offered_to_share_long_samples(tmp_path):
+    words = "--model Qwen/Qwen3-8B --gpus 4 --gpu_memory_gb 24 --method qlora"
+    done = run(tmp_path / "long", *words.split(), ARGS="--max_length 65536 --src_length 32768")
+    assert "4 processes: data parallel 4, 4 share a sample; micro batch 1 x" in " ".join(comments(done.stdout))
+    assert meant(commands(done.stdout)[0]).flags.sep_parallel_degree == 4
+
+
 def test_the_fastest_comes_first_and_says_what_it_is(tmp_path):
     done = run(tmp_path, "--gpus", "2", "--gpu_memory_gb", "80", "--method", "pretrain", ARGS="--max_steps 7")
     title, *heads = comments(done.stdout)

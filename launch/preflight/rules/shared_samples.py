@@ -5,6 +5,12 @@ from launch.preflight.rules.rule import Rule
 
 SHARING = "launch/training/sequence_ranks.py"
 ULYSSES = "arXiv 2309.14509, section 3.1"
+# Flags that need whole samples -> why.
+OF_WHOLE_SAMPLES = {
+    "prefix_tuning": "a prefix would be exchanged as if it were a part of the sample",
+    "eval_with_do_generation": "answers grow token by token, which are not divided",
+    "neftune": "the noise follows from the length of the whole sample",
+}
 
 
 RULES = (
@@ -62,28 +68,15 @@ RULES = (
         source=SHARING,
         fix="--sep_parallel_degree 1; pretraining and fine-tuning have it",
     ),
-    Rule(
-        flag="prefix_tuning",
-        when=lambda run: run.shared > 1 and bool(run.flags.prefix_tuning),
-        found="1 with --sep_parallel_degree {run.shared}",
-        reason="a prefix would be exchanged as if it were a part of the sample",
-        source=SHARING,
-        fix="--lora 1 instead of --prefix_tuning 1",
-    ),
-    Rule(
-        flag="eval_with_do_generation",
-        when=lambda run: run.shared > 1 and bool(run.flags.eval_with_do_generation),
-        found="1 with --sep_parallel_degree {run.shared}",
-        reason="answers grow token by token, which are not divided",
-        source=SHARING,
-        fix="--eval_with_do_generation 0, and make predict afterwards",
-    ),
-    Rule(
-        flag="neftune",
-        when=lambda run: run.shared > 1 and bool(run.flags.neftune),
-        found="1 with --sep_parallel_degree {run.shared}",
-        reason="the noise follows from the length of the whole sample",
-        source="arXiv 2310.05914, algorithm 1",
-        fix="--neftune 0",
+    *(
+        Rule(
+            flag=flag,
+            when=lambda run, flag=flag: run.shared > 1 and bool(getattr(run.flags, flag)),
+            found="1 with --sep_parallel_degree {run.shared}",
+            reason=reason,
+            source=SHARING,
+            fix=f"--{flag} 0",
+        )
+        for flag, reason in OF_WHOLE_SAMPLES.items()
     ),
 )
