@@ -173,6 +173,8 @@ def test_from_the_first_view_to_compared_curves(browser):
         "svg.dispatchEvent(new PointerEvent(what, {pointerType: 'touch', clientX: box.left, clientY: box.top + 20}))"
     )
     assert browser.run("document.querySelector('.read').textContent").startswith("step 1: ")
+    browser.run("drawing.log.click()")  # as new records do, it draws anew: what is read stays
+    assert browser.run("document.querySelector('.read').textContent").startswith("step 1: ")
 
     # The other language: no word is left out.
     click(browser, "#language")

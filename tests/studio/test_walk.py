@@ -131,7 +131,7 @@ def test_no_screen_overflows_fails_or_forgets(page):
     browser.wait("document.getElementById('better')?.textContent")
     assert browser.run(rows)[2:] == [
         ["Step", "10 of 10", "10 of 10"],
-        ["Loss", "4.0000", "3.0000"],
+        ["Loss, first → last", "4.900 → 4.000", "4.800 → 3.000"],
         ["Loss on held-out rows, step 10", "3.9000", "2.8000"],
         ["--learning_rate", "0.1", "0.2"],  # local_rank is noise
     ]

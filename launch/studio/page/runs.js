@@ -19,7 +19,7 @@ const unlike = () => [[t("the data"), /^(dataset_name_or_path|input_dir|chat_tem
 // How the sentence of an error begins that says what to do.
 const FIX = /^(Add|Ask|Check|Choose|Copy|Correct|Delete|Free|Give|Import|Install|Leave|Lower|Make|Move|Name|Open|Pass|Put|Raise|Remove|Run|Set|Start|Stop|Take|Train|Try|Type|Use|Wait|Write)\b|^请/;
 const drawing = $("drawing").elements;
-let rows = [], timer, looking = false, drawn = "";
+let rows = [], timer, looking = false, drawn = "", reading = null;  // the step that is read, which new records leave
 
 const listed = name => (parameters()[name] || "").split("|").filter(Boolean);
 const shown = () => listed("shown");
@@ -71,14 +71,16 @@ async function read(output) {
 export const runsOf = all => all.filter(isRun);
 
 // Method, model and time, or the name that the user has given; the command stands below.
-export function titleOf({about, action, command, rehearses, method, model, output, began}, timed = true) {
+export function titleOf(row, timed = true) {
+  const {about, action, command, rehearses, method, model, output} = row;
   const last = output.replace(/^\w+:/, "").split("/").filter(name => name !== "output").pop();
   const rewarded = command.includes("grpo"), demo = t(rewarded ? "Demo: it learns by rewards alone" : "Demo: it learns from nothing");
   const work = works()[action];
   const what = action === "demo" ? [demo] : work ? [work, last] : [method ? t(method) : last, method && model];
-  const when = new Date(began * 1000).toLocaleString(isChinese() ? "zh" : "en", {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
-  return about.name || (rehearses ? `${t("Rehearsal")}: ` : "") + [...what, timed && when].filter(Boolean).join(" · ");
+  return about.name || (rehearses ? `${t("Rehearsal:")} ` : "") + [...what, timed && when(row)].filter(Boolean).join(" · ");
 }
+
+const when = ({began}) => new Date(began * 1000).toLocaleString(isChinese() ? "zh" : "en", {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
 
 function showList() {
   const outputs = shown(), ticked = listed("ticked"), work = parameters().work === "1";
@@ -92,6 +94,7 @@ function showList() {
   }
   $("comparing").hidden ||= work || ofKind.length < 2;
   $("compare").disabled = ticked.length < 2;
+  $("compare").textContent = `${t("Compare")}${ticked.length ? ` (${ticked.length})` : ""}`;
   const others = rows.filter(row => isRun(row) && !outputs.includes(row.output));
   const options = [new Option(t("choose a run"), ""), ...others.map(row => new Option(nameOf(row.output), row.output))];
   if ($("with").dataset.key !== options.map(one => one.text).join()) $("with").replaceChildren(...options);
@@ -176,7 +179,7 @@ function reasonOf({reason, exit_code: code, state}) {
   const sentences = reason.split(/(?<=[.!?])\s+(?=[^a-z0-9])|(?<=[。！？])\s*/u).filter(Boolean);
   const fix = sentences.slice(1).find(one => FIX.test(one)) || sentences.at(-1);
   const clipped = text => text.length > 240 ? `${text.slice(0, 240)} …` : text;
-  const short = [...new Set([sentences[0], fix])].filter(Boolean).map(clipped).join(isChinese() ? "" : " ");
+  const short = [...new Set([sentences[0], fix])].filter(Boolean).map(clipped).join(" ");
   if (short === reason || !reason) return [element("p", {className: "wrong", textContent: reason + ended})];
   return [element("p", {className: "wrong", textContent: short + ended}),
     element("details", {}, element("summary", {textContent: t("The whole message")}), element("p", {className: "wrong", textContent: reason}))];
@@ -280,9 +283,10 @@ function showCurves() {
   const outputs = shown(), now = parameters();
   drawing.smooth.value = now.smooth || 0;
   drawing.log.checked = now.log === "1";
-  const key = JSON.stringify([outputs.map(output => [kept.get(output)?.offset, kept.get(output)?.identity, nameOf(output)]), now.smooth, now.log, now.zoom, document.documentElement.lang,
+  const key = JSON.stringify(outputs) + JSON.stringify([outputs.map(output => [kept.get(output)?.offset, kept.get(output)?.identity, nameOf(output)]), now.smooth, now.log, now.zoom, document.documentElement.lang,
     rows.filter(row => outputs.includes(row.output)).map(row => row.state)]);
   if (key === drawn) return;
+  if (!drawn.startsWith(JSON.stringify(outputs))) reading = null;
   drawn = key;
   const view = {smooth: Number(drawing.smooth.value), log: drawing.log.checked, zoom: zoomed(), onread: readAll,
     onzoom: range => {
@@ -300,27 +304,29 @@ function showCurves() {
     const picture = chart(t(title), lines, write, view, {x: t("step"), y: t(unit)});
     return picture && element("div", {}, element("h3", {textContent: t(title)}), picture, element("p", {className: "read small"}));
   });
-  const legend = element("div", {className: "legend"}, ...outputs.map((output, place) => {
-    const key = element("span", {className: "key"});
-    key.style.background = COLORS[place % COLORS.length];
-    return element("div", {className: "small"}, key, ...(outputs.length > 1 ? [`${nameOf(output)}: `] : []), scores(output));
-  }));
-  $("curves").replaceChildren(...(made.some(Boolean) ? [legend] : []), ...made.filter(Boolean));
+  const told = outputs.length === 1 ? scores(outputs[0]) : "";
+  $("curves").replaceChildren(...(told ? [element("p", {className: "legend", textContent: told})] : []), ...made.filter(Boolean));
+  if (reading !== null) readAll(reading);
   $("drawing").hidden = !made.some(Boolean);
   $("zoom_out").hidden = !view.zoom;
 }
 
 function readAll(step) {
+  reading = step;
   for (const place of $("curves").querySelectorAll("svg")) place.nextSibling.replaceChildren(...place.read(step));
+}
+
+// What a measure was and is; null before it has been taken twice.
+function firstAndLast(output, key) {
+  const values = (kept.get(output)?.records || []).map(record => record[key]).filter(value => value != null);
+  return values.length > 1 ? [values[0], values.at(-1)] : null;
 }
 
 // Whether it learns, in words.
 function scores(output) {
-  const losses = (kept.get(output)?.records || []).filter(record => record.loss != null);
-  if (losses.length < 2) return "";
-  if (losses[0].reward != null) return `${t("reward went from")} ${small(losses[0].reward)} ${t("to")} ${small(losses.at(-1).reward)}`;
-  const [first, last] = [losses[0].loss, losses.at(-1).loss];
-  return `${t(last < first ? "learning: loss fell from" : "not learning: loss went from")} ${first.toFixed(3)} ${t("to")} ${last.toFixed(3)}`;
+  const rewards = firstAndLast(output, "reward"), losses = firstAndLast(output, "loss");
+  if (rewards) return `${t("reward went from")} ${small(rewards[0])} ${t("to")} ${small(rewards[1])}`;
+  return losses ? `${t(losses[1] < losses[0] ? "learning: loss fell from" : "not learning: loss went from")} ${losses[0].toFixed(3)} ${t("to")} ${losses[1].toFixed(3)}` : "";
 }
 
 // ---- differences
@@ -345,35 +351,38 @@ function showDifferences() {
   const typed = name => some.some(row => row.command.includes(`--${name} `));  // a run before its end may know no others
   const differ = chosen.filter(name => (typed(name) || values.every(one => name in one)) && new Set(values.map(one => written(one[name]))).size > 1);
   differ.sort((one, other) => typed(other) - typed(one) || one.localeCompare(other));
-  const evaluated = some.map(({output}) => new Map((kept.get(output)?.records || []).filter(one => one.eval_loss != null).map(one => [one.global_step, one.eval_loss])));
+  const rewarded = some.every(({output}) => firstAndLast(output, "reward")), measure = rewarded ? "reward" : "loss";
+  const evaluated = some.map(({output}) => new Map((kept.get(output)?.records || []).filter(one => one[`eval_${measure}`] != null).map(one => [one.global_step, one[`eval_${measure}`]])));
   const common = [...evaluated[0].keys()].filter(step => evaluated.every(one => one.has(step))).pop();
-  const head = some.map(({output}, place) => {
+  const alike = new Set(some.map(row => titleOf(row, false))).size === 1;  // their times tell which is which
+  const head = some.map((row, place) => {
+    const {output} = row, name = !alike ? nameOf(output) : when(row) + (some.some(one => one !== row && when(one) === when(row)) ? ` (${output})` : "");
     const key = element("span", {className: "key"});
     key.style.background = COLORS[place % COLORS.length];
     const rest = shown().filter(one => one !== output).join("|");
-    return element("th", {scope: "col"}, key, element("a", {href: to(output), textContent: nameOf(output)}), " ",
+    return element("th", {scope: "col"}, key, element("a", {href: to(output), textContent: name}), " ",
       element("a", {href: to(rest), textContent: "✕", title: t("Take out"), ariaLabel: `${t("Take out")}${colon()}${nameOf(output)}`}));
   });
   const line = (name, cells) => element("tr", {}, element("th", {scope: "row"}, ...name.split(/(?<=_)/).flatMap(part => [part, element("wbr")])), ...cells.map(text => element("td", {textContent: text ?? "–"})));
-  $("differences").querySelector("table").replaceChildren(element("tr", {}, element("td"), ...head),
+  $("differences").querySelector("table").replaceChildren(element("tr", {}, element("td", {textContent: alike ? titleOf(some[0], false) : ""}), ...head),
     line(t("State"), some.map(row => `${SIGNS[row.state]} ${t(row.state)}`)),
     line(t("Step"), some.map(({progress: {step, steps}}) => step && (steps ? `${step} ${t("of")} ${steps}` : step))),
-    line(t("Loss"), some.map(row => row.progress.loss?.toFixed(4))),
-    ...(common ? [line(`${t("Loss on held-out rows, step")} ${common}`, evaluated.map(one => one.get(common).toFixed(4)))] : []),
+    line(t(rewarded ? "Reward, first → last" : "Loss, first → last"), some.map(({output}) => firstAndLast(output, measure)?.map(value => value.toFixed(3)).join(" → "))),
+    ...(common ? [line(`${t(rewarded ? "Reward on held-out rows, step" : "Loss on held-out rows, step")} ${common}`, evaluated.map(one => one.get(common).toFixed(4)))] : []),
     ...differ.map(name => line(`--${name}`, values.map(one => written(one[name])))));
-  const better = verdict(some, values, common, evaluated);
+  const better = verdict(some, values, common, evaluated, rewarded);
   if ($("better").textContent !== better) $("better").textContent = better;
 }
 
-// The run with the lowest loss on the same held-out rows after as many steps; why none is named where there is none.
-function verdict(some, values, step, evaluated) {
+// The run with the lowest loss, or the highest reward, on the same held-out rows after as many steps; why none is named where there is none.
+function verdict(some, values, step, evaluated, rewarded) {
   const differ = Object.keys(values[0]).filter(name => values.every(one => name in one) && new Set(values.map(one => plain(one[name]))).size > 1);
   const other = unlike().filter(([, flags]) => differ.some(name => flags.test(name))).map(([title]) => title);
   if (new Set(some.map(row => row.method)).size > 1) other.unshift(t("the method"));
   if (other.length) return `${t("These runs cannot be ranked by their losses, for they differ in")} ${other.join(isChinese() ? "、" : ", ")}. ${t("Ask both results the same questions under Try, or train again with these alike.")}`;
   if (!step) return t("Which is better shows the loss on held-out rows, which they have not all measured after the same step.");
-  const ranked = some.map((row, place) => [nameOf(row.output), evaluated[place].get(step)]).sort(([, one], [, other]) => one - other);
-  return `${t("The lowest loss on held-out rows")}${colon()}${ranked[0][0]}, ${ranked[0][1].toFixed(4)} (${t("then")} ${ranked.slice(1).map(([, loss]) => loss.toFixed(4)).join(", ")}; ${t("step")} ${step})`;
+  const ranked = some.map((row, place) => [nameOf(row.output), evaluated[place].get(step)]).sort(([, one], [, other]) => rewarded ? other - one : one - other);
+  return `${t(rewarded ? "The highest reward on held-out rows" : "The lowest loss on held-out rows")}${colon()}${ranked[0][0]}, ${ranked[0][1].toFixed(4)} (${t("then")} ${ranked.slice(1).map(([, loss]) => loss.toFixed(4)).join(", ")}; ${t("step")} ${step})`;
 }
 
 async function showLog() {
