@@ -435,8 +435,10 @@ def _chosen(command: str, script: str, arguments: dict) -> list[str]:
     """Return the names of the flags that were given; where the command is not known, those that are no defaults."""
     if given := _arguments(command):
         return [name for name in arguments if name in given]
-    usual = {name: flag.default for name, flag in known_flags(script).items()} if find_method(script) else {}
-    return [name for name, value in arguments.items() if name not in usual or str(value) != str(usual[name])]
+    if not find_method(script):
+        return [*arguments]
+    known = known_flags(script)
+    return [name for name, value in arguments.items() if name in known and str(value) != str(known[name].default)]
 
 
 def _notes() -> dict[str, dict]:

@@ -374,13 +374,13 @@ def test_a_run_has_the_title_of_its_recipe(command, script, model, method, name)
 
 
 def test_flags_that_nobody_chose_are_not_compared():
-    flags = {"learning_rate": 5e-05, "lora_rank": 16, "seed": 42, "unknown": 1}
+    flags = {"learning_rate": 5e-05, "lora_rank": 16, "seed": 42, "process_index": 1}
     assert _chosen("make lora-tiny ARGS='--seed 42'", "launch/finetune_generation.py", flags) == [
         "learning_rate",
         "lora_rank",
         "seed",
     ]
-    assert _chosen("", "launch/finetune_generation.py", flags) == ["lora_rank", "unknown"]
+    assert _chosen("", "launch/finetune_generation.py", flags) == ["lora_rank"]
     assert _chosen("", "gone.py", flags) == [*flags]
 
 

@@ -138,11 +138,11 @@ def test_no_screen_overflows_fails_or_forgets(page):
     assert text(browser, "better") == f"The lowest loss on held-out rows: {NAMED}, 2.8000 (then 3.9000; step 10)"
     click(browser, "#differences th:nth-child(3) a:last-child")  # taken out: the other stands alone
     browser.wait("!location.search.includes('second') && list.innerText.includes('build/first')")
-    for name, flags in (("first", {"seed": 1, "max_length": 64}), ("second", {"seed": 2, "max_length": 32})):
+    for name, flags in (("first", {"seed": 1, "lora_rank": 8}), ("second", {"seed": 2, "lora_rank": 4})):
         change_flags(folder / f"build/{name}/output", flags | {"evaluation_strategy": "IntervalStrategy.STEPS"})
     go(browser, url, RUNS)
-    browser.wait("document.getElementById('better')?.textContent.includes('differ in the lengths, the seed. Ask both')")
-    assert "Strategy" not in text(browser, "differences")
+    browser.wait("document.getElementById('better')?.textContent.includes('differ in the seed. Ask both')")
+    assert ["--lora_rank", "8", "4"] in browser.run(rows) and "Strategy" not in text(browser, "differences")
 
 
 def started(folder: Path, name: str, created: float, pid: int, **files: str) -> None:

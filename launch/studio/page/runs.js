@@ -9,7 +9,7 @@ export const SIGNS = {running: "▶", finished: "✓", failed: "✗", stopped: "
 const kept = new Map();  // output -> {offset, identity, records}
 const items = new Map();  // output -> its element in the list
 // Flags that say where and how a run is started, not what it learns.
-const NOISE = /^(local_rank|local_process_index|process_index|device|logging_dir|output_signal_dir|run_name|output_dir|current_device|distributed_.*|.*_rank|seed_generator|no_cuda|overwrite_output_dir|resume_from_checkpoint|report_to|disable_tqdm|log_.*)$/;
+const NOISE = /^(local_rank|device|logging_dir|run_name|output_dir|overwrite_output_dir|resume_from_checkpoint|report_to|disable_tqdm|log_.*)$/;
 // What is done beside runs, by the target of make.
 const works = () => ({download: t("Download"), "data-sft": t("Preparation of data"), "data-preference": t("Preparation of data"), export: t("Export"),
                       merge: t("Merge"), evaluate: t("Evaluation"), serve: t("Server"), push: t("Upload")});
