@@ -68,7 +68,6 @@ TABLE = r"""
 --max_step 10 ✗ --max_step: unknown flag
 --sharding stage4 ✗ --sharding: found 'stage4'
 --lr_scheduler_type cosinus ✗ --lr_scheduler_type: found 'cosinus'
---do_train 0 --do_eval 0 ✗ --do_train: 0, and no --do_eval
 --merge_weights True ✗ --merge_weights: a flag of PaddleNLP
 --virtual_pp_degree 2 ✗ --virtual_pp_degree: interleaved pipeline
 --prefix_tuning 1 ✗ --prefix_tuning: 1 in pretraining
@@ -177,6 +176,7 @@ GPUS=1 ✗ memory: DOES NOT FIT: 137 ✓ --sharding: stage2 does nothing on 1 pr
     ✗ --sharding_parallel_config: enable_stage1_overlap with --device cpu
 --use_flash_attention required ✗ --use_flash_attention: found required, not possible here
 == llama-7b/finetune
+--do_train 0 --do_eval 0 ✗ --do_train: 0, and no --do_eval
 --model_name_or_path glm-515m --tensor_parallel_degree 1 --sharding stage3 ✗ --sharding: stage3 with GLM
 --lora 1 --pissa 1 ✗ --pissa: 1 with --tensor_parallel_degree 4:
 --metric_for_best_model eval_bleu ✗ --metric_for_best_model: eval_bleu: an evaluation of this run does not measure it

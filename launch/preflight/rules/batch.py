@@ -37,7 +37,7 @@ RULES = (
     ),
     Rule(
         flag="do_train",
-        when=lambda run: not (run.flags.do_train or run.flags.do_eval),
+        when=lambda run: run.run.method.reads_rows and not (run.flags.do_train or run.flags.do_eval),
         found="0, and no --do_eval",
         reason="nothing is trained or measured",
         source="launch/training/run.py",
