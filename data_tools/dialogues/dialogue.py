@@ -84,8 +84,11 @@ def pairs(prompt: str, response: str) -> Schema[Dialogue]:
         if asks:
             answers = answers[: len(questions) - 1]
         if len(answers) != len(questions) - asks:
-            before = " before the last question" if asks else ""
-            raise RowError(f"{len(questions)} texts at {prompt!r}, but {len(answers)} at {response!r}{before}")
+            raise RowError(
+                f"{len(questions)} texts at {prompt!r}, but {len(answers)} at {response!r} before the last question"
+                if asks
+                else f"{len(questions)} texts at {prompt!r}, but {len(answers)} at {response!r}"
+            )
         asked = questions.pop() if asks and questions else None
         context = row.get("context")
         system = optional_text(context if isinstance(context, dict) else row, "system") or optional_text(row, "system")

@@ -27,7 +27,7 @@ from launch.plan.time_plan import STEP_PARTS
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = ("launch", "data_tools")
 # Calls whose texts are messages, wherever they stand.
-CALLS = {"ArgumentFiles", "UserError", "DataError", "Finding", "Rule", "Misfits"}
+CALLS = {"ArgumentFiles", "UserError", "DataError", "RowError", "Finding", "Rule", "Misfits"}
 # Files and folders all of whose sentences are messages.
 ROOMS = (
     "launch/recipe.py",
@@ -85,7 +85,9 @@ TERMS = (
     *("RMSNorm", "the framework's own RMSNorm", "--use_flash_attention auto for exact attention"),
     "fused RMSNorm: {0}, if the start finds it right ({1})",
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
-    *("stage {0}", "fits: {0}, {1}{2}", "other {0}", "sampling: {0}", "learning: {0}"),
+    *("a number", "stage {0}", "fits: {0}, {1}{2}", "other {0}", "sampling: {0}", "learning: {0}"),
+    # Why a row of data cannot be read, and how rows are read.
+    *("not JSON, {0} at column {1}", "chat template: {0}", "none, the bare texts"),
     # Pieces of which the lines of checks, plans and advice are made.
     *("off", "offload", "rotary embedding", "separate operators", "no GPU"),
     *("the module {0} is not built: make custom-ops", "{0} (of the model's family)", "tight", "{0} GB free"),

@@ -75,6 +75,7 @@ def test_which_language(environment, chinese):
 
 def test_parts_of_a_joined_message_are_translated_and_the_rest_stays():
     assert translated("Zyx wvu tsr.") == "Zyx wvu tsr." and translated("") == ""
+    assert translated("'src' is not a text: 5") == "'src' 不是文本：5"
     exact = next(english for english in read_catalog().exact if english.startswith("one of them"))
     both = translated(f"Zyx wvu; {exact}")
     assert both == f"Zyx wvu；{read_catalog().exact[exact]}"
@@ -86,7 +87,7 @@ def test_counts_of_what_was_cut_are_chinese_with_the_flag_that_mends_it():
     assert line.startswith("共 1 段对话：截断：3 个问题，1 个回答，2 个后续轮次；4 个回答没有推理")
     assert line.endswith("落在一个 token 之内，最长的有 3,072 个 token，--max_length 128")
     assert translated(cuts.fix) == "增大 --src_length 和 --max_length"
-    assert translated("an empty answer") == "an empty answer", "no count"
+    assert translated("an empty cup") == "an empty cup", "no count"
 
 
 @pytest.mark.parametrize(

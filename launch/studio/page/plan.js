@@ -168,17 +168,19 @@ function showFaults({faults, needs}) {
     one.removeAttribute("aria-describedby");
   }
   const others = [];
-  const controlOf = control => CONTROLS[control] || Object.keys(FLAGS).find(name => FLAGS[name] === control) || control;
+  const given = flagsOf(controls.ARGS.value);
+  const controlOf = control => CONTROLS[control] || Object.keys(FLAGS).find(name => FLAGS[name] === control) || (given.has(control) ? "ARGS" : control);
   const wrong = [...controls].filter(one => one.type === "number" && !one.validity.valid && one.closest("label"));
   const typed = wrong.filter(one => !faults.some(({control}) => controlOf(control) === one.name));
   const missing = needs.some(({kind}) => kind === "model");  // which a button fetches
   const shown = faults.filter(({control}) => !missing || CONTROLS[control] !== "MODEL");
   [...shown, ...typed.map(one => ({control: one.name, found: `${t("expected a number, at least")} ${one.min}`}))].forEach(({control, found, fix, meant}, number) => {
     const named = controlOf(control);
-    const text = found.replace(/^(--)?\w+(: |：)/, prefix => prefix.includes(control) ? "" : prefix).replace(LONG_LIST, "$1…");
+    const flag = named === "ARGS" && control !== named ? `--${control}${colon()}` : "";  // one of several
+    const text = flag + found.replace(/^(--)?\w+(: |：)/, prefix => prefix.includes(control) ? "" : prefix).replace(LONG_LIST, "$1…");
     const place = controls[named]?.closest("label");
     if (place?.closest("details")) place.closest("details").open = true;
-    const take = taking(control && meant, named in FLAGS || !controls[named] ? {ARGS: withFlag(controls.ARGS.value, FLAGS[named] || control, meant)} : {[named]: meant});
+    const take = taking(control && meant, named in FLAGS || flag || !controls[named] ? {ARGS: withFlag(controls.ARGS.value, FLAGS[named] || control, meant)} : {[named]: meant});
     const fixed = fix ? [element("span", {className: "fix", textContent: `${t("fix")}${colon()}${fix}`})] : [];
     if (!place || place.hidden) return others.push(element("div", {}, control ? `--${control}: ${text}` : text, ...fixed, ...take));
     place.append(element("p", {className: "fault", id: `fault${number}`}, text, ...fixed), ...take);
@@ -232,7 +234,11 @@ function showNext({needs, faults}) {
   if (need === "demo") step(`${t(DEMOS[first.name])} (${minutes(offered.demo_minutes[first.name])})`, [button("Make them", () => begin("demo", {folder: first.name}))]);
   else if (cards && offered.here?.fault) step("the card of this machine cannot be used yet. Mend that in a terminal, then start the studio again.", [rehearsing(false)], element("p", {className: "fault"}, offered.here.fault.found, element("span", {className: "fix", textContent: `${t("fix")}${colon()}${offered.here.fault.fix}`})));
   else if (need === "model" && starts) downloading(first);
-  else if (faults.length) step("change what is marked below, it cannot work as it is.", []);
+  else if (faults.length) step("change what is marked below, it cannot work as it is.", [button("Show", () => {
+    const place = $("choice").querySelector("[aria-invalid]") || $("other_faults");
+    place.scrollIntoView({block: "center"});
+    place.focus();
+  })]);
   else if (need === "data" && starts) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", [button("Choose a file", () => $("dropped").click())]);
   else if (need === "file") step("the data are one file. Divide its rows into those to train on and those to measure by.", [button("Divide it", () => divide())]);
   else if (!starts) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", [rehearsing(true), button("Copy the command", () => copy($("copy"), $("command")), false)]);
