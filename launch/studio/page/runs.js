@@ -77,7 +77,7 @@ export function titleOf(row, timed = true) {
   const rewarded = command.includes("grpo"), demo = t(rewarded ? "Demo: it learns by rewards alone" : "Demo: it learns from nothing");
   const work = works()[action];
   const what = action === "demo" ? [demo] : work ? [work, last] : [method ? t(method) : last, method && model];
-  return about.name || (rehearses ? `${t("Rehearsal:")} ` : "") + [...what, timed && when(row)].filter(Boolean).join(" · ");
+  return about.name || (rehearses ? `${t("Rehearsal")}${colon()}` : "") + [...what, timed && when(row)].filter(Boolean).join(" · ");
 }
 
 const when = ({began}) => new Date(began * 1000).toLocaleString(isChinese() ? "zh" : "en", {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
