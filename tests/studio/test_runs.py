@@ -246,6 +246,10 @@ def test_a_folder_that_no_answer_can_tell_of_is_left_out(tmp_path, monkeypatch):
 def test_what_the_studio_knows_of_runs_is_its_users_alone(chosen, monkeypatch):
     monkeypatch.setenv("STUDIO_TOKEN", "a-token-of-the-tests")
     assert studio._token() == "a-token-of-the-tests" and "STUDIO_TOKEN" not in os.environ
+    for wrong in ("a" * (studio.SHORTEST_TOKEN - 1), "a b" * studio.SHORTEST_TOKEN, "é" * studio.SHORTEST_TOKEN):
+        monkeypatch.setenv("STUDIO_TOKEN", wrong)
+        with pytest.raises(UserError, match=f"^STUDIO_TOKEN: found {len(wrong)} characters; expected 16 or more"):
+            studio._token()
     assert RecipeChoice.read({"recipe": "lora-tiny", "OUTPUT": "~/x"}).variables["OUTPUT"] == f"{Path.home()}/x"
     runs = Runs()
     runs.start(chosen, "rehearse")
