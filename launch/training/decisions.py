@@ -43,7 +43,7 @@ def decide(model_args, adapter_args, data_args, training_args, obstacle: str = "
     case = case_of(values, load_config(values.model_name_or_path), capability, dtype)
     decisions = Decisions(_precision(values, capability, obstacle))
     for switch in SWITCHES:
-        if switch.concerns(case) and (switch.needs is None or decisions.uses(switch.needs)):
+        if (switch.needs is None or decisions.uses(switch.needs)) and any(gather(switch.concerns(case))):
             decisions.made[switch] = switch.start(values, case)
     return decisions
 

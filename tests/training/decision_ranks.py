@@ -25,6 +25,7 @@ TRAINING = SimpleNamespace(
     tensor_parallel_config="",
     sequence_parallel=False,
     pipeline_parallel_degree=1,
+    sep_parallel_degree=-1,
     bfloat16_products="",
 )
 

@@ -41,6 +41,10 @@ CASES = {
         {"cards": [H100], "model": {"model_name_or_path": "llama-7b"}},
         {"flash": True, 1: "flash attention: on", 2: "flash attention 3: on"},
     ),
+    "but with another card beside it on neither": (
+        {"cards": [H100, A100], "model": {"model_name_or_path": "llama-7b"}},
+        {2: "flash attention 3: off (on rank 1: compute capability 8.0, it is for 9.0 alone), flash attention 2"},
+    ),
     "but not with masks": (
         {"cards": [H100], "model": {"model_name_or_path": "llama-7b"}, "mask": "dense"},
         {2: "flash attention 3: off (it has neither masks nor a prefix), flash attention 2"},
