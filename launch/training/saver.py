@@ -173,12 +173,13 @@ class Saver:
             files.append(
                 json_file("config.json", json.loads(whole_config(trainer.model).to_json_string(use_diff=False)))
             )
-        lora = isinstance(trainer.model, LoRAModel)
+        # A LoRA's checkpoint is read like the run's result; not PiSSA's, whose base lacks the product it began with.
+        lora = isinstance(trainer.model, LoRAModel) and "pissa" not in self.checkpointer.model_identity["adapter"]
         if plan.writers is not None and (lora or trains_all(trainer.model)):
             places = {key: tensor_file(MODEL, writer, world_size()) for key, writer in plan.writers.items()}
             index = SAFE_PEFT_WEIGHTS_INDEX_NAME if lora else WEIGHTS_INDEX
             files.append(json_file(index, {"metadata": {}, "weight_map": places}))
-            if lora:  # the checkpoint is read like the run's result
+            if lora:
                 files += _files_of(trainer.model.lora_config.save_pretrained)
         if trainer.tokenizer is not None:
             self._tokenizer_files = self._tokenizer_files or _files_of(trainer.tokenizer.save_pretrained)

@@ -190,6 +190,7 @@ def test_pissa_is_written_as_a_plain_lora_of_the_whole_base(ranks, root, trained
 
 def test_pissa_needs_its_first_adapter_to_go_on(ranks, root, trained, tmp_path):
     output = trained("run", *PISSA, "--save_steps", "2")
+    assert not (output / "checkpoint-4" / "lora_config.json").exists(), "it is no adapter of the whole base"
     (output / PISSA_START / "lora_config.json").unlink()
     words = [*argv(root, output, max_steps=6), *PISSA]
     [said] = ranks(1, FINETUNE, words)
