@@ -95,7 +95,7 @@ class Check:
 
     def seconds_for(self, pretend: bool, cards: int) -> float:
         """Return the expected seconds."""
-        if pretend or self.alone or cards < self.cards:
+        if pretend or cards < self.cards:
             return self.pretended if pretend else 1.0
         seconds = self.seconds() if callable(self.seconds) else self.seconds
         return seconds + (self.several if cards > 1 else 0.0)
