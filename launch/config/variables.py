@@ -38,6 +38,7 @@ FLAG_VARIABLES = {"MODEL": "model_name_or_path", "OUTPUT": "output_dir"}
 LAYOUT = (
     *("tensor_parallel_degree", "pipeline_parallel_degree", "sharding_parallel_degree", "sharding"),
     *("sequence_parallel", "tensor_parallel_config", "pipeline_parallel_config", "sharding_parallel_config"),
+    "sep_parallel_degree",
 )
 BATCH = (MICRO_BATCH, ACCUMULATION)
 # Flags of a recipe that mean something together: where a file of arguments states one of them, the others go, too.

@@ -240,6 +240,9 @@ def test_another_layout_of_the_file_keeps_the_samples_of_a_step(tmp_path):
     assert run.global_batch == 8 * before.flags.per_device_train_batch_size  # it counts for the recipe's layout
     run, lines = apply_variables(finetune, {"CONFIG": written(tmp_path, {"tensor_parallel_degree": 4}, "same.json")})
     assert run.global_batch == 128 and run.recipe_layout is None and len(lines) == 2
+    shared = {"CONFIG": written(tmp_path, {"sep_parallel_degree": 2}, "shared.json")}
+    run, _ = apply_variables(recipe("llama-7b/finetune-stage2"), shared)
+    assert (run.layout.data_ranks, run.global_batch) == (2, 128)
 
 
 def test_a_config_that_is_no_file_is_named_with_its_variable():
