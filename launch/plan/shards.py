@@ -94,8 +94,7 @@ def stage_layers(job: Job) -> list[range]:
 
 def tensors_of(job: Job, stage: int = 0) -> tuple[PlannedTensor, ...]:
     """Return the tensors on a rank of this pipeline stage: the model's own, then the adapter's."""
-    layout = replace(job.layout, data_parallel_degree=1, sharding_parallel_degree=1, sharding="")
-    layout = replace(layout, sep_parallel_degree=1)
+    layout = replace(job.layout, data_parallel_degree=1, sharding_parallel_degree=1, sharding="", sep_parallel_degree=1)
     return _tensors_of(job.between_steps.changed(layout=layout, offload=Offload()), stage)
 
 

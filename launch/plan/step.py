@@ -32,7 +32,8 @@ def replay(job: Job, place: Place) -> dict[str, dict[str, int]]:
     memory.begin(LOADING)
     load(job, place, memory)
     collecting = gc.isenabled()
-    gc.disable()  # none of a hundred thousand new objects is garbage: to look for it is a sixth of the time
+    if collecting:  # or another thread has disabled it, and will enable it
+        gc.disable()  # none of a hundred thousand new objects is garbage: to look for it is a sixth of the time
     try:
         Step(job, place, memory).run()
         return memory.peaks()

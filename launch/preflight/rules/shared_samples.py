@@ -16,9 +16,7 @@ OF_WHOLE_SAMPLES = {
 RULES = (
     Rule(
         flag="sep_parallel_degree",
-        when=lambda run: (
-            run.shared > 1 and run.family is not None and (not run.family.forward.shares_samples or run.family.alibi)
-        ),
+        when=lambda run: run.shared > 1 and run.family is not None and not run.family.shares_samples,
         found="{run.shared} for {run.family.title}",
         reason="ranks exchange heads around an attention function of its own, with rotary positions, which this model "
         "lacks",
