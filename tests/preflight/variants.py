@@ -357,8 +357,10 @@ GPUS=2 --pipeline_parallel_degree 2 ✗ --pipeline_parallel_degree: 2 for a rewa
 --pissa 1 --weight_double_quant 0 ✗ --pissa: weights are quantized ✗ --pissa: 1 for a reward
 --loss_chunk_tokens 256 --loss_spike 3 ✓ --loss_spike: this and --loss_collapse do nothing
     ✓ --loss_chunk_tokens: 256 does nothing for a reward model: there are no logits
+GPUS=2 --sep_parallel_degree 2 ✗ --sep_parallel_degree: 2 with a loss of whole texts
 == qwen3-0.6b/grpo-lora @ pairs
 -
+GPUS=2 --sep_parallel_degree 2 ✗ --sep_parallel_degree: 2 with a loss of whole texts
 --reward numbers ✗ --reward: numbers: not a reward that there is
 --reward '' ✗ --reward: none, and no --teacher
 GPUS=2 --tensor_parallel_degree 2 ✗ --tensor_parallel_degree: 2 in reinforcement: each rank samples
