@@ -19,8 +19,7 @@ export const isChinese = () => document.documentElement.lang === "zh";
 export const t = text => (isChinese() && chinese[text]) || text;
 
 // What is written with other marks in Chinese: a label in front of a text, texts in a row.
-export const colon = () => isChinese() ? "：" : ": ";
-export const labelled = (label, text) => `${t(label)}${colon()}${text}`;
+export const labelled = (label, text) => `${t(label)}${isChinese() ? "：" : ": "}${text}`;
 export const listed = (...texts) => texts.filter(Boolean).join(isChinese() ? "，" : ", ");
 
 export async function speak(language) {

@@ -1,7 +1,7 @@
 // What training makes of data: form, broken rows, samples with what counts in the loss marked, lengths. And files of the
 // user: kept, converted and set as the data.
 
-import {$, attempt, call, colon, element, follow, request, t} from "./common.js";
+import {$, attempt, call, element, follow, labelled, request, t} from "./common.js";
 import {button, change, choice, divide, setFlag, step} from "./plan.js";
 
 const LARGEST = 2 ** 30;  // bytes of a dropped file, the studio's limit
@@ -25,7 +25,7 @@ async function drop() {
   const done = row.state === "finished", kept = done ? output : /--input (\S+)/.exec(row.command)?.[1];
   if (!kept) throw Error(`${file.name}: ${t(row.state)}`);
   await change({DATA: kept});  // a file with broken rows is looked at as it is
-  $("uploading").textContent = `${t(done ? "Set as Data" : "Kept, and not divided yet")}${colon()}${kept}`;
+  $("uploading").textContent = labelled(t(done ? "Set as Data" : "Kept, and not divided yet"), kept);
   await look();
   if (!done && !$("data").querySelector(".wrong")) $("data").prepend(element("p", {className: "wrong", textContent: row.reason || t(row.state)}));
 }
@@ -36,7 +36,7 @@ function sent(file) {
     const sending = new XMLHttpRequest();
     sending.open("PUT", `api/upload?${new URLSearchParams({recipe: choice().recipe, name: file.name})}`);
     for (const [name, value] of Object.entries(request.headers())) sending.setRequestHeader(name, value);
-    sending.upload.onprogress = ({loaded, total}) => { $("uploading").textContent = `${t("Sending")}${colon()}${Math.floor(100 * loaded / total)} %`; };
+    sending.upload.onprogress = ({loaded, total}) => { $("uploading").textContent = labelled("Sending", `${Math.floor(100 * loaded / total)} %`); };
     sending.onerror = () => reject(Error(t("The studio does not answer. Is it still running?")));
     sending.onload = () => {
       let answer = {};
@@ -62,7 +62,7 @@ function broken({broken, faults}) {
     await look();
   }, main);
   if (whole) step("the file has broken rows, which are listed below. Mend them and give it again, or train without them.", [leave(true)]);
-  return [element("h3", {className: "wrong", textContent: `${t("Broken rows")}${colon()}${broken.toLocaleString("en")}`}), element("ul", {className: "wrong"}, ...rows),
+  return [element("h3", {className: "wrong", textContent: labelled("Broken rows", broken.toLocaleString("en"))}), element("ul", {className: "wrong"}, ...rows),
     element("p", {}, `${t("Mend these rows in the file, or train without them.")} `, leave(false))];
 }
 
@@ -87,7 +87,7 @@ function lengths({lengths, measured, max_length: most}) {
     return element("tr", {}, cell(high > low ? `${low.toLocaleString("en")}–${high.toLocaleString("en")}` : low), cell(count.toLocaleString("en")),
       element("td", {}, bar), element("td", {className: "wrong", textContent: low > most ? t("longer than the length") : ""}));
   });
-  return [element("h3", {textContent: `${t("Tokens")}; ${t("rows measured")}${colon()}${measured.toLocaleString("en")}; ${t("length")}${colon()}${most.toLocaleString("en")}`}), element("table", {}, ...rows)];
+  return [element("h3", {textContent: [t("Tokens"), labelled("rows measured", measured.toLocaleString("en")), labelled("length", most.toLocaleString("en"))].join("; ")}), element("table", {}, ...rows)];
 }
 
 $("look").addEventListener("click", () => look());

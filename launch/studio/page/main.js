@@ -1,6 +1,6 @@
 // The start of the page, and what is on all of it.
 
-import {$, TOKEN, attempt, call, colon, element, go, isChinese, minutes, parameters, remember, speak, t} from "./common.js";
+import {$, TOKEN, attempt, call, element, go, isChinese, labelled, minutes, parameters, remember, speak, t} from "./common.js";
 import "./data.js";
 import {offer, showPlan} from "./plan.js";
 import {SIGNS, runsOf, showRuns, titleOf} from "./runs.js";
@@ -28,7 +28,7 @@ async function showHome() {
   const output = "checkpoints/my-chats";
   showDoors(output);
   $("machine").textContent = here ? `${t("This machine has")} ${here.count} x ${here.card}.` : t("This machine has no card: small models learn on its CPU, large ones are planned.");
-  const fault = here?.fault && element("span", {className: "fault", textContent: `${t("the card cannot be used yet")}${colon()}${here.fault.found}; ${t("fix")}${colon()}${here.fault.fix}`});
+  const fault = here?.fault && element("span", {className: "fault", textContent: `${labelled("the card cannot be used yet", here.fault.found)}; ${labelled("fix", here.fault.fix)}`});
   $("chats_with").replaceChildren(...(fault ? [fault] : [here ? `${here.memory_gb >= 22 ? "Qwen3-8B" : "ERNIE-4.5-0.3B"}, ${here.card}` : "SmolLM2-135M, CPU"]));
   $("learn_minutes").textContent = `CPU, ${minutes(demoMinutes)}`;
   const trained = runsOf(await call("runs")), used = name => trained.some(row => row.output === name);

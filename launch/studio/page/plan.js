@@ -1,6 +1,6 @@
 // The plan of a choice: every change of a control is planned at once, as make plan-X does it.
 
-import {$, attempt, call, colon, copy, element, follow, go, isChinese, listed, minutes, parameters, remember, t} from "./common.js";
+import {$, attempt, call, copy, element, follow, go, isChinese, labelled, listed, minutes, parameters, remember, t} from "./common.js";
 
 const GIB = 2 ** 30;
 const VARIABLES = ["recipe", "MODEL", "CARD", "GPUS", "NNODES", "NETWORK", "PROCESSES", "DATA", "OUTPUT", "ARGS"];
@@ -55,10 +55,10 @@ export function offer(what) {
   for (const recipe of offered.recipes) {
     const where = recipe.gpus ? `${recipe.gpus} x ${recipe.gpu_memory_gb} GB` : "CPU";
     if (!groups.has(recipe.method)) groups.set(recipe.method, element("optgroup", {label: t(recipe.method)}));
-    groups.get(recipe.method).append(new Option(`${recipe.summary}${isChinese() ? `（${where}）` : ` (${where})`}${colon()}${recipe.target}`, recipe.target));
+    groups.get(recipe.method).append(new Option(labelled(`${recipe.summary}${isChinese() ? `（${where}）` : ` (${where})`}`, recipe.target), recipe.target));
   }
   controls.recipe.replaceChildren(...groups.values());
-  const usual = offered.here ? `${t("as here")}${colon()}${offered.here.count} x ${offered.here.card}` : t("the recipe's");
+  const usual = offered.here ? labelled("as here", `${offered.here.count} x ${offered.here.card}`) : t("the recipe's");
   const kinds = Object.entries(offered.cards).map(([name, size]) => new Option(`${name}, ${size} GB`, name));
   controls.CARD.replaceChildren(new Option(usual, ""), ...kinds);
   controls.NETWORK.replaceChildren(new Option(t("as usual for the cards"), ""), ...offered.networks.map(name => new Option(name)));
@@ -176,13 +176,13 @@ function showFaults({faults, needs}) {
   const shown = faults.filter(({control}) => !missing || CONTROLS[control] !== "MODEL");
   [...shown, ...typed.map(one => ({control: one.name, found: `${t("expected a number, at least")} ${one.min}`}))].forEach(({control, found, fix, meant}, number) => {
     const named = controlOf(control);
-    const flag = named === "ARGS" && control !== named ? `--${control}${colon()}` : "";  // one of several
+    const flag = named === "ARGS" && control !== named ? labelled(`--${control}`, "") : "";  // one of several
     const text = flag + found.replace(/^(--)?\w+(: |：)/, prefix => prefix.includes(control) ? "" : prefix).replace(LONG_LIST, "$1…");
     const place = controls[named]?.closest("label");
     if (place?.closest("details")) place.closest("details").open = true;
     const take = taking(control && meant, named in FLAGS || flag || !controls[named] ? {ARGS: withFlag(controls.ARGS.value, FLAGS[named] || control, meant)} : {[named]: meant});
-    const fixed = fix ? [element("span", {className: "fix", textContent: `${t("fix")}${colon()}${fix}`})] : [];
-    if (!place || place.hidden) return others.push(element("div", {}, control ? `--${control}: ${text}` : text, ...fixed, ...take));
+    const fixed = fix ? [element("span", {className: "fix", textContent: labelled("fix", fix)})] : [];
+    if (!place || place.hidden) return others.push(element("div", {}, control ? labelled(`--${control}`, text) : text, ...fixed, ...take));
     place.append(element("p", {className: "fault", id: `fault${number}`}, text, ...fixed), ...take);
     controls[named].setAttribute("aria-invalid", "true");
     controls[named].setAttribute("aria-describedby", `fault${number}`);
@@ -191,7 +191,7 @@ function showFaults({faults, needs}) {
     const [control, text] = {data: ["DATA", t("not here")], model: ["MODEL", t("not here")], run: ["OUTPUT", t("holds a run, which this one continues or replaces")]}[kind] || [];
     if (!control) continue;
     const near = meant ?? faults.find(fault => CONTROLS[fault.control] === control)?.meant;
-    controls[control].closest("label").append(element("p", {className: "hint", textContent: `${text}${colon()}${name}`}), ...taking(fresh || near, {[control]: fresh || near}, fresh && "Take"));
+    controls[control].closest("label").append(element("p", {className: "hint", textContent: labelled(text, name)}), ...taking(fresh || near, {[control]: fresh || near}, fresh && "Take"));
   }
   $("other_faults").replaceChildren(...others);
   $("other_faults").hidden = !others.length;
@@ -222,7 +222,7 @@ const DEMOS = {
   "build/demo-grpo/base": "a tiny model and its prompts are made here, and it learns by rewards alone. Watch it.",
 };
 
-export const step = (text, buttons, ...below) => $("next").replaceChildren(element("p", {}, `${t("Next")}${colon()}${t(text)}`), element("div", {className: "buttons"}, ...buttons), ...below);
+export const step = (text, buttons, ...below) => $("next").replaceChildren(element("p", {}, labelled("Next", t(text))), element("div", {className: "buttons"}, ...buttons), ...below);
 
 function showNext({needs, faults}) {
   const [first] = needs, need = first?.kind, run = needs.find(({kind}) => kind === "run"), key = `${location.search} ${JSON.stringify(needs)} ${faults.length}`;
@@ -232,7 +232,7 @@ function showNext({needs, faults}) {
   const rehearsing = main => button("Rehearse on this machine's CPU", () => alone(() => start("rehearse")), main);
   const checking = main => button("Check", check, main, "check");
   if (need === "demo") step(`${t(DEMOS[first.name])} (${minutes(offered.demo_minutes[first.name])})`, [button("Make them", () => begin("demo", {folder: first.name}))]);
-  else if (cards && offered.here?.fault) step("the card of this machine cannot be used yet. Mend that in a terminal, then start the studio again.", [rehearsing(false)], element("p", {className: "fault"}, offered.here.fault.found, element("span", {className: "fix", textContent: `${t("fix")}${colon()}${offered.here.fault.fix}`})));
+  else if (cards && offered.here?.fault) step("the card of this machine cannot be used yet. Mend that in a terminal, then start the studio again.", [rehearsing(false)], element("p", {className: "fault"}, offered.here.fault.found, element("span", {className: "fix", textContent: labelled("fix", offered.here.fault.fix)})));
   else if (need === "model" && starts) downloading(first);
   else if (faults.length) step("change what is marked below, it cannot work as it is.", [button("Show", () => {
     const place = $("choice").querySelector("[aria-invalid]") || $("other_faults");
@@ -274,7 +274,7 @@ async function begin(path, body) {
 async function arrived(output, control = "MODEL", title = t("Downloading")) {
   const line = element("p", {className: "small"});
   following = output;
-  $("next").replaceChildren(element("p", {textContent: `${title}${colon()}${output}`}), element("progress", {ariaLabel: title}), line);
+  $("next").replaceChildren(element("p", {textContent: labelled(title, output)}), element("progress", {ariaLabel: title}), line);
   try {
     const row = await follow(output, ({said}) => { line.textContent = said || t("running"); });
     if (row.state !== "finished") throw Error(`${output}: ${row.reason || t(row.state)}`);
@@ -298,13 +298,13 @@ function showBars() {
   $("bars").replaceChildren(...stages.map((stage, number) => {
     const bar = element("div", {className: "bar"});
     for (const part of offered.parts.filter(name => parts[number][name])) {
-      const piece = element("span", {title: `${part}: ${gib(parts[number][part])} GiB`});
+      const piece = element("span", {title: labelled(part, `${gib(parts[number][part])} GiB`)});
       piece.style.width = share(parts[number][part]);
       piece.style.background = color(part);
       bar.append(piece);
     }
     if (card) {
-      const line = element("span", {className: "card", title: `${planned.plan.card}: ${gib(card)} GiB`});
+      const line = element("span", {className: "card", title: labelled(planned.plan.card, `${gib(card)} GiB`)});
       line.style.left = share(card);
       bar.append(line);
     }
@@ -315,7 +315,7 @@ function showBars() {
   const entry = (key, text) => element("li", {}, key, text);
   const limit = element("span", {className: "key"});
   limit.style.background = "var(--bad)";
-  $("bar_legend").replaceChildren(...shown.map(part => entry(keyOf(part), t(part))), ...(card ? [entry(limit, `${t("memory of the card")}${colon()}${gib(card)} GiB`)] : []));
+  $("bar_legend").replaceChildren(...shown.map(part => entry(keyOf(part), t(part))), ...(card ? [entry(limit, labelled("memory of the card", `${gib(card)} GiB`))] : []));
 }
 
 function keyOf(part) {
@@ -390,7 +390,7 @@ async function advise() {
 function showOffers(list, offers, none) {
   const rows = offers.map(({title, result, peak_bytes, speed, args}) => {
     const text = listed(title, speed && listed(`${gib(peak_bytes)} GiB`, `${t("speed")} ${speed}`), result);
-    const take = element("button", {textContent: t("Take"), ariaLabel: `${t("Take")}${colon()}${title}`});
+    const take = element("button", {textContent: t("Take"), ariaLabel: labelled("Take", title)});
     take.addEventListener("click", () => go({ARGS: args}));
     return element("li", {}, text, take, element("div", {className: "small", textContent: args}));
   });
@@ -418,7 +418,7 @@ async function check() {
   const wanted = location.search, found = await call("checks", choice());
   if (wanted !== location.search) return;
   const list = (sign, className, lines) => element("ul", {className: `checks ${className}`}, ...lines.map(({subject, found, fix}) =>
-    element("li", {}, `${sign} ${subject}${colon()}${found}`, ...(fix ? [element("span", {className: "fix", textContent: `${t("fix")}${colon()}${fix}`})] : []))));
+    element("li", {}, `${sign} ${labelled(subject, found)}`, ...(fix ? [element("span", {className: "fix", textContent: labelled("fix", fix)})] : []))));
   const wrong = found.filter(({ok}) => !ok), warned = found.filter(({ok, warns}) => ok && warns), passed = found.filter(({ok, warns}) => ok && !warns);
   const missing = wrong.some(({subject}) => subject === "weights") && latest.needs.find(({kind}) => kind === "model");
   const lines = [list("✗", "wrong", wrong), list("!", "", warned),

@@ -1,7 +1,7 @@
 // The runs: a list of them; one by itself, with its charts and its log; several over each other, with what differs.
 
 import {COLORS, chart} from "./curves.js";
-import {$, attempt, call, colon, copy, element, go, isChinese, parameters, poll, remember, t, toTry} from "./common.js";
+import {$, attempt, call, copy, element, go, isChinese, labelled, parameters, poll, remember, t, toTry} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks
 const GIB = 2 ** 30;
@@ -77,7 +77,7 @@ export function titleOf(row, timed = true) {
   const rewarded = command.includes("grpo"), demo = t(rewarded ? "Demo: it learns by rewards alone" : "Demo: it learns from nothing");
   const work = works()[action];
   const what = action === "demo" ? [demo] : work ? [work, last] : [method ? t(method) : last, method && model];
-  return about.name || (rehearses ? `${t("Rehearsal")}${colon()}` : "") + [...what, timed && when(row)].filter(Boolean).join(" · ");
+  return about.name || (rehearses ? labelled("Rehearsal", "") : "") + [...what, timed && when(row)].filter(Boolean).join(" · ");
 }
 
 const when = ({began}) => new Date(began * 1000).toLocaleString(isChinese() ? "zh" : "en", {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
@@ -142,7 +142,7 @@ function newItem(output) {
     before = now;
     const {step, steps, loss, eta_seconds: left} = row.progress, running = row.state === "running";
     title.textContent = titleOf(row);
-    chosen.ariaLabel = `${t("Compare")}${colon()}${titleOf(row)}`;
+    chosen.ariaLabel = labelled("Compare", titleOf(row));
     state.className = `state ${row.state}`;
     state.textContent = `${SIGNS[row.state]} ${t(row.state)}`;
     tags.replaceChildren(...(row.about.tags || "").split(/[,，\s]+/).filter(Boolean).map(text => element("span", {className: "tag", textContent: text})));
@@ -155,7 +155,7 @@ function newItem(output) {
     steps ? bar.value = step / steps : bar.removeAttribute("value");
     bar.ariaLabel = `${t("Step")} ${step ?? 0}`;
     const facts = [step && `${t("step")} ${step.toLocaleString("en")}${steps ? ` ${t("of")} ${steps.toLocaleString("en")}` : ""}`,
-      loss != null && `${t("loss")} ${loss.toFixed(4)}`, running && left != null && `${t("minutes left")}${colon()}${Math.ceil(left / 60)}`,
+      loss != null && `${t("loss")} ${loss.toFixed(4)}`, running && left != null && labelled("minutes left", Math.ceil(left / 60)),
       running && isRun(row) && !step && t("it starts: the first step comes in a while"), row.said, !running && lasted(row), output];
     told.textContent = facts.filter(Boolean).join(" · ");
     reason.replaceChildren(...reasonOf(row));
@@ -295,7 +295,7 @@ function showCurves() {
     }};
   const kinds = outputs.flatMap(output => Object.keys(kept.get(output)?.records.find(record => record.reward != null) || {}));
   const rewards = [...new Set(kinds)].filter(key => key.startsWith("reward_"));
-  const made = [...CHARTS, ...rewards.map(key => [`${t("Reward")}${colon()}${key.slice(7)}`, key, null, small, "reward"])].map(([title, key, second, write, unit]) => {
+  const made = [...CHARTS, ...rewards.map(key => [labelled("Reward", key.slice(7)), key, null, small, "reward"])].map(([title, key, second, write, unit]) => {
     const lines = outputs.flatMap((output, place) => {
       const line = series(output, place, key, false);
       const beside = second ? series(output, place, second, true) : plannedMemory(output, place, line);
@@ -361,7 +361,7 @@ function showDifferences() {
     key.style.background = COLORS[place % COLORS.length];
     const rest = shown().filter(one => one !== output).join("|");
     return element("th", {scope: "col"}, key, element("a", {href: to(output), textContent: name}), " ",
-      element("a", {href: to(rest), textContent: "✕", title: t("Take out"), ariaLabel: `${t("Take out")}${colon()}${nameOf(output)}`}));
+      element("a", {href: to(rest), textContent: "✕", title: t("Take out"), ariaLabel: labelled("Take out", nameOf(output))}));
   });
   const line = (name, cells) => element("tr", {}, element("th", {scope: "row"}, ...name.split(/(?<=_)/).flatMap(part => [part, element("wbr")])), ...cells.map(text => element("td", {textContent: text ?? "–"})));
   $("differences").querySelector("table").replaceChildren(element("tr", {}, element("td", {textContent: alike ? titleOf(some[0], false) : ""}), ...head),
@@ -382,14 +382,14 @@ function verdict(some, values, step, evaluated, rewarded) {
   if (other.length) return `${t("These runs cannot be ranked by their losses, for they differ in")} ${other.join(isChinese() ? "、" : ", ")}. ${t("Ask both results the same questions under Try, or train again with these alike.")}`;
   if (!step) return t("Which is better shows the loss on held-out rows, which they have not all measured after the same step.");
   const ranked = some.map((row, place) => [nameOf(row.output), evaluated[place].get(step)]).sort(([, one], [, other]) => rewarded ? other - one : one - other);
-  return `${t(rewarded ? "The highest reward on held-out rows" : "The lowest loss on held-out rows")}${colon()}${ranked[0][0]}, ${ranked[0][1].toFixed(4)} (${t("then")} ${ranked.slice(1).map(([, loss]) => loss.toFixed(4)).join(", ")}; ${t("step")} ${step})`;
+  return `${labelled(t(rewarded ? "The highest reward on held-out rows" : "The lowest loss on held-out rows"), ranked[0][0])}, ${ranked[0][1].toFixed(4)} (${t("then")} ${ranked.slice(1).map(([, loss]) => loss.toFixed(4)).join(", ")}; ${t("step")} ${step})`;
 }
 
 async function showLog() {
   const options = shown().flatMap(output => {
     const row = rows.find(one => one.output === output);
     const logs = [...(row?.name ? [["console", t("all that the command prints")]] : []), ...Array.from({length: row?.ranks || 0}, (_, rank) => [rank, `${t("rank")} ${rank}`])];
-    return logs.map(([of, title]) => [`${output}|${of}`, shown().length > 1 ? `${nameOf(output)}: ${title}` : title]);
+    return logs.map(([of, title]) => [`${output}|${of}`, shown().length > 1 ? labelled(nameOf(output), title) : title]);
   });
   $("logs").hidden = !options.length;
   const before = $("log_of").value, texts = list => list.map(([value, text]) => `${value}=${text}`).join();
