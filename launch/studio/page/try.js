@@ -85,7 +85,7 @@ async function describe(again = false) {
 
 // lacks: why it cannot start now. before: its row among the runs, if it was started before.
 function taskOf(target, command, lacks, before) {
-  const button = (title, id, className = "") => element("button", {type: "button", id: `${id}_${target}`, className, textContent: t(title), ariaLabel: `${t(title)}: ${command}`});
+  const button = (title, id, className = "") => element("button", {type: "button", id: `${id}_${target}`, className, textContent: t(title), ariaLabel: labelled(title, command)});
   const text = element("pre", {textContent: command, tabIndex: 0}), told = element("p", {className: "small"});
   const copying = button("Copy", "copy"), starting = button("Start", "start", "main"), stopping = button("Stop", "stop");
   const bar = element("progress", {ariaLabel: actions()[target], hidden: true}), links = element("p", {className: "buttons", hidden: true});
@@ -118,7 +118,7 @@ function taskOf(target, command, lacks, before) {
     if (row.page) found.push(element("a", {href: row.page, target: "_blank", textContent: labelled("Open its page", row.page)}));
     if (row.state === "finished" && target === "merge") found.push(element("a", {href: `?${new URLSearchParams(toTry(row.output))}`, textContent: t("Try it")}));
     if (row.name) found.push(element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: t("Its log among the runs")}));
-    if (links.textContent !== found.map(one => one.textContent).join("")) links.replaceChildren(...found);
+    if ([...links.children].join() !== found.join()) links.replaceChildren(...found);  // a link joins as its address
     links.hidden = !found.length;
     say(running ? row.said || words : [words, row.state === "finished" ? row.output : row.reason].filter(Boolean).reduce(labelled), row.state);
   };
