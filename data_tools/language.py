@@ -29,15 +29,8 @@ SHORT_TERM = 20  # letters, at most, of a term with a number behind it
 NUMBER = re.compile(r"(about )?\S*\d\S*|'\S+'")
 LONGEST_JOINED = 400  # letters of a line that is looked through for several messages
 SHORTEST_LITERAL = 3  # letters: a template of fewer says nothing, "{0}: {1}" would match almost every line
-JOINTS = {
-    "\n": "\n",
-    "; ": "；",
-    ". ": "。",
-    ", ": "，",
-    ": ": "：",
-    " + ": " + ",
-    " x ": " x ",
-}  # between messages that are printed as one
+# Between messages that are printed as one.
+JOINTS = {"\n": "\n", "; ": "；", ". ": "。", ", ": "，", ": ": "：", " + ": " + ", " x ": " x "}
 
 
 def is_chinese(environment: Mapping[str, str] = os.environ) -> bool:
