@@ -219,7 +219,7 @@ def read_call(call: object, where: str = "tool_calls") -> ToolCall:
     try:
         written = json.dumps(found, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        raise RowError(f"{where}: arguments of {shown(name)} have a number that is none: {quoted(arguments)}") from None
+        raise RowError(f"{where}: arguments of {shown(name)} have NaN or infinity: {quoted(arguments)}") from None
     return ToolCall(text_of(where, name), text_of(where, written), text_of("id", call.get("id") or ""))
 
 

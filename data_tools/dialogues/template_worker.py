@@ -226,7 +226,7 @@ class Renderer:
         """Return an answer without the prompt for another one, which some templates write behind each dialogue."""
         question = next((one for one in reversed(before) if one["role"] == "user"), {"content": ""})
         asked = (question["content"] or "").strip()
-        asks = prompt[prompt.rfind(asked) + len(asked) :].strip()
+        asks = prompt.rpartition(asked)[2].strip() if asked else ""
         if not asks or not answer.endswith(asks):
             return answer
         later = self._render(dialogue, [*before, message, question])

@@ -161,7 +161,7 @@ def _number(text: str) -> float:
     return value
 
 
-NUMBERS = json.JSONDecoder(parse_float=_number, parse_constant=_number)  # that are some
+NUMBERS = json.JSONDecoder(parse_float=_number, parse_constant=_number)  # refuses NaN and infinity
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
 PYTHON_WORDS = {"True": True, "False": False, "None": None}  # as Qwen3-Coder's template writes such values
 ARGUMENT_OF_KEY = re.compile(r"\s*<arg_key>([^<]*)</arg_key>\s*<arg_value>(.*?)</arg_value>", re.DOTALL)

@@ -189,7 +189,7 @@ def test_a_template_that_expects_parts_of_a_message_gets_no_null():
         *(
             (
                 {"messages": [TWO[0], {"role": "assistant", "tool_calls": [CALL | {"arguments": arguments}]}]},
-                "tool_calls: arguments of tide_at have a number that is none: ",
+                "tool_calls: arguments of tide_at have NaN or infinity: ",
             )
             for arguments in ('{"a": NaN}', '{"a": [41e999]}', {"a": math.inf})
         ),
