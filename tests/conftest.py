@@ -5,7 +5,6 @@ import importlib.util
 import os
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -42,14 +41,15 @@ def pytest_configure(config):
     config.pluginmanager.register(TimeLimit(config))
 
 
-def pytest_collection(session):
-    """Collect all tests: none is garbage. The second worker imports their files from the last one on, so that of two
-    that begin without compiled files each compiles half."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected stays to the end: neither this process nor a fork of it looks through it for garbage."""
     gc.disable()
-    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" and session.config.args == ["tests"]:
-        for file in sorted((ROOT / "tests").rglob("test_*.py"), reverse=True):
-            with suppress(Exception, pytest.skip.Exception):  # of a module: it is reported when it is collected
-                importlib.import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -74,11 +74,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """A process with Paddle in it cannot be forked well, and hides what commands import by themselves.
-
-    What was collected stays to the end: neither this process nor a fork of it looks through it for garbage."""
-    gc.freeze()
-    gc.enable()
+    """A process with Paddle in it cannot be forked well, and hides what commands import by themselves."""
     if "paddle" in sys.modules:
         raise pytest.UsageError("a test file imports Paddle: import it in a rank (tests/ranks.py)")
 
