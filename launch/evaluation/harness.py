@@ -10,7 +10,6 @@ launch.environment.optional_packages installs before this is imported).
 import logging
 import os
 import signal
-import threading
 from functools import lru_cache, partial
 from pathlib import Path
 
@@ -41,8 +40,6 @@ class _BoundedTemplate(Template):
     """A template that raises TimeoutError where it computes for too long."""
 
     def render(self, *args, **named):
-        if threading.current_thread() is not threading.main_thread():  # which alone handles signals
-            return super().render(*args, **named)
         before = signal.signal(signal.SIGPROF, _stop)
         signal.setitimer(signal.ITIMER_PROF, TEMPLATE_SECONDS)
         try:
