@@ -19,6 +19,7 @@ from launch.config.recipe_file import Recipe
 from launch.config.run_config import RunConfig
 from launch.config.variables import number
 from launch.errors import UserError
+from launch.nodes.meeting import wait_seconds
 from launch.nodes.place import DEFAULT_PORT
 from launch.processes.supervise import SECONDS_TO_SAVE
 
@@ -46,6 +47,8 @@ CONTAINER = "training"
 POD_INDEX = "metadata.annotations['batch.kubernetes.io/job-completion-index']"
 DNS_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
 DNS_NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{,251}[a-z0-9])?")  # of a claim
+PORTS = re.compile(r"(\d{1,5}):(\d{1,5})", re.ASCII)
+MOST_PORT = 65535
 IMAGE_NAME = re.compile(r"[A-Za-z0-9][-\w./:@+]*", re.ASCII)
 LONGEST_NAME = 63  # of a pod's host name and of a Service (RFC 1035)
 
@@ -96,6 +99,11 @@ def _request(recipe: Recipe, run: RunConfig, variables: Mapping[str, str]) -> Ma
     for name, form in ({"IMAGE": IMAGE_NAME} | dict.fromkeys(CLAIMS, DNS_NAME)).items():
         if (found := variables.get(name)) and not form.fullmatch(found):
             raise UserError(f"{name}: found {quoted(found)}, no name that Kubernetes takes. Correct it.")
+    wait_seconds(variables)
+    if ports := variables.get("PORT_RANGE"):
+        found = PORTS.fullmatch(ports)
+        if not found or not 0 < int(found[1]) <= int(found[2]) <= MOST_PORT:
+            raise UserError(f"PORT_RANGE: found {quoted(ports)}, expected FIRST:LAST, such as 40000:40100.")
     return ManifestValues(
         name=_name(recipe, run.nodes.count, variables),
         image=variables["IMAGE"],

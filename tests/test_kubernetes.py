@@ -107,6 +107,15 @@ def test_a_pod_has_the_volumes_that_the_run_uses():
             ("lora-qwen3-8b", {name: value}, f"{name}: found {value!r}, no name that Kubernetes takes")
             for name, value in (("IMAGE", "a\nb"), ("DATA_CLAIM", "../x"), ("OUTPUT_CLAIM", "名"))
         ),
+        *(
+            ("lora-qwen3-8b", {name: value}, f"{name}: found {value!r}, expected {expected}")
+            for name, values, expected in (
+                ("PORT_RANGE", ("1", "0:9", "9:8", "1:65536", "40000-40100", "1:2\n", "٣:٤"), "FIRST:LAST, such as"),
+                ("RENDEZVOUS_MINUTES", ("1e400", "nan", "0", "-1", "525601"), "minutes above 0, at most 525,600"),
+                ("RESTARTS", ("2147483648",), "a whole number from 1 to 2,147,483,647"),
+            )
+            for value in values
+        ),
         ("pretrain-llama7b", {"RANK": "1"}, "RANK=1: not for a manifest: each pod has its own number. Leave it out."),
     ],
 )

@@ -85,6 +85,13 @@ TERMS = (
     *("RMSNorm", "the framework's own RMSNorm", "--use_flash_attention auto for exact attention"),
     "fused RMSNorm: {0}, if the start finds it right ({1})",
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
+    *(f"{{0}} GiB at the peak ({phase})" for phase in ("forward", "backward")),
+    *(
+        f"{fits}: {{0}} GiB at the peak ({phase}, stage {{1}}), {{2}}"
+        for fits in ("fits", "DOES NOT FIT")
+        for phase in ("forward", "backward")
+    ),
+    *("recompute full", "recompute full_attn", "recompute core_attn"),
     *("a number", "stage {0}", "fits: {0}, {1}{2}", "other {0}", "sampling: {0}", "learning: {0}"),
     # Why a row of data cannot be read, and how rows are read.
     *("not JSON, {0} at column {1}", "chat template: {0}", "none, the bare texts"),
@@ -120,7 +127,7 @@ TERMS += (
     *(f"{{0}} {noun}{ending} {what}" for noun, what in COUNTS.values() for ending in ("", "s")),
     *("cut: {0}", "nothing cut", "{0} of answers within a token", "raise --src_length and --max_length"),
     *re.findall(r"^[a-z-]+:.*?## (.*)", MAKEFILE, re.MULTILINE),
-    *(targets.VARIABLES_TITLE, *(text for _, text in targets.VARIABLES)),
+    *(targets.USAGE, targets.VARIABLES_TITLE, *(text for _, text in targets.VARIABLES)),
     "Recipes X (rehearse-X: tiny, on a CPU; plan-X: memory, time; print-X: command; k8s-X: Kubernetes)",
     *(_numbered(recipe.summary) for recipe in load_recipes(ROOT)),
     *(

@@ -68,7 +68,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--shard_gb", type=amount, default=5.0, help="largest file in GB; default %(default)s")
     args = parser.parse_args(argv)
     if (args.source.expanduser() / peft.CONFIG).is_file() and not args.base:
-        parser.error("--base: a PEFT adapter needs the directory of its model, imported")
+        parser.error('a PEFT adapter needs the directory of its imported model: --base DIR, of make ARGS="--base DIR"')
     return args
 
 

@@ -5,7 +5,7 @@ from data_tools.formats.json_files import shown
 from launch.errors import UserError
 
 MOST = {"GPUS": MOST_CARDS, "PROCESSES": MOST_CARDS, "NNODES": MOST_NODES}
-MOST |= {"GPU_MEMORY_GB": 10_000, "STOPPED_EXIT_CODE": 255}
+MOST |= {"GPU_MEMORY_GB": 10_000, "STOPPED_EXIT_CODE": 255, "RESTARTS": 2**31 - 1}
 MOST_OF_OTHERS = 10**12
 
 

@@ -22,6 +22,7 @@ from launch.config.recipe_file import Recipe, recipe_paths, target_of
 from launch.errors import UserError
 
 FORMS = ("", "rehearse-", "print-", "plan-", "k8s-")
+USAGE = "Usage: make TARGET [VARIABLE=VALUE ...]"
 VARIABLES_TITLE = "Variables of every recipe (docs/recipes.md has the table)"
 VARIABLES = (
     ("  MODEL= DATA= OUTPUT=      ", "which model, data, output directory"),
@@ -61,7 +62,7 @@ def help_text() -> str:
     """Return the targets of the Makefile, the recipes among them."""
     makefile = Path("Makefile").read_text(encoding="utf-8")
     targets = re.findall(r"^([a-z-]+):.*?## (.*)", makefile, re.MULTILINE)
-    lines = ["Usage: make TARGET [VARIABLE=VALUE ...]", "", *(_row(f"  {name:<13} ", text) for name, text in targets)]
+    lines = [_row("", USAGE), "", *(_row(f"  {name:<13} ", text) for name, text in targets)]
     recipes = [_recipe_line(path) for path in recipe_paths(Path())]
     if recipes:
         lines += [

@@ -206,7 +206,6 @@ POSITIVE = [
     "low_freq_factor",
     "rope_ratio",
     "rope_scaling_factor",
-    "rope_theta",
 ]
 NOT_NEGATIVE = [
     "init_std",
@@ -250,6 +249,13 @@ SWITCHES = [
 TOKENS = ["bos_token_id", "eos_token_id", "pad_token_id"]
 MASKS = ["gmask_token_id", "mask_token_id"]  # compared with the tokenizer when its ids are used
 OBJECTS = ["rope_parameters", "rope_scaling"]
+# Of a configuration of ours, where a null would not be the default but stay null.
+NEVER_NULL = ["hidden_size", "max_position_embeddings", "num_attention_heads", "vocab_size", *EPSILONS]
+# Of paddlenlp/transformers/activations.py, which needs Paddle.
+ACTIVATIONS = (
+    *("gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "linear", "mish", "quick_gelu", "relu", "relu6"),
+    *("sigmoid", "silu", "swish", "tanh"),
+)
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 
 
@@ -284,6 +290,7 @@ _ALLOWED: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a number above 0, or true or false",
         lambda value: isinstance(value, bool) or (_is_number(value) and value > 0),
     ),
+    "rope_theta": ("a number above 0, at most 1e15", lambda value: _is_number(value) and 0 < value <= 1e15),
     "model_type": ("a name in quotes", lambda value: isinstance(value, str)),
 }
 
@@ -303,6 +310,11 @@ def check_values(values: dict, path: str) -> None:
 def check_config(config: dict, path: str) -> None:
     """Check each key alone, then heads against sizes and token ids against the vocabulary, as far as they are there."""
     check_values(config, path)
+    rotary = ["rope_theta"] if not config.get("alibi") else []
+    for key in (key for key in [*NEVER_NULL, *rotary] if key in config and config[key] is None):
+        raise _fault(path, key, None, _ALLOWED[key][0])
+    if "hidden_act" in config and config["hidden_act"] not in ACTIVATIONS:
+        raise _fault(path, "hidden_act", config["hidden_act"], ", ".join(ACTIVATIONS))
     hidden_size = config.get("hidden_size")
     heads_key = next((name for name in HEADS if config.get(name)), HEADS[-1])
     heads = config.get(heads_key)

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Mapping
 
+from data_tools.formats.json_files import quoted
 from launch.config.run_config import Nodes
 from launch.errors import UserError
 from launch.nodes.network import Link, address_towards, interface_of, is_loopback, resolve, split_address
@@ -27,6 +28,7 @@ from launch.nodes.roll_call import (
 )
 
 WAIT_VARIABLE = "RENDEZVOUS_MINUTES"
+MOST_MINUTES = 525_600  # a year
 WAIT_MINUTES = 10.0  # nodes are started by hand one after the other, or by a scheduler at once
 IN_KUBERNETES = "KUBERNETES_SERVICE_HOST"  # set in every container of a pod
 PLACE = (("PADDLE_TRAINER_ID", "0"), ("PADDLE_TRAINERS_NUM", "1"))
@@ -42,7 +44,7 @@ def meet_nodes(nodes: Nodes, flags: Mapping[str, list[str]], ranks: int) -> Link
     assert nodes.master is not None  # several nodes have one
     host, _ = split_address(nodes.master)
     me = _member(nodes.rank, nodes.count, resolve(host), facts(ranks), flags)
-    meeting = Meeting("node", nodes.master, tuple(map(nodes.name, range(nodes.count))), _wait_seconds())
+    meeting = Meeting("node", nodes.master, tuple(map(nodes.name, range(nodes.count))), wait_seconds(os.environ))
     assembly = roll_call(meeting, me)
     return Link({meeting.nodes[index]: connection for index, connection in assembly.connections.items()})
 
@@ -56,7 +58,7 @@ def await_master(nodes: Nodes) -> None:
         return
     assert nodes.master is not None  # several nodes have one
     host, _ = split_address(nodes.master)
-    deadline = time.monotonic() + _wait_seconds()
+    deadline = time.monotonic() + wait_seconds(os.environ)
     while time.monotonic() < deadline:
         with contextlib.suppress(UserError):
             address = resolve(host)
@@ -87,7 +89,7 @@ def meet_ranks(flags: Mapping[str, list[str]], on_cpu: bool) -> list[str]:
     )
     reports_facts = os.environ.get("PADDLE_LOCAL_RANK", "0") == "0"  # of its node
     me = _member(rank, count, split_address(endpoints[0])[0], facts(per_node) if reports_facts else {}, flags)
-    assembly = roll_call(Meeting("rank", endpoints[0], nodes, _wait_seconds()), me)
+    assembly = roll_call(Meeting("rank", endpoints[0], nodes, wait_seconds(os.environ)), me)
     for connection in assembly.connections.values():
         connection.close()
     if on_cpu:
@@ -130,15 +132,18 @@ def _place() -> tuple[int, int]:
     return rank, count
 
 
-def _wait_seconds() -> float:
-    """Return the seconds to wait for the other nodes, from RENDEZVOUS_MINUTES."""
-    value = os.environ.get(WAIT_VARIABLE) or str(WAIT_MINUTES)
+def wait_seconds(variables: Mapping[str, str]) -> float:
+    """Return the seconds to wait for the other nodes, from RENDEZVOUS_MINUTES. Raise UserError where it is no time."""
+    value = variables.get(WAIT_VARIABLE) or str(WAIT_MINUTES)
     try:
         minutes = float(value)
     except ValueError:
         minutes = 0.0
-    if not 0 < minutes < float("inf"):
-        raise UserError(f"{WAIT_VARIABLE}: found {value!r}, expected minutes above 0, such as {WAIT_MINUTES:g}.")
+    if not 0 < minutes <= MOST_MINUTES:
+        raise UserError(
+            f"{WAIT_VARIABLE}: found {quoted(value)}, expected minutes above 0, at most {MOST_MINUTES:,}, such as "
+            f"{WAIT_MINUTES:g}."
+        )
     return 60 * minutes
 
 

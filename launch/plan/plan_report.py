@@ -159,8 +159,8 @@ def _table(plan: MemoryPlan) -> list[str]:
 
 
 def _row(name: str, cells: list[str]) -> str:
-    name = localized(name)
-    return name + " " * (NAME - columns(name)) + "".join(f"{cell:>{COLUMN}}" for cell in cells)
+    name, *cells = map(localized, (name, *cells))
+    return name + " " * (NAME - columns(name)) + "".join(" " * (COLUMN - columns(cell)) + cell for cell in cells)
 
 
 def verdict(plan: MemoryPlan) -> str:

@@ -24,6 +24,7 @@ from data_tools.dialogues.questions import Question, encode_question, text_quest
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.json_files import read_object
 from data_tools.formats.plural import plural
+from data_tools.language import localized
 from data_tools.progress import counted
 from launch.adapters.adapter_files import load_adapter
 from launch.adapters.dora import fix_lengths
@@ -267,7 +268,7 @@ def _encodings(predictor: Predictor, args) -> Callable[[bool], Encoding]:
     def encoding(chat: bool) -> Encoding:
         made = encoding_of(args, predictor.tokenizer, predictor.config.to_dict(), chat, use=True)
         if rank() == 0:
-            print(template_line(made.template), file=sys.stderr)
+            print(localized(template_line(made.template)), file=sys.stderr)
         return made
 
     return encoding

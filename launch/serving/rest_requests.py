@@ -204,7 +204,7 @@ def _require_nothing(extra: dict | None, neutral: dict[str, tuple]) -> None:
 
 
 def _as_list(stop: object) -> object:
-    return [stop] if isinstance(stop, str) else stop or []
+    return [stop] if isinstance(stop, str) else [] if stop is None else stop
 
 
 def _whole_characters(text: str) -> str:

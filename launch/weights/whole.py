@@ -4,7 +4,10 @@ import fcntl
 import os
 import re
 import shutil
+import signal
+import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +19,7 @@ from launch.errors import UserError
 def written_whole(target: Path) -> Iterator[Path]:
     """Yield a directory to fill, which takes the name `target` at the end; an exception leaves nothing behind.
 
+    Nor does SIGTERM, or the end of the terminal, where this process has no other answer to them.
     Leftovers of a killed process with the same target are removed first.
 
     Raises:
@@ -30,9 +34,10 @@ def written_whole(target: Path) -> Iterator[Path]:
         _remove_abandoned(target.parent, prefix)
         unfinished = Path(tempfile.mkdtemp(prefix=prefix, dir=target.parent))
         lock = lock_directory(unfinished)
-        yield unfinished
-        unfinished.chmod(0o755)  # a temporary directory is its owner's alone
-        unfinished.rename(target)
+        with _ended_by_exception():
+            yield unfinished
+            unfinished.chmod(0o755)  # a temporary directory is its owner's alone
+            unfinished.rename(target)
     except OSError as error:
         raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
     finally:
@@ -40,6 +45,24 @@ def written_whole(target: Path) -> Iterator[Path]:
             shutil.rmtree(unfinished, ignore_errors=True)
         if lock is not None:
             os.close(lock)
+
+
+@contextmanager
+def _ended_by_exception() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise SystemExit where they would end this process at once."""
+
+    def end(number, frame):
+        sys.exit(128 + number)
+
+    signals = (signal.SIGTERM, signal.SIGHUP) if threading.current_thread() is threading.main_thread() else ()
+    taken = [number for number in signals if signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _remove_abandoned(parent: Path, prefix: str) -> None:

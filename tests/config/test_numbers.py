@@ -10,7 +10,7 @@ from launch.config.flag_values import known_flags
 from launch.config.layout import LayoutError
 from launch.config.numbers import MOST
 from launch.config.recipe_file import ROOT, load_recipes
-from launch.config.variables import NODES, RECIPE, apply_variables, number
+from launch.config.variables import KUBERNETES, NODES, RECIPE, apply_variables, number
 from launch.errors import UserError
 from launch.nodes.network import split_address
 from launch.nodes.place import expand_hosts, read_nodes
@@ -21,7 +21,7 @@ LONG = "9" * 5000
 RECIPES = {recipe.target: recipe for recipe in load_recipes(ROOT)}
 
 
-@pytest.mark.parametrize("name", [*MOST, "MTBF_HOURS", "RESTARTS"])
+@pytest.mark.parametrize("name", [*MOST, "MTBF_HOURS"])
 def test_a_variable_has_a_range(name):
     assert number(name, {name: "1"}) == 1 and number(name, {name: ""}) is None
     for value in (LONG, "1" + "0" * 15, "0", "-1", "1.5", "two", "1e3", "+1", "1_0"):
@@ -82,7 +82,7 @@ def test_addresses_and_lists_of_hosts_have_ranges():
 
 
 def test_all_ranges_are_of_variables():
-    assert set(MOST) <= {*RECIPE, *NODES}
+    assert set(MOST) <= {*RECIPE, *NODES, *KUBERNETES}
 
 
 @pytest.mark.parametrize("target", [pytest.param("qlora-qwen3-8b", marks=pytest.mark.long), "pretrain-tiny"])

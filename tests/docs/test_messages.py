@@ -14,6 +14,7 @@ from data_tools.dialogues.samples import Cuts
 from data_tools.language import CATALOG, PLACE, is_chinese, localized, read_catalog, read_po, translated
 from data_tools.terminal import CLOSING, columns, wrapped
 from docs.tools.messages import ROOT, messages
+from launch.plan.plan_report import _row
 from tests.fuzzing import FEW_AND_MANY, cases, texts
 from tests.recipes.machine import Machine
 
@@ -107,6 +108,12 @@ def test_counts_of_what_was_cut_are_chinese_with_the_flag_that_mends_it():
             '(1) ARGS="--lora 1"：21.1 GiB，每个 token 的时间 x 1.03；(2) ARGS="-a"：9.0 GiB，a/b',
         ),
         (
+            "fits: 9.5 GiB at the peak (backward, stage 1), A100-40G: 39.1 GiB",
+            "放得下：峰值 9.5 GiB（反向，阶段 1），A100-40G：39.1 GiB",
+        ),
+        ("DOES NOT FIT: 9.5 GiB at the peak (forward), x: 8.0 GiB", "放不下：峰值 9.5 GiB（前向），x：8.0 GiB"),
+        ("bfloat16, recompute full, loss in chunks", "bfloat16，整层重计算（full），损失分块计算"),
+        (
             "9.0 GB needed (2 x 4.0 GB of checkpoints + 1.0 GB model), 3 GB free at a/b",
             "需要 9.0 GB（2 x 4.0 GB 检查点 + 1.0 GB 模型），a/b 处有 3 GB",
         ),
@@ -116,13 +123,19 @@ def test_a_line_of_several_messages_is_chinese_as_a_whole(english, chinese):
     assert translated(english) == chinese
 
 
-@pytest.mark.parametrize("target", ["help", "data"])
-def test_help_is_chinese_and_no_wider_than_a_terminal(target):
+def test_the_columns_of_a_plan_are_chinese(monkeypatch):
+    monkeypatch.setenv("LAUNCH_LANG", "zh")
+    assert _row("peak phase", ["backward", "optimizer", "stage 0"]) == f"峰值阶段{' ' * 14}反向   优化器   阶段 0"
+
+
+@pytest.mark.parametrize(("target", "first"), [("help", "用法：make TARGET"), ("data", "  data-clean ")])
+def test_help_is_chinese_and_no_wider_than_a_terminal(target, first):
     done = subprocess.run(
         ["make", "--no-print-directory", target], cwd=ROOT, text=True, capture_output=True, env=os.environ | CHINA
     )
     lines = done.stdout.splitlines()
-    assert len(lines) > 10 and [line for line in lines if columns(line.rstrip(CLOSING)) > 80] == []
+    assert lines[0].startswith(first) and len(lines) > 10
+    assert [line for line in lines if columns(line.rstrip(CLOSING)) > 80] == []
     rows = [line for line in lines if re.match(r"  [a-z]", line)]
     assert [line for line in rows if not CHINESE.search(line) and "LoRA" not in line] == []
 

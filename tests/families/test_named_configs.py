@@ -33,6 +33,16 @@ FAULTS = [
     ({"eos_token_id": [2, 10**6]}, "eos_token_id: found 1000000, allowed: a token id below vocab_size"),
     ({"eos_token_id": "</s>"}, "eos_token_id: found '</s>', allowed: a token id, or a list of token ids"),
     ({"dtype": "float7"}, "dtype: found 'float7', allowed: float32, float16, bfloat16, float64"),
+    ({"rope_theta": 10**30}, f"rope_theta: found {10**30}, allowed: a number above 0, at most 1e15"),
+    *(
+        ({key: None}, f"{key}: found None, allowed: a ")
+        for key in ("hidden_size", "max_position_embeddings", "num_attention_heads", "vocab_size", "rms_norm_eps")
+    ),
+    ({"rope_theta": None}, "rope_theta: found None, allowed: a number above 0, at most 1e15"),
+    *(
+        ({"hidden_act": value}, f"hidden_act: found {value!r}, allowed: gelu, gelu_10, gelu_fast, ")
+        for value in ("x", None, 5, ["silu"])
+    ),
     ({"model_type": 7}, "model_type: found 7, allowed: a name in quotes"),
 ]
 

@@ -134,4 +134,4 @@ def test_the_time_to_wait_is_checked(tmp_path):
     nodes = TwoNodes(tmp_path, "", minutes="soon")
     ((code, _, err),) = end(nodes.start(0))
     assert code == 2
-    assert err == "error: RENDEZVOUS_MINUTES: found 'soon', expected minutes above 0, such as 10.\n"
+    assert err == "error: RENDEZVOUS_MINUTES: found 'soon', expected minutes above 0, at most 525,600, such as 10.\n"

@@ -117,6 +117,10 @@ def test_a_stream_is_the_same_text_in_whole_characters_and_ends_with_usage(clien
         (b'{"model": "base", "prompt": "a", "max_tokens": 1e999}', 400, "max_tokens"),
         ({"model": "base", "prompt": "a", "seed": 10**30, "top_k": 10**18}, 200, "<a>"),
         ({"model": "base", "prompt": "a", "stop": ""}, 400, "stop: found '', expected texts of 1 to"),
+        *(
+            ({"model": "base", "prompt": "a", "stop": stop}, 400, "stop: Input should be a valid list")
+            for stop in (0, False, {})
+        ),
         ({"model": "base", "prompt": "a", "suffix": "b", "best_of": 2}, 400, "by this server: best_of, suffix"),
         ({"model": "base", "prompt": "a", "logit_bias": {"5": 101}}, 400, "logit_bias: found 101.0 for id 5, expected"),
         ({"model": "base", "prompt": "a", "logit_bias": {"five": 1}}, 400, "logit_bias.five"),

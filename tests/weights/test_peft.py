@@ -297,6 +297,14 @@ def test_new_tokens_beside_lora_make_a_model_with_them_and_their_tokenizer(tmp_p
     assert read_tokenizer(tmp_path / "out").size == 99 and not (tmp_path / "out" / "sentencepiece.bpe.model").exists()
 
 
+def test_an_adapter_without_a_base_is_told_how_to_give_it(tmp_path, capsys):
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(SystemExit, match="2"):
+        import_main([str(tmp_path)])
+    how = '--base DIR, of make ARGS="--base DIR" ('
+    assert capsys.readouterr().err.startswith(f"error: a PEFT adapter needs the directory of its imported model: {how}")
+
+
 def test_a_directory_of_peft_is_answered_by_the_import(tmp_path, base, adapter):
     """In merge; predict, evaluate and serve call check_adapter."""
     theirs = tmp_path / "theirs2"

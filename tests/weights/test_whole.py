@@ -38,3 +38,10 @@ def test_what_a_kill_left_goes_and_what_lives_or_is_anothers_stays(tmp_path):
         (first / "model.safetensors").write_text("whole")
     assert names(tmp_path) == [f".{target.name}.unfinished-notes", target.name]
     assert (target / "model.safetensors").read_text() == "whole" and os.access(target, os.R_OK)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_asks_a_process_to_end_leaves_nothing(tmp_path, number):
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "merged"), str(int(number))]
+    killed = subprocess.run(command, cwd=ROOT, preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))  # or of nohup
+    assert (killed.returncode, names(tmp_path)) == (128 + number, [])
