@@ -206,6 +206,7 @@ POSITIVE = [
     "low_freq_factor",
     "rope_ratio",
     "rope_scaling_factor",
+    "rope_theta",
 ]
 NOT_NEGATIVE = [
     "init_std",

@@ -39,7 +39,7 @@ def test_all_are_run_and_a_failure_of_any_counts(tmp_path, failing):
 
 
 def test_what_a_target_leaves_is_named_and_ended(tmp_path):
-    left = "setsid sleep 300 & echo $$! > left"
+    left = "setsid sleep 300 & echo $$! > left; until grep -q ^sleep /proc/$$!/cmdline; do sleep 0.01; done"
     result = run_ci(tmp_path, f"test:\n\t@{left}\nsetup lint regenerate test-long test-nightly:\n\t@:\n")
     [line] = [line for line in result.stdout.splitlines() if " left process " in line]
     pid = (tmp_path / "left").read_text().strip()

@@ -12,7 +12,7 @@ def stream_of_a_blend(positions: int) -> tuple[list, list]:
 
     blend = BlendedDataset([range(40), range(500), range(90)], [0.2, 0.5, 0.3])
     args = SimpleNamespace(
-        seed=3, per_device_train_batch_size=2, gradient_accumulation_steps=1, dataset_rank=0, dataset_world_size=1
+        seed=3, per_device_train_batch_size=2, gradient_accumulation_steps=1, data_rank=0, data_ranks=1
     )
     stream = sample_stream(args, blend, Ledger.begin({}, 2, 1), positions // 2)
     own = [int(i) for epoch in range(3) for i in blend.epoch_order(3, epoch)]
