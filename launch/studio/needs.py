@@ -6,6 +6,7 @@ runs.perform(download("Qwen/Qwen3-8B", ""))
 
 import asyncio
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import AsyncIterator
@@ -27,6 +28,7 @@ from launch.studio.planning import RecipeChoice, nearest
 from launch.studio.run_result import COMMANDS, StudioTask
 
 UPLOADS = Path("build/uploads")
+GOES_ON = ["--overwrite_output_dir", "0"]  # in the place of the 1 by which `make demo` begins anew
 LARGEST_UPLOAD = 1 << 30  # bytes
 # Of a file up to so many bytes the share of questions that are set aside: few rows need a larger one to say anything.
 DEV_PERCENT = ((1 << 16, 20), (1 << 20, 10), (LARGEST_UPLOAD, 2))
@@ -85,8 +87,13 @@ def download(model: str, hub: str) -> StudioTask:
     return StudioTask("download", command, arguments, Path("models") / name)
 
 
-def demo(folder: str) -> StudioTask:
-    """Return the task that makes model, tokenizer and data of a recipe for a CPU. folder: the model's.
+def demo(folder: str, resumed: bool = False) -> StudioTask:
+    """Return the task that makes model, tokenizer and data of a recipe for a CPU.
+
+    Args:
+        folder: The model's.
+        resumed: Whether it goes on from its newest checkpoint; a demo with a name of its own keeps none, and begins
+            anew.
 
     Raises:
         UserError: For a folder that no demo makes.
@@ -95,7 +102,9 @@ def demo(folder: str) -> StudioTask:
         raise UserError(f"folder: found {folder!r}, allowed: {', '.join(DEMO_FOLDERS)}.")
     command = DEMO_FOLDERS[folder].command
     words = command.partition("-")[2].split()
-    arguments = [sys.executable, str(COMMANDS / "demo.py"), *words]
+    further = [] if words or not resumed else GOES_ON
+    command += f" ARGS={typed(shlex.join(further))}" if further else ""
+    arguments = [sys.executable, str(COMMANDS / "demo.py"), *words, *further]
     return StudioTask("demo", command, arguments, Path(folder).with_name("model"), goes_on=True)
 
 

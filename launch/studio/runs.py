@@ -154,6 +154,8 @@ class Runs:
     def resume(self, output: str) -> str:
         """Start a run again by its own command: it goes on from its newest checkpoint. Return its output folder.
 
+        A demo that keeps no checkpoints begins anew.
+
         Raises:
             UserError: If the studio has not started it, or it cannot be started.
         """
@@ -163,8 +165,9 @@ class Runs:
                 f"run: found {output!r}, which no studio has started. Type its command again in a terminal."
             )
         if started.action == DEMO:
-            folder = next(path for path, made in DEMO_FOLDERS.items() if made.command == started.command)
-            return self.perform(demo(folder))
+            command = started.command.partition(" ARGS=")[0]  # as it was before it was resumed
+            folder = next(path for path, made in DEMO_FOLDERS.items() if made.command == command)
+            return self.perform(demo(folder, resumed=True))
         return self.start(_choice_of(started.command), started.action)
 
     def perform(self, task: StudioTask) -> str:

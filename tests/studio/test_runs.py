@@ -348,15 +348,26 @@ def test_a_task_keeps_its_own_exit_code_and_is_asked_to_end(tmp_path, monkeypatc
     assert found == {"hf:good": ("finished", 0), "hf:bad": ("failed", 2), "hf:asked": ("stopped", 3)}
 
 
-def test_a_stopped_demo_is_resumed(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "command, output, resumed",
+    [
+        ("make demo", "build/demo/model", "make demo ARGS='--overwrite_output_dir 0'"),
+        ("make demo ARGS='--overwrite_output_dir 0'", "build/demo/model", "make demo ARGS='--overwrite_output_dir 0'"),
+        ("make demo-grpo", "build/demo-grpo/model", "make demo-grpo"),
+    ],
+    ids=["begun", "resumed", "without-checkpoints"],
+)
+def test_a_stopped_demo_is_resumed(tmp_path, monkeypatch, command, output, resumed):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build/studio").mkdir(parents=True)
-    started = ANOTHER | {"pid": 1, "action": "demo", "command": "make demo-grpo", "output": "build/demo-grpo/model"}
+    started = ANOTHER | {"pid": 1, "action": "demo", "command": command, "output": output}
     (tmp_path / "build/studio/x.json").write_text(json.dumps(started))
     runs = Runs()
-    monkeypatch.setattr(runs, "perform", lambda task: (task.command, str(task.output)))
+    monkeypatch.setattr(runs, "perform", lambda task: (task.command, str(task.output), task.arguments[-2:]))
     assert [row["can_resume"] for row in runs.list()] == [True]
-    assert runs.resume("build/demo-grpo/model") == ("make demo-grpo", "build/demo-grpo/model")
+    found, to, flags = runs.resume(output)
+    assert (found, to) == (resumed, output)
+    assert (flags == ["--overwrite_output_dir", "0"]) == ("ARGS" in resumed)
 
 
 LORA = str(ROOT / "recipes/tiny/lora.sh")

@@ -196,10 +196,11 @@ function buttonsOf(row) {
     if (row.can_stop) found.push(stopButton(row));
   }
   if (row.page) found.push(element("a", {href: row.page, target: "_blank", textContent: t("Open its page"), id: `page${row.output}`}));
-  if (row.can_resume) found.push(button(t("Resume"), `resume${row.output}`, "resume", {output: row.output}, true));
+  const anew = row.action === "demo" && row.command.includes("grpo");  // it keeps no checkpoints
+  if (row.can_resume) found.push(button(t(anew ? "Start anew" : "Resume"), `resume${row.output}`, "resume", {output: row.output}, true));
   if (row.result) found.push(link(t(row.result === row.output ? "Try" : "Try its newest checkpoint"), `try${row.output}`, toTry(row.result)));
   if (/^make download /.test(row.command) && row.state === "finished") found.push(link(t("Plan with it"), `with${row.output}`, {view: "plan", MODEL: row.output}));
-  if (/^make demo$/.test(row.command) && row.state === "finished") found.push(link(t("Fine-tune it"), `tune${row.output}`, {view: "plan", recipe: "lora-tiny"}));
+  if (/^make demo( |$)/.test(row.command) && row.state === "finished") found.push(link(t("Fine-tune it"), `tune${row.output}`, {view: "plan", recipe: "lora-tiny"}));
   found.push(element("button", {textContent: t("Name and notes"), id: `note${row.output}`, onclick: () => items.get(row.output).edit(row)}));
   return found;
 }
