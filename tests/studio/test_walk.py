@@ -132,16 +132,17 @@ def test_no_screen_overflows_fails_or_forgets(page):
     assert browser.run(rows)[2:] == [
         ["Step", "10 of 10", "10 of 10"],
         ["Loss, first → last", "4.900 → 4.000", "4.800 → 3.000"],
-        ["Loss on held-out rows, step 10", "3.9000", "2.8000"],
+        ["Last loss on held-out rows", "3.9000 (step 10)", "2.8000 (step 10)"],
+        ["Duration", "–", "–"],
         ["--learning_rate", "0.1", "0.2"],  # local_rank is noise
     ]
     assert text(browser, "better") == f"The lowest loss on held-out rows: {NAMED}, 2.8000 (then 3.9000; step 10)"
     click(browser, "#differences th:nth-child(3) a:last-child")  # taken out: the other stands alone
     browser.wait("!location.search.includes('second') && list.innerText.includes('build/first')")
-    for name, flags in (("first", {"seed": 1, "lora_rank": 8}), ("second", {"seed": 2, "lora_rank": 4})):
+    for name, flags in (("first", {"src_length": 1, "lora_rank": 8}), ("second", {"src_length": 2, "lora_rank": 4})):
         change_flags(folder / f"build/{name}/output", flags | {"evaluation_strategy": "IntervalStrategy.STEPS"})
     go(browser, url, RUNS)
-    browser.wait("document.getElementById('better')?.textContent.includes('differ in the seed. Ask both')")
+    browser.wait("document.getElementById('better')?.textContent.includes('differ in the lengths. Ask both')")
     assert ["--lora_rank", "8", "4"] in browser.run(rows) and "Strategy" not in text(browser, "differences")
 
 

@@ -13,9 +13,10 @@ const NOISE = /^(local_rank|device|logging_dir|run_name|output_dir|overwrite_out
 // What is done beside runs, by the target of make.
 const works = () => ({download: t("Download"), "data-sft": t("Preparation of data"), "data-preference": t("Preparation of data"), export: t("Export"),
                       merge: t("Merge"), evaluate: t("Evaluation"), serve: t("Server"), push: t("Upload")});
-// Flags by which losses are of other things, or of other efforts: between such runs none is named the better one.
-const unlike = () => [[t("the data"), /^(dataset_name_or_path|input_dir|chat_template)$/], [t("the lengths"), /^(src_length|max_length|max_seq_length)$/],
-                      [t("the model"), /^model_name_or_path$/], [t("the seed"), /^(seed|data_seed)$/], [t("the steps"), /^(max_steps|num_train_epochs)$/]];
+// Flags by which losses on held-out rows are of other things: between such runs none is named the better one. A seed draws the held-out part of token ids.
+const unlike = values => [[t("the data"), /^(dataset_name_or_path|input_dir|split|max_eval_samples|chat_template)$/], [t("the lengths"), /^(src_length|max_length|max_seq_length)$/],
+                          [t("the model"), /^(model_name_or_path|tokenizer_name_or_path)$/],
+                          [t("the loss"), /^(loss_type|beta|label_smoothing|simpo_gamma|pref_loss_ratio|sft_loss_ratio)$/], ...(values.some(one => one.input_dir) ? [[t("the seed"), /^(seed|data_seed)$/]] : [])];
 // How the sentence of an error begins that says what to do.
 const FIX = /^(Add|Ask|Check|Choose|Copy|Correct|Delete|Free|Give|Import|Install|Leave|Lower|Make|Move|Name|Open|Pass|Put|Raise|Remove|Run|Set|Start|Stop|Take|Train|Try|Type|Use|Wait|Write)\b|^请/;
 const drawing = $("drawing").elements;
@@ -156,7 +157,7 @@ function newItem(output) {
     bar.ariaLabel = `${t("Step")} ${step ?? 0}`;
     const facts = [step && `${t("step")} ${step.toLocaleString("en")}${steps ? ` ${t("of")} ${steps.toLocaleString("en")}` : ""}`,
       loss != null && `${t("loss")} ${loss.toFixed(4)}`, running && left != null && labelled("minutes left", Math.ceil(left / 60)),
-      running && isRun(row) && !step && t("it starts: the first step comes in a while"), row.said, !running && lasted(row), output];
+      running && isRun(row) && !step && t("it starts: the first step comes in a while"), row.said, !running && duration(row) && `${t("took")} ${duration(row)}`, output];
     told.textContent = facts.filter(Boolean).join(" · ");
     reason.replaceChildren(...reasonOf(row));
     const active = document.activeElement?.id;
@@ -167,9 +168,10 @@ function newItem(output) {
   return item;
 }
 
-function lasted({began, changed}) {
+// null of a run of a terminal, whose start is not known.
+function duration({began, changed}) {
   const seconds = Math.round(changed - began);
-  return seconds > 0 && `${t("took")} ${seconds < 100 ? `${seconds} s` : `${Math.round(seconds / 60)} ${t("minutes")}`}`;
+  return seconds > 0 ? seconds < 100 ? `${seconds} s` : `${Math.round(seconds / 60)} ${t("minutes")}` : null;
 }
 
 // Why a run has failed: what is wrong and the sentence with the fix; the rest of a long one unfolds.
@@ -354,7 +356,7 @@ function showDifferences() {
   differ.sort((one, other) => typed(other) - typed(one) || one.localeCompare(other));
   const rewarded = some.every(({output}) => firstAndLast(output, "reward")), measure = rewarded ? "reward" : "loss";
   const evaluated = some.map(({output}) => new Map((kept.get(output)?.records || []).filter(one => one[`eval_${measure}`] != null).map(one => [one.global_step, one[`eval_${measure}`]])));
-  const common = [...evaluated[0].keys()].filter(step => evaluated.every(one => one.has(step))).pop();
+  const ends = evaluated.map(one => [...one].at(-1));  // step and value
   const alike = new Set(some.map(row => titleOf(row, false))).size === 1;  // their times tell which is which
   const head = some.map((row, place) => {
     const {output} = row, name = !alike ? nameOf(output) : when(row) + (some.some(one => one !== row && when(one) === when(row)) ? ` (${output})` : "");
@@ -369,21 +371,24 @@ function showDifferences() {
     line(t("State"), some.map(row => `${SIGNS[row.state]} ${t(row.state)}`)),
     line(t("Step"), some.map(({progress: {step, steps}}) => step && (steps ? `${step} ${t("of")} ${steps}` : step))),
     line(t(rewarded ? "Reward, first → last" : "Loss, first → last"), some.map(({output}) => firstAndLast(output, measure)?.map(value => value.toFixed(3)).join(" → "))),
-    ...(common ? [line(`${t(rewarded ? "Reward on held-out rows, step" : "Loss on held-out rows, step")} ${common}`, evaluated.map(one => one.get(common).toFixed(4)))] : []),
+    ...(ends.some(Boolean) ? [line(t(rewarded ? "Last reward on held-out rows" : "Last loss on held-out rows"), ends.map(one => one && `${one[1].toFixed(4)} (${t("step")} ${one[0]})`))] : []),
+    line(t("Duration"), some.map(duration)),
     ...differ.map(name => line(`--${name}`, values.map(one => written(one[name])))));
-  const better = verdict(some, values, common, evaluated, rewarded);
+  const better = verdict(some, values, ends, rewarded);
   if ($("better").textContent !== better) $("better").textContent = better;
 }
 
-// The run with the lowest loss, or the highest reward, on the same held-out rows after as many steps; why none is named where there is none.
-function verdict(some, values, step, evaluated, rewarded) {
+// The run with the lowest last loss, or the highest reward, on the same held-out rows; why none is named where there is none.
+function verdict(some, values, ends, rewarded) {
   const differ = Object.keys(values[0]).filter(name => values.every(one => name in one) && new Set(values.map(one => plain(one[name]))).size > 1);
-  const other = unlike().filter(([, flags]) => differ.some(name => flags.test(name))).map(([title]) => title);
+  const other = unlike(values).filter(([, flags]) => differ.some(name => flags.test(name))).map(([title]) => title);
   if (new Set(some.map(row => row.method)).size > 1) other.unshift(t("the method"));
   if (other.length) return `${t("These runs cannot be ranked by their losses, for they differ in")} ${other.join(isChinese() ? "、" : ", ")}. ${t("Ask both results the same questions under Try, or train again with these alike.")}`;
-  if (!step) return t("Which is better shows the loss on held-out rows, which they have not all measured after the same step.");
-  const ranked = some.map((row, place) => [nameOf(row.output), evaluated[place].get(step)]).sort(([, one], [, other]) => rewarded ? other - one : one - other);
-  return `${labelled(t(rewarded ? "The highest reward on held-out rows" : "The lowest loss on held-out rows"), ranked[0][0])}, ${ranked[0][1].toFixed(4)} (${t("then")} ${ranked.slice(1).map(([, loss]) => loss.toFixed(4)).join(", ")}; ${t("step")} ${step})`;
+  if (!ends.every(Boolean)) return t("Which is better shows the loss on held-out rows, which they have not all measured yet.");
+  const ranked = some.map((row, place) => [nameOf(row.output), ...ends[place]]).sort(([, , one], [, , other]) => rewarded ? other - one : one - other);
+  const steps = ranked.map(([, step]) => step), losses = ranked.map(([, , loss]) => loss.toFixed(4));
+  const measured = new Set(steps).size === 1 ? `${t("step")} ${steps[0]}` : labelled("their steps differ", steps.join(", "));
+  return `${labelled(t(rewarded ? "The highest reward on held-out rows" : "The lowest loss on held-out rows"), ranked[0][0])}, ${losses[0]} (${t("then")} ${losses.slice(1).join(", ")}; ${measured})`;
 }
 
 async function showLog() {

@@ -1,0 +1,54 @@
+"""Runs of the page in a headless browser: what a row and a comparison say of runs whose files are written here."""
+
+import json
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.serving.browser import Browser
+from tests.studio.test_page import text
+from tests.studio.test_walk import go
+
+pytestmark = pytest.mark.long
+ROWS = "[...document.querySelectorAll('#differences tr')].map(row => [...row.cells].map(one => one.innerText))"
+
+
+def write_run(output: Path, steps: int, losses: dict[int, float], held_out: dict[int, float], **flags) -> None:
+    """Write the files of a finished run."""
+    output.mkdir(parents=True, exist_ok=True)
+    records = [{"global_step": step, "loss": loss, "progress": step / steps} for step, loss in losses.items()]
+    records += [{"global_step": step, "eval_loss": loss} for step, loss in held_out.items()]
+    records.sort(key=lambda record: record["global_step"])
+    (output / "train_log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (output / "run_summary.json").write_text(json.dumps({"arguments": {"A": flags}}))
+
+
+def write_start(folder: Path, name: str, pid: int = 2**22, created: float = 1.0, **given: str) -> None:
+    """Write what a studio knows of a run that it has started; by default it has ended."""
+    known = {"name": name, "command": "make lora-tiny", "action": "run", "pid": pid, "created": created}
+    known |= {"output": f"build/{name}", "log_dir": f"build/{name}/log"} | given
+    (folder / "build/studio").mkdir(parents=True, exist_ok=True)
+    (folder / f"build/studio/{name}.json").write_text(json.dumps(known))
+
+
+def better(browser: Browser, url: str, words: str) -> None:
+    go(browser, url, {"view": "runs", "shown": "build/short|build/long"})
+    browser.wait(f"document.getElementById('better')?.textContent.includes({words!r})")
+
+
+def test_runs_of_other_lengths_and_rates_are_ranked_by_their_last_held_out_losses(page):
+    folder, browser, url = page
+    same = {"dataset_name_or_path": "['d']", "model_name_or_path": "m", "seed": 1}
+    write_run(folder / "build/short", 20, {1: 3.0, 20: 2.5}, {20: 2.4}, **same, max_steps=20, learning_rate=1e-3)
+    longer = {"max_steps": 40, "learning_rate": 3e-4, "num_train_epochs": 2, "seed": 2}
+    write_run(folder / "build/long", 40, {1: 3.0, 40: 1.5}, {20: 2.5, 40: 2.25}, **same | longer)
+    better(browser, url, ", 2.2500 (then 2.4000; their steps differ: 40, 20)")
+    assert text(browser, "better").startswith("The lowest loss on held-out rows: long")
+    assert ["Last loss on held-out rows", "2.4000 (step 20)", "2.2500 (step 40)"] in browser.run(ROWS)
+    assert "Duration" in [row[0] for row in browser.run(ROWS)]
+    for flag, words in (("dataset_name_or_path", "the data"), ("tokenizer_name_or_path", "the model")):
+        for name in ("short", "long"):
+            flags = {"arguments": {"A": same | {flag: name}}}
+            (folder / f"build/{name}/run_summary.json").write_text(json.dumps(flags))
+        better(browser, url, f"cannot be ranked by their losses, for they differ in {words}. Ask both")
