@@ -187,10 +187,10 @@ class Demo:
     def check(self) -> bool:
         """Print what was checked. Returns whether everything is right."""
         heading("5 of 5: is it right?")
-        summary = read_summary(self.model)
+        first_loss = read_train_log(self.model)[0]["loss"]  # also of a run that was resumed, unlike its summary's
         held_out_loss = read_summary(self.evaluation)["evaluation"]["eval_loss"]
         findings = [
-            first_loss_check(summary["first_loss"], self.model),
+            first_loss_check(first_loss, self.model),
             held_out_check(held_out_loss, unigram_cross_entropy(IndexedDataset(self.held_out_data))),
         ]
         print_findings(findings, sys.stdout)

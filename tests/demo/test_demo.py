@@ -15,7 +15,8 @@ import pytest
 
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.summary import unigram_cross_entropy
-from launch.commands.demo import first_loss_check, held_out_check
+from launch.commands import demo as commands_demo
+from launch.commands.demo import Demo, first_loss_check, held_out_check
 from launch.reporting.records import read_summary, read_train_log
 from tests.demo.demos import run_demo
 from tests.store import ROOT
@@ -110,6 +111,21 @@ def test_the_checks_fail_beyond_their_bounds():
     assert not first_loss_check(expected * 0.969, "llama-tiny").ok
     assert held_out_check(4.49, 6.0).ok
     assert not held_out_check(4.51, 6.0).ok
+
+
+def test_a_resumed_demo_is_checked_by_its_very_first_loss(tmp_path, monkeypatch, capsys):
+    made = Demo(tmp_path)
+    for folder, name, text in (
+        (made.model, "train_log.jsonl", '{"global_step": 1, "loss": 8.369}\n{"global_step": 60, "loss": 5.6}\n'),
+        (made.model, "run_summary.json", '{"first_loss": 5.6}'),  # of the part after the stop
+        (made.model, "config.json", (ROOT / "launch/families/configs/llama-tiny.json").read_text()),
+        (made.evaluation, "run_summary.json", '{"evaluation": {"eval_loss": 4.0}}'),
+    ):
+        folder.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+    monkeypatch.setattr(commands_demo, "IndexedDataset", lambda path: path)
+    monkeypatch.setattr(commands_demo, "unigram_cross_entropy", lambda dataset: 6.0)
+    assert made.check(), capsys.readouterr().out
 
 
 @pytest.mark.nightly
