@@ -343,6 +343,7 @@ class Runs:
         running = bool(started and started.process)
         if not running:
             self._keep_exit_codes()  # after its end was seen, whose reason they are
+        stopping = bool(started and running and _was_asked_to_end(started))
         elsewhere = not running and folder.is_dir() and active_run(folder) is not None
         state, reason, code = (RUNNING, "", None) if running or elsewhere else _end_of(folder, started)
         log = folder / TRAIN_LOG
@@ -373,7 +374,8 @@ class Runs:
             "reason": reason,
             "exit_code": code,
             "said": "" if trains or state != RUNNING else last_lines(console, 1)[-LONGEST_LINE:],
-            "can_stop": running,
+            "stopping": stopping,
+            "can_stop": running and not stopping,
             "can_resume": (trains or action == DEMO) and state in (STOPPED, FAILED) and bool(started),
             "result": "" if state == RUNNING else result_in(folder),
             "page": page_of(console) if running and not trains else "",
@@ -499,6 +501,10 @@ def new_log(what: str) -> tuple[str, BinaryIO]:
             number += 1
 
 
+def _was_asked_to_end(started: Started) -> bool:
+    return (STARTED / f"{started.name}.stop").exists()
+
+
 def _end_of(folder: Path, started: Started | None) -> tuple[str, str, int | None]:
     """Return how a run ended, why, and its exit code.
 
@@ -509,7 +515,7 @@ def _end_of(folder: Path, started: Started | None) -> tuple[str, str, int | None
     if started is None:
         return (FINISHED if summary.exists() else STOPPED), "", None
     trained = summary.exists() and summary.stat().st_mtime >= started.created - SAME_PROCESS
-    asked = (STARTED / f"{started.name}.stop").exists()
+    asked = _was_asked_to_end(started)
     try:
         code = int((STARTED / f"{started.name}.exit").read_text())
     except (OSError, ValueError):

@@ -52,3 +52,24 @@ def test_runs_of_other_lengths_and_rates_are_ranked_by_their_last_held_out_losse
             flags = {"arguments": {"A": same | {flag: name}}}
             (folder / f"build/{name}/run_summary.json").write_text(json.dumps(flags))
         better(browser, url, f"cannot be ranked by their losses, for they differ in {words}. Ask both")
+
+
+def test_a_row_shows_step_loss_and_time_once_and_that_it_is_stopping(page):
+    folder, browser, url = page
+    alive, output = psutil.Process(), folder / "build/demo/model"  # this one stands for a demo that goes on
+    output.mkdir(parents=True)
+    record = {"global_step": 20, "loss": 3.25, "progress": 0.04, "eta_seconds": 1541.0}
+    (output / "train_log.jsonl").write_text(json.dumps(record) + "\n")
+    write_start(
+        folder, "x", alive.pid, alive.create_time(), action="demo", command="make demo", output="build/demo/model"
+    )
+    (folder / "build/studio/x.log").write_text("step 20/500 4%  loss 3.2500  ETA 25m41s\n")
+    go(browser, url, {"view": "runs"})
+    told = "document.querySelector('#list .below .small')?.textContent"
+    browser.wait(told)
+    assert browser.run(told) == "step 20 of 500 · loss 3.2500 · minutes left: 26 · build/demo/model"
+    (folder / "build/studio/x.stop").touch()
+    browser.wait("document.querySelector('#list .state').textContent == '▶ stopping: saving a checkpoint'")
+    buttons = "[...document.querySelectorAll('#list .buttons button')].map(one => one.textContent)"
+    assert browser.run(buttons) == ["Name and notes"]
+    assert browser.run(told) == "step 20 of 500 · loss 3.2500 · build/demo/model"

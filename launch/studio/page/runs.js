@@ -145,7 +145,7 @@ function newItem(output) {
     title.textContent = titleOf(row);
     chosen.ariaLabel = labelled("Compare", titleOf(row));
     state.className = `state ${row.state}`;
-    state.textContent = `${SIGNS[row.state]} ${t(row.state)}`;
+    state.textContent = `${SIGNS[row.state]} ${!row.stopping ? t(row.state) : t(step ? "stopping: saving a checkpoint" : "stopping")}`;
     tags.replaceChildren(...(row.about.tags || "").split(/[,，\s]+/).filter(Boolean).map(text => element("span", {className: "tag", textContent: text})));
     about.textContent = row.about.note || "";
     summary.textContent = t("Command");
@@ -156,8 +156,8 @@ function newItem(output) {
     steps ? bar.value = step / steps : bar.removeAttribute("value");
     bar.ariaLabel = `${t("Step")} ${step ?? 0}`;
     const facts = [step && `${t("step")} ${step.toLocaleString("en")}${steps ? ` ${t("of")} ${steps.toLocaleString("en")}` : ""}`,
-      loss != null && `${t("loss")} ${loss.toFixed(4)}`, running && left != null && labelled("minutes left", Math.ceil(left / 60)),
-      running && isRun(row) && !step && t("it starts: the first step comes in a while"), row.said, !running && duration(row) && `${t("took")} ${duration(row)}`, output];
+      loss != null && `${t("loss")} ${loss.toFixed(4)}`, running && !row.stopping && left != null && labelled("minutes left", Math.ceil(left / 60)),
+      running && isRun(row) && !step && t("it starts: the first step comes in a while"), !(isRun(row) && step) && row.said, !running && duration(row) && `${t("took")} ${duration(row)}`, output];
     told.textContent = facts.filter(Boolean).join(" · ");
     reason.replaceChildren(...reasonOf(row));
     const active = document.activeElement?.id;
@@ -189,7 +189,7 @@ function reasonOf({reason, exit_code: code, state}) {
 
 function buttonsOf(row) {
   const found = [];
-  if (row.state === "running") {
+  if (row.state === "running" && !row.stopping) {
     if (row.trains) {
       const save = button(t("Save now"), `save${row.output}`, "save", {output: row.output});
       save.disabled = row.saves;  // until the run has seen it
