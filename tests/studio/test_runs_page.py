@@ -73,3 +73,29 @@ def test_a_row_shows_step_loss_and_time_once_and_that_it_is_stopping(page):
     buttons = "[...document.querySelectorAll('#list .buttons button')].map(one => one.textContent)"
     assert browser.run(buttons) == ["Name and notes"]
     assert browser.run(told) == "step 20 of 500 · loss 3.2500 · build/demo/model"
+
+
+SCORES = [  # losses, losses on held-out rows, whether it goes on, what is said
+    ({1: 3.061, 20: 3.229}, {}, True, "It is too early to say whether it learns."),
+    ({1: 3.061, 2: 3.2, 40: 3.229}, {}, True, "It is too early to say whether it learns."),  # of 500
+    ({1: 3.0, 20: 3.2, 60: 2.5}, {}, True, "learning: loss fell from 3.000 to 2.500"),
+    ({1: 3.0, 20: 3.2, 60: 3.25}, {}, True, "not learning: loss went from 3.000 to 3.250"),
+    ({1: 3.0, 9: 3.2, 18: 2.5}, {}, False, "learning: loss fell from 3.000 to 2.500"),
+    (
+        {1: 3.0, 9: 3.2, 12: 3.5},
+        {6: 3.0, 12: 2.5},
+        False,
+        "loss went from 3.000 to 3.500, on held-out rows from 3.000 to 2.500",
+    ),
+]
+
+
+def test_whether_a_run_learns_is_said_after_enough_steps_and_not_against_the_held_out_rows(page):
+    folder, browser, url = page
+    alive = psutil.Process()
+    for place, (losses, held_out, goes_on, words) in enumerate(SCORES):
+        write_run(folder / f"build/run{place}", 500, losses, held_out, warmup_steps=3)
+        if goes_on:
+            write_start(folder, f"run{place}", alive.pid, alive.create_time() - 1)
+        go(browser, url, {"view": "runs", "shown": f"build/run{place}"})
+        browser.wait(f"document.querySelector('#curves .legend')?.textContent == {words!r}")

@@ -325,11 +325,18 @@ function firstAndLast(output, key) {
   return values.length > 1 ? [values[0], values.at(-1)] : null;
 }
 
-// Whether it learns, in words.
+// Whether it learns, in words: of losses after the warm-up has ended and 20 steps, or a tenth of the run, have followed; only where those on held-out rows say the same.
 function scores(output) {
-  const rewards = firstAndLast(output, "reward"), losses = firstAndLast(output, "loss");
+  const row = rows.find(one => one.output === output), rewards = firstAndLast(output, "reward"), losses = firstAndLast(output, "loss");
   if (rewards) return `${t("reward went from")} ${small(rewards[0])} ${t("to")} ${small(rewards[1])}`;
-  return losses ? `${t(losses[1] < losses[0] ? "learning: loss fell from" : "not learning: loss went from")} ${losses[0].toFixed(3)} ${t("to")} ${losses[1].toFixed(3)}` : "";
+  if (!losses || !row) return "";
+  const points = kept.get(output).records.filter(one => one.loss != null), {steps = 0} = row.progress, {warmup_steps: warmup, warmup_ratio: ratio} = row.summary.arguments || {};
+  const warm = Number(warmup) || Math.ceil(steps * (Number(ratio) || 0)), needed = row.state === "running" ? Math.max(20, steps / 10) : 1;
+  if (points.length < 3 || points.at(-1).global_step < warm + needed) return row.state === "running" ? t("It is too early to say whether it learns.") : "";
+  const held = firstAndLast(output, "eval_loss"), fell = ([first, last]) => last < first, told = pair => `${pair[0].toFixed(3)} ${t("to")} ${pair[1].toFixed(3)}`;
+  const learns = fell(losses);
+  if (held && fell(held) !== learns) return `${t("loss went from")} ${told(losses)}${isChinese() ? "，" : ", "}${t("on held-out rows from")} ${told(held)}`;
+  return `${t(learns ? "learning: loss fell from" : "not learning: loss went from")} ${told(losses)}`;
 }
 
 // ---- differences
