@@ -43,7 +43,7 @@ def records_of(folder: Path, offset: int, identity: str) -> dict:
 
 
 def progress_of(folder: Path, since: float) -> dict:
-    """Return the step of a run, of how many, its loss, the seconds that are left and the memory that it has taken.
+    """Return a run's step, of how many, its losses, the seconds that are left and the memory that it has taken.
 
     {} before its first record.
 
@@ -54,8 +54,10 @@ def progress_of(folder: Path, since: float) -> dict:
         return {}
     with open(log, "rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - LAST_BYTES))
-        records = _records(file.read(), ("global_step", "loss", "progress", "eta_seconds", "peak_memory_bytes"))
-        records = [record for record in records if record.get("loss") is not None]
+        names = ("global_step", "loss", "eval_loss", "progress", "eta_seconds", "peak_memory_bytes")
+        records = list(_records(file.read(), names))
+    held_out = [record["eval_loss"] for record in records if record.get("eval_loss") is not None]
+    records = [record for record in records if record.get("loss") is not None]
     if not records or not records[-1].get("global_step"):
         return {}
     last = records[-1]
@@ -65,6 +67,7 @@ def progress_of(folder: Path, since: float) -> dict:
         "step": last["global_step"],
         "steps": steps,
         "loss": last["loss"],
+        "eval_loss": held_out[-1] if held_out else None,
         "eta_seconds": last.get("eta_seconds"),
         "peak_memory_bytes": last.get("peak_memory_bytes"),  # of this process, since it has started
     }

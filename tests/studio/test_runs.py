@@ -321,7 +321,7 @@ def test_how_a_run_ended_is_said_and_it_is_resumed(chosen):
     wait_for(lambda: runs.list()[0]["state"] == "finished")
     [row] = runs.list()
     left = {"eta_seconds": 70.0, "peak_memory_bytes": None}
-    assert row["progress"] == {"step": 30, "steps": 100, "loss": 2.5} | left
+    assert row["progress"] == {"step": 30, "steps": 100, "loss": 2.5, "eval_loss": 2.0} | left
     assert (row["reason"], row["can_resume"], row["command"]) == (
         "",
         False,

@@ -99,3 +99,27 @@ def test_whether_a_run_learns_is_said_after_enough_steps_and_not_against_the_hel
             write_start(folder, f"run{place}", alive.pid, alive.create_time() - 1)
         go(browser, url, {"view": "runs", "shown": f"build/run{place}"})
         browser.wait(f"document.querySelector('#curves .legend')?.textContent == {words!r}")
+
+
+def test_a_finished_run_leads_to_what_comes_after_and_a_rehearsal_to_the_real_run(page):
+    folder, browser, url = page
+    config = (folder / "launch/families/configs/llama-tiny.json").read_text()
+    for name, action, command in (
+        ("done", "run", "make lora-tiny OUTPUT=build/done"),
+        ("rehearsed", "rehearse", "make rehearse-lora-qwen3-8b OUTPUT=build/rehearsed"),
+    ):
+        write_run(folder / f"build/{name}", 40, {1: 3.0, 40: 1.5}, {20: 2.5, 40: 2.25})
+        (folder / f"build/{name}/config.json").write_text(config)
+        write_start(folder, name, action=action, command=command)
+    buttons = "[...document.querySelectorAll('#list .buttons button')].filter(one => one.checkVisibility())"
+    row = "[...document.querySelectorAll('#list li:not([hidden])')].map(one => one.innerText).join()"
+    go(browser, url, {"view": "runs", "shown": "build/rehearsed"})
+    browser.wait(f"{row}.includes('The rehearsal passed. The real run: make lora-qwen3-8b OUTPUT=build/rehearsed')")
+    assert browser.run(f"{buttons}.map(one => one.textContent)") == ["Name and notes"]
+    go(browser, url, {"view": "runs", "shown": "build/done"})
+    browser.wait(f"{row}.includes('loss 1.5000 · loss on held-out rows 2.2500')")
+    assert browser.run(f"{buttons}.map(one => one.textContent)")[:2] == ["Try", "Keep: merge, export, serve"]
+    browser.run("document.querySelector('[id^=keep]').click()")
+    browser.wait("document.querySelector('#try:not([hidden]) #after:not([hidden]) #task_export')")
+    browser.wait("document.getElementById('after').getBoundingClientRect().top < innerHeight")
+    assert text(browser, "trial") == ""  # nothing is loaded for it

@@ -126,7 +126,7 @@ export function remember(changes, keep = false) {
   if (address !== location.search) history[keep ? "pushState" : "replaceState"](keep ? PRESSED : null, "", address);
 }
 
-export const toTry = result => ({view: "try", result, base: "", folder: "", to: ""});
+export const toTry = result => ({view: "try", result, base: "", folder: "", to: "", keep: ""});
 
 export function go(changes) {
   remember(changes, true);

@@ -24,6 +24,7 @@ let rows = [], timer, looking = false, drawn = "", reading = null;  // the step 
 
 const listed = name => (parameters()[name] || "").split("|").filter(Boolean);
 const shown = () => listed("shown");
+const rehearsed = row => row.rehearses && row.state === "finished";
 const isRun = row => row.trains || row.action === "demo";
 const to = shown => `?${new URLSearchParams({view: "runs", shown, ticked: "", zoom: ""})}`;
 const number = digits => value => value.toLocaleString("en", {maximumFractionDigits: digits});
@@ -141,10 +142,11 @@ function newItem(output) {
     const now = JSON.stringify([row, language, row.state === "running" ? Math.floor(Date.now() / 60000) : 0]);
     if (now === before || item.contains(document.activeElement) && document.activeElement.closest(".note")) return;
     before = now;
-    const {step, steps, loss, eta_seconds: left} = row.progress, running = row.state === "running";
+    const {step, steps, loss, eval_loss: held, eta_seconds: left} = row.progress, running = row.state === "running";
     title.textContent = titleOf(row);
     chosen.ariaLabel = labelled("Compare", titleOf(row));
     state.className = `state ${row.state}`;
+    const real = row.command.replace(/^make rehearse-/, "make ");
     state.textContent = `${SIGNS[row.state]} ${!row.stopping ? t(row.state) : t(step ? "stopping: saving a checkpoint" : "stopping")}`;
     tags.replaceChildren(...(row.about.tags || "").split(/[,，\s]+/).filter(Boolean).map(text => element("span", {className: "tag", textContent: text})));
     about.textContent = row.about.note || "";
@@ -156,10 +158,10 @@ function newItem(output) {
     steps ? bar.value = step / steps : bar.removeAttribute("value");
     bar.ariaLabel = `${t("Step")} ${step ?? 0}`;
     const facts = [step && `${t("step")} ${step.toLocaleString("en")}${steps ? ` ${t("of")} ${steps.toLocaleString("en")}` : ""}`,
-      loss != null && `${t("loss")} ${loss.toFixed(4)}`, running && !row.stopping && left != null && labelled("minutes left", Math.ceil(left / 60)),
+      loss != null && `${t("loss")} ${loss.toFixed(4)}`, row.state === "finished" && held != null && `${t("loss on held-out rows")} ${held.toFixed(4)}`, running && !row.stopping && left != null && labelled("minutes left", Math.ceil(left / 60)),
       running && isRun(row) && !step && t("it starts: the first step comes in a while"), !(isRun(row) && step) && row.said, !running && duration(row) && `${t("took")} ${duration(row)}`, output];
     told.textContent = facts.filter(Boolean).join(" · ");
-    reason.replaceChildren(...reasonOf(row));
+    reason.replaceChildren(...(rehearsed(row) ? [element("p", {className: "good", textContent: real ? labelled("The rehearsal passed. The real run", real) : t("The rehearsal passed.")})] : reasonOf(row)));
     const active = document.activeElement?.id;
     buttons.replaceChildren(...buttonsOf(row));
     if (active && buttons.contains($(active))) $(active).focus();
@@ -200,7 +202,8 @@ function buttonsOf(row) {
   if (row.page) found.push(element("a", {href: row.page, target: "_blank", textContent: t("Open its page"), id: `page${row.output}`}));
   const anew = row.action === "demo" && row.command.includes("grpo");  // it keeps no checkpoints
   if (row.can_resume) found.push(button(t(anew ? "Start anew" : "Resume"), `resume${row.output}`, "resume", {output: row.output}, true));
-  if (row.result) found.push(link(t(row.result === row.output ? "Try" : "Try its newest checkpoint"), `try${row.output}`, toTry(row.result)));
+  if (row.result && !rehearsed(row)) found.push(link(t(row.result === row.output ? "Try" : "Try its newest checkpoint"), `try${row.output}`, toTry(row.result)));
+  if (row.result && isRun(row) && row.state === "finished" && !row.rehearses) found.push(element("button", {textContent: t("Keep: merge, export, serve"), id: `keep${row.output}`, onclick: () => go({...toTry(row.result), keep: "1"})}));
   if (/^make download /.test(row.command) && row.state === "finished") found.push(link(t("Plan with it"), `with${row.output}`, {view: "plan", MODEL: row.output}));
   if (/^make demo( |$)/.test(row.command) && row.state === "finished") found.push(link(t("Fine-tune it"), `tune${row.output}`, {view: "plan", recipe: "lora-tiny"}));
   found.push(element("button", {textContent: t("Name and notes"), id: `note${row.output}`, onclick: () => items.get(row.output).edit(row)}));

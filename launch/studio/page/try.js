@@ -39,7 +39,8 @@ export async function showTry() {
   try {
     await describe();
     // A press on "Try" or on a link here loads at once, but not where it disturbs a training; a link from elsewhere never does.
-    if (history.state === PRESSED && about && about.folder !== loaded && !about.training.length) await call("trial/start", chosen());
+    if (now.keep) $("after").scrollIntoView();  // nothing is loaded for what comes after
+    else if (history.state === PRESSED && about && about.folder !== loaded && !about.training.length) await call("trial/start", chosen());
   } finally {
     await look();
   }
