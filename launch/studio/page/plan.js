@@ -42,8 +42,11 @@ function withFlag(text, name, value) {
   return [...flags].map(([flag, values]) => [`--${flag}`, ...values].join(" ")).join(" ");
 }
 
+// As they are given by now: their control is drawn anew only after DELAY.
+const givenArguments = () => parameters().ARGS || "";
+
 // Set a flag of ARGS; "": none.
-export const setFlag = (name, value) => change({ARGS: withFlag(controls.ARGS.value, name, value)});
+export const setFlag = (name, value) => change({ARGS: withFlag(givenArguments(), name, value)});
 
 export const choice = () => Object.fromEntries(Object.entries(parameters()).filter(([name]) => VARIABLES.includes(name)));
 
@@ -75,7 +78,10 @@ export async function showPlan() {
     remember({recipe: now.recipe});
   }
   const flags = flagsOf(now.ARGS || "");
-  for (const name of [...VARIABLES, "price"]) controls[name].value = now[name] || "";
+  for (const name of [...VARIABLES, "price"]) {
+    const value = now[name] || "";
+    if (controls[name].value.trim() !== value) controls[name].value = value;  // a space that is typed stays
+  }
   const {gpus, length_flag} = recipeOf(now.recipe);
   FLAGS.tokens = length_flag;
   for (const [control, flag] of Object.entries(FLAGS)) controls[control].value = flags.get(flag)?.[0] || "";
@@ -100,6 +106,7 @@ export async function change(changes) {
 function changed(event) {
   const {name, value} = event.target;
   if (!name) return;
+  FLAGS.tokens = recipeOf(parameters().recipe).length_flag;  // of a recipe that was chosen a moment ago, too
   const keep = name !== typing || event.target.matches("select");  // what is typed into one control is one step of Back
   typing = name;
   if (name in FLAGS) remember({ARGS: argumentsWith(name, value.trim())}, keep);
@@ -115,7 +122,7 @@ function changed(event) {
 
 // Epochs count only where no number of steps is given.
 function argumentsWith(name, value) {
-  const text = withFlag(controls.ARGS.value, FLAGS[name], value);
+  const text = withFlag(givenArguments(), FLAGS[name], value);
   if (name === "steps" && !value && flagsOf(text).has(FLAGS.epochs)) return withFlag(text, FLAGS.steps, "-1");
   return name === "epochs" ? withFlag(text, FLAGS.steps, value ? "-1" : "") : text;
 }
@@ -128,7 +135,7 @@ function showFlags() {
   const found = words.length ? flags.filter(([name, {help}]) => words.every(word => `${name} ${help}`.toLowerCase().includes(word))) : [];
   $("flags_found").replaceChildren(...found.slice(0, MOST_FLAGS).map(([name, {help, default: usual}]) => {
     const value = element("input", {value: given.get(name)?.join(" ") ?? "", placeholder: String(usual ?? ""), spellcheck: false});
-    value.addEventListener("change", () => attempt(() => change({ARGS: withFlag(controls.ARGS.value, name, value.value.trim())})));
+    value.addEventListener("change", () => attempt(() => change({ARGS: withFlag(givenArguments(), name, value.value.trim())})));
     return element("li", {}, element("label", {}, element("span", {textContent: `--${name}`}), value), element("div", {className: "small", textContent: help}));
   }), ...(found.length > MOST_FLAGS ? [element("li", {textContent: `… ${found.length - MOST_FLAGS}`})] : []));
 }

@@ -1,0 +1,31 @@
+"""The plan and the data of the studio's page under quick hands: what is given stays, and faults are said."""
+
+import pytest
+
+from tests.studio.test_page import text
+from tests.studio.test_walk import go
+
+pytestmark = pytest.mark.long
+# Type into controls one after the other, with no time between them.
+TYPE = """
+for (const [name, value] of Object.entries(%s)) {
+  const control = document.getElementById('choice').elements[name];
+  control.value = value;
+  control.dispatchEvent(new Event('input', {bubbles: true}));
+}
+"""
+
+
+def test_what_is_typed_at_once_is_all_kept(page):
+    _, browser, url = page
+    command = "document.getElementById('command')?.textContent"
+    go(browser, url, {"view": "plan", "recipe": "lora-qwen3-8b", "CARD": "3090", "price": "2", "DATA": "mine"})
+    browser.wait(f"{command}?.includes('DATA=mine')")
+    browser.run(TYPE % {"tokens": "8192", "micro_batch": "2", "OUTPUT": "out"})
+    browser.wait(f"{command}.includes('OUTPUT=out')")
+    assert "ARGS='--max_length 8192 --per_device_train_batch_size 2'" in text(browser, "command")
+    shown = "[...['tokens', 'micro_batch']].map(name => document.getElementById('choice').elements[name].value)"
+    assert browser.run(shown) == ["8192", "2"]
+    browser.run(TYPE % {"recipe": "pretrain-baichuan13b-lora", "tokens": "1536"})  # the length of the new recipe
+    browser.wait(f"{command}.includes('1536')")
+    assert "--max_seq_length 1536" in text(browser, "command")
