@@ -99,7 +99,7 @@ def test_from_the_first_view_to_compared_curves(browser):
     # The length is written by the flag that the recipe has, and its control shows it.
     choose(browser, recipe="pretrain-baichuan13b-lora")
     choose(browser, tokens="1536")
-    assert text(browser, "command") == "make pretrain-baichuan13b-lora ARGS='--max_seq_length 1536'"
+    assert text(browser, "command") == "make pretrain-baichuan13b-lora CARD=4090 ARGS='--max_seq_length 1536'"
     assert browser.run("document.getElementById('choice').elements.tokens.value") == "1536"
     for way, recipe in (("back", "pretrain"), ("back", "finetune"), ("forward", "pretrain")):  # typing: one step
         browser.run(f"history.{way}()")
@@ -127,7 +127,7 @@ def test_from_the_first_view_to_compared_curves(browser):
     click(browser, "#next button")
     browser.wait("document.querySelector('#data').textContent.includes('train.json')")
     assert "build/uploads/mine-2/data/train.json: src/tgt, " in text(browser, "data")
-    assert text(browser, "command") == "make lora-qwen3-8b DATA=build/uploads/mine-2/data"
+    assert text(browser, "command") == "make lora-qwen3-8b DATA=build/uploads/mine-2/data CARD=4090"
     assert browser.run("document.querySelector('#data pre mark').textContent").startswith("so.<|im_end|>")
 
     # A rehearsal, its curve and its log; then another, which is stopped, beside it.

@@ -29,3 +29,16 @@ def test_what_is_typed_at_once_is_all_kept(page):
     browser.run(TYPE % {"recipe": "pretrain-baichuan13b-lora", "tokens": "1536"})  # the length of the new recipe
     browser.wait(f"{command}.includes('1536')")
     assert "--max_seq_length 1536" in text(browser, "command")
+
+
+def test_another_recipe_of_the_method_keeps_data_and_cards(page):
+    _, browser, url = page
+    command = "document.getElementById('command')?.textContent"
+    kept = {"CARD": "3090", "DATA": "mine"}
+    go(browser, url, {"view": "plan", "recipe": "lora-qwen3-8b", "ARGS": "--max_length 64", "GPUS": "2"} | kept)
+    browser.wait(f"{command}?.includes('ARGS')")
+    for recipe, left in (("finetune-llama7b", kept), ("dpo-llama3-8b", {"CARD": "3090"}), ("lora-tiny", {})):
+        browser.run(TYPE % {"recipe": recipe})
+        browser.wait(f"{command}.includes({recipe!r})")
+        words = text(browser, "command").removeprefix(f"make {recipe}").split()
+        assert dict(word.split("=") for word in words) == left, recipe

@@ -110,7 +110,7 @@ function changed(event) {
   const keep = name !== typing || event.target.matches("select");  // what is typed into one control is one step of Back
   typing = name;
   if (name in FLAGS) remember({ARGS: argumentsWith(name, value.trim())}, keep);
-  else if (name === "recipe") remember({recipe: value, MODEL: "", CARD: "", GPUS: "", NNODES: "", NETWORK: "", PROCESSES: "", DATA: "", OUTPUT: "", ARGS: ""}, keep);
+  else if (name === "recipe") remember(withRecipe(value), keep);
   else remember({[name]: value.trim()}, keep);
   if (name === "price") {
     showFaults(latest);
@@ -118,6 +118,14 @@ function changed(event) {
   }
   clearTimeout(timer);
   timer = setTimeout(() => attempt(showPlan), DELAY);
+}
+
+// The changes to another recipe: the cards stay, and the data where its method reads such rows; the model, the layout and
+// the flags are the recipe's own.
+function withRecipe(target) {
+  const {recipe, ...given} = parameters(), now = recipeOf(target);
+  const kept = [...(now.gpus ? ["CARD", "NETWORK"] : []), ...(now.flags === recipeOf(recipe).flags ? ["DATA"] : [])];
+  return Object.fromEntries(VARIABLES.map(name => [name, name === "recipe" ? target : kept.includes(name) ? given[name] : ""]));
 }
 
 // Epochs count only where no number of steps is given.
