@@ -36,7 +36,8 @@ def test_another_recipe_of_the_method_keeps_data_and_cards(page):
     command = "document.getElementById('command')?.textContent"
     kept = {"CARD": "3090", "DATA": "mine"}
     go(browser, url, {"view": "plan", "recipe": "lora-qwen3-8b", "ARGS": "--max_length 64", "GPUS": "2"} | kept)
-    browser.wait(f"{command}?.includes('ARGS')")
+    browser.wait(f"{command}?.includes('ARGS') && document.querySelector('#next p')")
+    assert "data of this machine. Copy them to the same path there first: mine" in text(browser, "next")
     for recipe, left in (("finetune-llama7b", kept), ("dpo-llama3-8b", {"CARD": "3090"}), ("lora-tiny", {})):
         browser.run(TYPE % {"recipe": recipe})
         browser.wait(f"{command}.includes({recipe!r})")

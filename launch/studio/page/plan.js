@@ -256,10 +256,13 @@ function showNext({needs, faults}) {
   })]);
   else if (need === "data" && starts) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", [button("Choose a file", () => $("dropped").click())]);
   else if (need === "file") step("the data are one file. Divide its rows into those to train on and those to measure by.", [button("Divide it", () => divide())]);
-  else if (!starts) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", [rehearsing(true), button("Copy the command", () => copy($("copy"), $("command")), false)]);
+  else if (!starts) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", [rehearsing(true), button("Copy the command", () => copy($("copy"), $("command")), false)], ...elsewhere());
   else if (run) step("all is here, and the output folder holds a run. Keep it by a fresh folder, or check, and this one continues or replaces it.", [button(`${t("Take")} ${run.fresh}`, () => change({OUTPUT: run.fresh})), checking(false)]);
   else step("all is here. Check the machine, the model and the data, then start.", [checking(true)]);
 }
+
+// Data of this machine, which the command for another one names.
+const elsewhere = () => choice().DATA ? [element("p", {className: "small", textContent: labelled("The command names data of this machine. Copy them to the same path there first", choice().DATA)})] : [];
 
 function downloading({name, fetch}) {
   const model = element("input", {value: fetch, spellcheck: false, required: true});
