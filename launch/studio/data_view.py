@@ -23,6 +23,7 @@ from data_tools.preferences.datasets import encode_preference_rows
 from data_tools.preferences.forms import Preference
 from launch.config.flag_values import FlagValues
 from launch.config.run_config import RunConfig
+from launch.errors import UserError
 from launch.families.encoding import template_line
 from launch.families.named_configs import load_config
 from launch.families.registry import family_of_config
@@ -81,9 +82,13 @@ def _broken(faults: list[Fault]) -> dict:
 def _samples(rows: Rows, run: RunConfig) -> tuple[dict, list[Fault]]:
     """Return the first samples, lengths of some, and the rows that the chat template cannot render.
 
-    Without a tokenizer of the model on this machine the texts alone, and no lengths.
+    Without a tokenizer of the model on this machine the texts alone, and no lengths; without its configuration neither.
     """
-    values, config = run.flags, load_config(run.flags.model_name_or_path or "")
+    values = run.flags
+    try:
+        config = load_config(values.model_name_or_path or "")
+    except UserError:  # the model is not here yet
+        return {"template": "", "samples": [], **_lengths([])}, []
     directory = tokenizer_directory(values)
     template, encoder = template_of(rows, directory, config, values), encoder_of(directory, family_of_config(config))
     encoding = encoding_of(template, encoder, values)

