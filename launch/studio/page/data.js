@@ -2,7 +2,7 @@
 // user: kept, converted and set as the data.
 
 import {$, attempt, call, element, follow, labelled, request, t} from "./common.js";
-import {button, change, choice, divide, setFlag, step} from "./plan.js";
+import {arrived, button, change, choice, setFlag, showPlan, step} from "./plan.js";
 
 const LARGEST = 2 ** 30;  // bytes of a dropped file, the studio's limit
 
@@ -11,6 +11,18 @@ async function look() {
   const wanted = location.search;
   const parts = await call("data", choice()).then(partsOf, error => [element("p", {className: "wrong", textContent: error.message})]);
   if (location.search === wanted) $("data").replaceChildren(...parts);
+}
+
+// Divide the file that is the data. broken: its rows that may be left out; where it has more they are listed.
+export async function divide(broken = 0) {
+  $("uploading").textContent = "";
+  try {
+    await arrived(await call(`divide?broken=${broken}`, choice()), "DATA", t("Dividing"));
+  } catch (error) {
+    await showPlan();
+    await look();
+    if (!$("data").querySelector("ul.wrong")) throw error;
+  }
 }
 
 async function drop() {

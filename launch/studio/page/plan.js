@@ -1,6 +1,7 @@
 // The plan of a choice: every change of a control is planned at once, as make plan-X does it.
 
 import {$, attempt, call, copy, element, follow, go, isChinese, labelled, listed, minutes, parameters, remember, t} from "./common.js";
+import {divide} from "./data.js";
 
 const GIB = 2 ** 30;
 const VARIABLES = ["recipe", "MODEL", "CARD", "GPUS", "NNODES", "NETWORK", "PROCESSES", "DATA", "OUTPUT", "ARGS"];
@@ -279,9 +280,6 @@ function downloading({name, fetch}) {
   });
 }
 
-// broken: rows of the file that may be left out.
-export const divide = async (broken = 0) => arrived(await call(`divide?broken=${broken}`, choice()), "DATA", t("Dividing"));
-
 // Start to make what is missing, and stay here until it is made; a model that learns meanwhile is shown.
 async function begin(path, body) {
   const output = await call(path, body);
@@ -289,7 +287,7 @@ async function begin(path, body) {
 }
 
 // control: which names what has been made.
-async function arrived(output, control = "MODEL", title = t("Downloading")) {
+export async function arrived(output, control = "MODEL", title = t("Downloading")) {
   const line = element("p", {className: "small"});
   following = output;
   $("next").replaceChildren(element("p", {textContent: labelled(title, output)}), element("progress", {ariaLabel: title}), line);
