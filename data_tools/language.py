@@ -24,7 +24,7 @@ CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 RUN = re.compile(r"[!-.0-~]{301,}")  # no file's name is as long, and no word
 PLACE = re.compile(r"\{(\d+)\}")
 ONE_WORD = 10  # letters, at most: "{0} answers", in which nothing but a number is filled in
-MOST_PIECES = 3  # of a line that is taken apart though none of them is known as a whole
+MOST_PIECES = 6  # of a line that is taken apart though none of them is known as a whole
 SHORT_TERM = 20  # letters, at most, of a term with a number behind it
 NUMBER = re.compile(r"(about )?\S*\d\S*|'\S+'")
 LONGEST_JOINED = 400  # letters of a line that is looked through for several messages
@@ -146,7 +146,7 @@ class Template:
         if not first and self.letters <= ONE_WORD and not NUMBER.fullmatch(values[0]):
             return None
         ends = not last and self.letters <= SHORT_TERM and not [first, *between][-1].endswith(": ")
-        if ends and ", " in values[-1]:  # "tensor parallel {0}", in a list of terms
+        if ends and (", " in values[-1] or "; " in values[-1]):  # "tensor parallel {0}", in a list of terms
             return None
         return values
 

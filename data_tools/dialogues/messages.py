@@ -177,8 +177,11 @@ def checked(dialogue: Dialogue, asks: bool = False) -> Dialogue:
     ends = ("user", "tool") if asks else ("assistant", "call")
     if before not in ends:
         order = ", ".join(message.role for message in dialogue.messages)
-        expected = "question" if asks else "answer"
-        raise RowError(f"the last message is no {expected}: {order}" if order else "no question and no answer")
+        if not order:
+            raise RowError("no question and no answer")
+        raise RowError(
+            f"the last message is no question: {order}" if asks else f"the last message is no answer: {order}"
+        )
     return dialogue
 
 
