@@ -112,20 +112,23 @@ async def kept(name: str, parts: AsyncIterator[bytes]) -> Path:
     """Keep a file that is sent in parts, in a new folder of its own.
 
     Raises:
-        UserError: For a file that is no data, too large, or does not come.
+        UserError: For a file that is no data, empty, too large, or does not come.
     """
     suffix = next((suffix for suffix in sorted(SUFFIXES, key=len, reverse=True) if name.endswith(suffix)), None)
     if suffix is None:
         raise UserError(f"file: found {name!r}, allowed are names that end with {', '.join(SUFFIXES)}.")
     stem = re.sub(r"[^\w.-]+", "-", Path(name).name.removesuffix(suffix)).strip(".-")[:60] or "data"
     folder = new_folder(stem)
-    path, size = folder / f"{stem}{suffix}", 0
+    path, size, is_empty = folder / f"{stem}{suffix}", 0, True
     try:
         with open(path, "xb") as file:
             while part := await asyncio.wait_for(anext(parts, b""), BODY_SECONDS):
                 size += file.write(part)
+                is_empty = is_empty and part.isspace()
                 if size > LARGEST_UPLOAD:
                     raise UserError(f"file: found more than {LARGEST_UPLOAD} bytes. Name its path as DATA instead.")
+        if is_empty:
+            raise UserError(f"{name}: the file is empty. Give one with rows.")
     except BaseException:
         shutil.rmtree(folder)
         raise

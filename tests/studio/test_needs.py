@@ -108,8 +108,10 @@ def test_what_is_no_data_or_too_large_leaves_nothing(client, monkeypatch):
         ("lora-qwen3-8b", "a.exe", "file: found 'a.exe', allowed are names that end with"),
         ("lora-qwen3-8b", "a.jsonl", "file: found more than 1000 bytes. Name its path as DATA instead."),
         ("nothing", "a.jsonl", "recipe: found 'nothing'"),
+        ("lora-qwen3-8b", "empty.jsonl", "empty.jsonl: the file is empty. Give one with rows."),
     ]:
-        reply = client.put("/api/upload", params={"recipe": recipe, "name": name}, content=ROWS)
+        content = b" \n" if name == "empty.jsonl" else ROWS
+        reply = client.put("/api/upload", params={"recipe": recipe, "name": name}, content=content)
         assert reply.status_code == 400 and said in reply.json()["detail"], reply.text
         assert not list(Path().rglob("*.jsonl"))
     assert (

@@ -83,3 +83,17 @@ def test_broken_rows_are_listed_and_left_out_whichever_way_they_come_and_before_
     browser.wait("document.getElementById('data').textContent.includes('data/train.json')")
     assert text(browser, "uploading") == ""
     assert "DATA=build/uploads/chats-2/data" in text(browser, "command") and "Download" in text(browser, "next")
+
+
+def test_a_file_that_is_refused_changes_nothing(page):
+    _, browser, url = page
+    go(browser, url, {"view": "plan", "recipe": "lora-qwen3-8b", "DATA": "mine"})
+    browser.wait("document.querySelector('#next p')")
+    for name, content, said in (
+        ("a.txt", "x", "allowed are names that end with"),
+        ("a.jsonl", " ", "the file is empty"),
+    ):
+        given(browser, name, content)
+        browser.wait(f"document.getElementById('message').textContent.includes({said!r})")
+        assert text(browser, "uploading") == ""
+    assert "DATA=mine" in text(browser, "command")

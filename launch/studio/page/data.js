@@ -103,4 +103,11 @@ function lengths({lengths, measured, max_length: most}) {
 }
 
 $("look").addEventListener("click", () => look());
-$("dropped").addEventListener("change", () => attempt(drop));
+$("dropped").addEventListener("change", () => attempt(async () => {
+  try {
+    await drop();
+  } catch (error) {
+    $("uploading").textContent = "";
+    throw error;
+  }
+}));
