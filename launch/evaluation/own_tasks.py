@@ -7,10 +7,12 @@ Chinese, and of its wikitext.
 # pyright: reportMissingImports=false
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from lm_eval.api.metrics import bits_per_byte, weighted_perplexity
+from lm_eval.api.task import ConfigurableTask
 
+from data_tools.formats.benchmarks.published import BEFORE
 from data_tools.formats.han import are_chinese
 
 TEXT = "text"
@@ -22,8 +24,30 @@ PROMPTS = {
     "qa": ("{% if context %}{{context}}\n\n{% endif %}Question: {{question}}\nAnswer:", ["\n\n"], None),
     "pairs": ("{{question}}", [], None),
     "advertisegen": ("{{question}}", [], None),
-    "chat": ("{{question}}", [], None),
+    # Without a chat template; with one, DialogueTask has the messages themselves.
+    "chat": (
+        f"{{% for said in {BEFORE} if said.content %}}{{{{said.content}}}}\n\n{{% endfor %}}{{{{question}}}}",
+        [],
+        None,
+    ),
 }
+
+
+class DialogueTask(ConfigurableTask):
+    """A task whose rows may have a system text and earlier turns, which a chat template gets as a server gets them."""
+
+    def fewshot_context(self, doc: dict, *given, chat_template: Callable | None = None, **more) -> str | list[str]:
+        """Return the text before an answer: a row's system text, the examples, its earlier turns, its question."""
+        before = doc.get(BEFORE)
+        if not before or chat_template is None:
+            return super().fewshot_context(doc, *given, chat_template=chat_template, **more)
+        head = 0 if before[0]["role"] == "user" else 1
+        asked = [*before[head:], {"role": "user", "content": doc["question"]}]
+
+        def with_turns(messages: list[dict], **options) -> str:
+            return chat_template([*before[:head], *messages[:-1], *asked], **options)
+
+        return super().fewshot_context(doc, *given, chat_template=with_turns, **more)
 
 
 def written_task(name: str, answers: Iterable[str]) -> dict:

@@ -32,7 +32,7 @@ from data_tools.formats.plural import plural
 from data_tools.text.sources import find_files, read_documents
 from launch.errors import UserError
 from launch.evaluation.harness import SHIPPED
-from launch.evaluation.own_tasks import PROMPTS, TEXT, TEXT_TASK, written_task
+from launch.evaluation.own_tasks import PROMPTS, TEXT, TEXT_TASK, DialogueTask, written_task
 
 # From the name of a form to lm-eval's file, and the files of its subjects.
 KNOWN = {
@@ -367,7 +367,7 @@ def _task(config: dict, data: dict[str, list[dict]], test: str, path: Path) -> C
         if not len(docs):
             return None
         place = docs[0].get(PLACE, place)
-        task = ConfigurableTask(config=config | {"custom_dataset": lambda **_: tables})
+        task = DialogueTask(config=config | {"custom_dataset": lambda **_: tables})
         for doc in map(dict, docs if task.OUTPUT_TYPE == "multiple_choice" else ()):
             place = doc.get(PLACE, place)
             _check_choices(task, doc)

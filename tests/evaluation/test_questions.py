@@ -28,7 +28,7 @@ ROWS = {
     "qa": ({"question": "What floats?", "answers": ["ice", "frozen water"]}, {"context": ""}),
     "pairs": ({"src": "Ice floats?", "tgt": "Yes."}, {"question": "Ice floats?", "answers": ["Yes."]}),
     "advertisegen": ({"content": "类型#裤", "summary": "裤子。"}, {"question": "类型#裤", "answers": ["裤子。"]}),
-    "chat": ({"messages": TURNS}, {"question": "Ice floats?", "answers": ["Yes."]}),
+    "chat": ({"messages": TURNS}, {"row_before": [], "question": "Ice floats?", "answers": ["Yes."]}),
 }
 LEFT = {"id", "messages", "explanation", "src", "tgt", "content", "summary", "subject"}
 
@@ -125,7 +125,9 @@ FAULTS = [
     ("squad", ":1: answers: found {}, expected an object with a list text.", {"answers": {}}),
     ("qa", ":1: options: a choice that qa does not ask.", {"options": ["a", "b"]}),
     ("pairs", f":1: src: found {['x' * 99]!s:.40}, expected a text.", {"src": ["x" * 99]}),
-    ("chat", ":1: messages: found ['assistant'], expected the roles user and assistant", {"messages": TURNS[1:]}),
+    ("chat", ":1: messages: found ['assistant'], expected the roles user and assistant in tu", {"messages": TURNS[1:]}),
+    ("chat", ":1: messages: found ['user', 'assistant', 'user'], expected", {"messages": [*TURNS, TURNS[0]]}),
+    ("chat", ":1: content: found 5, expected a text", {"messages": [{"role": "system", "content": 5}, *TURNS]}),
     ("gsm8k", ":1: answer: no #### before a number at the end: '#### 4 apples'.", {"answer": "#### 4 apples"}),
     ("gsm8k", r":1: half a surrogate pair (\ud800 to \udfff) is no character.", {"question": "\ud800"}),
 ]

@@ -10,7 +10,7 @@ import pytest
 
 from data_tools.formats.errors import DataError
 from launch.errors import UserError
-from tests.evaluation.test_questions import ROWS, changed, write
+from tests.evaluation.test_questions import ROWS, TURNS, changed, write
 
 pytestmark = pytest.mark.usefixtures("lm_eval")
 
@@ -82,6 +82,31 @@ def test_answers_in_words(form, tmp_path):
     right = {"squad": "the  ice", "cmrc": "Ice。", "qa": "a Frozen water!", "pairs": "yes"}[form]
     measures = task.process_results(task.eval_docs[0], [right])
     assert measures["exact_match"] == measures["f1"] == 1
+
+
+SCENE = {"role": "system", "content": "Be brief."}
+WET = [{"role": "user", "content": "Ice?"}, {"role": "assistant", "content": "Wet."}]
+
+
+@pytest.mark.parametrize("values", [{"messages": [SCENE, *WET, *TURNS]},
+                                    {"messages": [*WET, *TURNS], "system": "Be brief."}])  # fmt: skip
+def test_a_chat_is_asked_for_its_last_answer_after_all_that_was_said_before(values, tmp_path):
+    write(tmp_path / "train.jsonl", changed("chat"))
+    write(tmp_path / "test.jsonl", changed("chat", **values), changed("chat"))
+    _, task = load(f"chat={tmp_path}", num_fewshot=0)
+    assert requests(task)[0][0] == "Be brief.\n\nIce?\n\nWet.\n\nIce floats?"
+    chat = {
+        "apply_chat_template": True,
+        "fewshot_as_multiturn": True,
+        "chat_template": lambda said, **_: json.dumps(said),
+    }
+    task.build_all_requests(**chat)
+    said = [json.loads(one.args[0]) for one in task.instances]
+    assert said == [[SCENE, *WET, TURNS[0]], TURNS[:1]]
+    assert task.process_results(task.eval_docs[0], ["yes"])["exact_match"] == 1
+    _, task = load(f"chat={tmp_path}", num_fewshot=1)
+    task.build_all_requests(**chat)
+    assert json.loads(task.instances[0].args[0]) == [SCENE, *TURNS, *WET, TURNS[0]]
 
 
 def test_the_language_of_answers_is_that_of_most(tmp_path):

@@ -12,6 +12,7 @@ from data_tools.formats.json_files import quoted
 
 ABCD, SOLUTIONS, OPTIONS = ("A", "B", "C", "D"), ("sol1", "sol2"), ("option1", "option2")
 BOOLEANS = {"false": 0, "true": 1, "0": 0, "1": 1}
+BEFORE = "row_before"  # the column of the messages before a chat's last question
 UNANSWERABLE = "unanswerable"  # what SQuAD 2.0 wants to hear about a question without an answer
 ENDS_WITH_NUMBER = re.compile(r"#### -?\.?[0-9][0-9.,]*\s*$")
 # Keys of choices in any benchmark: a form is one only of rows without choices that it does not ask.
@@ -193,14 +194,23 @@ def _pairs(question: str, answer: str) -> Form:
 
 
 def _chat(row: dict) -> dict:
-    """Return the columns of a dialogue of one question and its answer."""
+    """Return the columns of a dialogue: its last question and answer, and the messages before them."""
     turns = _lists(row["messages"], ("role", "content")) or {}
-    if turns.get("role") != ["user", "assistant"]:
+    roles, contents = ([*one] if isinstance(one := turns.get(key), list) else [] for key in ("role", "content"))
+    if _text(row, "system", blank=True) and roles[:1] != ["system"]:
+        roles, contents = ["system", *roles], [row["system"], *contents]
+    head = 1 if roles[:1] in (["system"], ["developer"]) else 0
+    spoken = roles[head:]
+    if not spoken or len(roles) != len(contents) or spoken != ["user", "assistant"] * (len(spoken) // 2):
         raise NoQuestion(
-            f"messages: found {_seen(turns.get('role'))}, expected the roles user and assistant, once each"
+            f"messages: found {_seen(turns.get('role'))}, expected the roles user and assistant in turn, up to an "
+            "answer, after a system message or none"
         )
-    question, answer = _texts(turns, "content")
-    return {"question": question, "answers": [answer]}
+    texts = [_text({"content": one}, "content", blank=True) for one in contents[:head]]
+    texts += _texts({"content": contents[head:]}, "content")
+    *before, question, answer = texts
+    said = [{"role": role, "content": text} for role, text in zip(roles, before, strict=False)]
+    return {BEFORE: said, "question": question, "answers": [answer]}
 
 
 def _choices(answer: str, allowed: Sequence[str], *texts: str, kind: type = str, **more) -> Form:
