@@ -35,6 +35,7 @@ from launch.generation.answer_parts import Reading
 from launch.generation.generate import Decoding, KnownIds, damaged, generate
 from launch.generation.text import decode, kept_marks
 from launch.prediction.predictor import Predictor, load_predictor, load_tokenizer
+from launch.prediction.trained_rows import system_text
 from launch.serving.chats import Chat
 from launch.serving.likelihoods import likelihoods, longest_prompt, prompt_likelihoods
 from launch.serving.request import Finish, Options, Reason, Refusal, Row, read_sampling
@@ -236,6 +237,7 @@ class Served:
         backend: What answers in JSON are made by, if anything.
         weights_bytes: Memory for the weights of attention where likelihoods of prompts are wanted.
         sampling: Options of requests that name none (read_sampling).
+        system: The system text of its training, "" for none.
     """
 
     name: str
@@ -245,6 +247,7 @@ class Served:
     backend: str | None = None
     weights_bytes: float = math.inf
     sampling: dict[str, float] = field(default_factory=dict)
+    system: str = ""
 
     def group(self, prompt: list[int]) -> tuple:
         """Return what rows must share to be in one batch: the model and, with a prefix, the length.
@@ -362,7 +365,8 @@ def load_models(
         description = f"{places[model]}: {_kind(predictor)}; {template_line(prompts.template)}"
         if predictor is base and format:
             description += f"; {quantized[model]}"
-        served[model] = Served(model, predictor, prompts, description, grammar_backend, weights_bytes, sampling)
+        system = system_text(Path(places[model]))
+        served[model] = Served(model, predictor, prompts, description, grammar_backend, weights_bytes, sampling, system)
         if grammar_backend:
             _ = served[model]._grammars
     return served

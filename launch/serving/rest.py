@@ -261,8 +261,8 @@ class _EventStream(StreamingResponse):
 
 
 def _model(name: str, service: Service) -> dict:
-    about = {"created": service.started, "owned_by": "paddle-llm-recipes", "chats": service.model(name).chats}
-    return {"id": name, "object": "model", **about}
+    model, about = service.model(name), {"created": service.started, "owned_by": "paddle-llm-recipes"}
+    return {"id": name, "object": "model", **about, "chats": model.chats, "system": model.system}
 
 
 async def _refused(request: Request, refusal: Exception) -> Response:

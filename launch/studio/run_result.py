@@ -6,20 +6,15 @@ result.tasks("")["merge"].command           # make merge ADAPTER=... MODEL=... O
 """
 
 import os
-import re
 import shlex
 import sys
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 
-from data_tools.dialogues.dialogue import find_schema
-from data_tools.dialogues.messages import Dialogue, RowError
 from data_tools.formats.benchmarks.files import find_form
 from data_tools.formats.errors import DataError
-from data_tools.formats.records import records
 from launch.adapters import lora_files
 from launch.checkpoint.continuation import newest_whole
 from launch.checkpoint.manifest import CHECKPOINT
@@ -29,13 +24,12 @@ from launch.errors import UserError
 from launch.families.named_configs import load_config, read_config
 from launch.families.registry import parameters
 from launch.prediction.model_flags import default_device
-from launch.reporting.records import arguments_of, read_summary
+from launch.prediction.trained_rows import data_files, first_turns, flag_of_run, system_text
 
 COMMANDS = ROOT / "launch" / "commands"
 MODEL, LORA, PREFIX = "model", "LoRA", "prefix"
 FOUND_BY = {LORA: lora_files.CONFIG, PREFIX: "prefix_config.json", MODEL: "config.json"}
 ANY_PORTS = ("--port", "0", "--grpc_port", "0")  # free ones
-QUESTIONS = 50  # held-out rows that the page asks
 SHARED_NAMES = ("model", "lora")  # of the folders of every demo
 # Two commands after each other, of which the one that goes on gets the signal to end.
 IN_TURN = "trap 'kill $!' TERM; {} & wait $! && {{ {} & wait $!; }}"
@@ -116,7 +110,7 @@ class RunResult:
             raise UserError(f"folder: {path} has no model and no adapter. {fix}")
         if kind == MODEL:
             return cls(str(path), kind, "")
-        named = base or _named_base(path) or _flag_of_run(path, "model_name_or_path")
+        named = base or _named_base(path) or flag_of_run(path, "model_name_or_path")
         if not named:
             raise UserError(f"base: {path} does not name the model that it belongs to. Give it as its base.")
         return cls(str(path), kind, named)
@@ -193,25 +187,17 @@ class RunResult:
         Returns:
             "system": the commonest, "" for none. "questions": each with the keys asked, reference and system.
         """
-        asked, trained = (
-            [first for file in self._files(name) for one in _dialogues(file) if (first := _first_turn(one))]
-            for name in ("dev.json", "train.json")
-        )
-        systems = Counter(first["system"] for first in (*asked, *trained)).most_common(1)
-        return {"system": systems[0][0] if systems else "", "questions": asked}
+        asked = first_turns(Path(self.folder), "dev.json")
+        return {"system": system_text(Path(self.folder)), "questions": asked}
 
     def _held_out(self) -> tuple[str, str]:
         """Return the form of the rows that the run was evaluated on, and their file; "" twice without questions."""
         try:
-            return next(((find_form([file]), str(file)) for file in self._files("dev.json")), ("", ""))
+            return next(
+                ((find_form([file]), str(file)) for file in data_files(Path(self.folder), "dev.json")), ("", "")
+            )
         except (DataError, OSError):  # preferences
             return "", ""
-
-    def _files(self, name: str) -> list[Path]:
-        """Return the files with a name in the folders of the run's data."""
-        stored = _flag_of_run(Path(self.folder), "dataset_name_or_path")  # "['checkpoints/chats']"
-        found = (Path(folder, name) for folder in re.findall(r"'([^']+)'", stored))
-        return [file for file in found if file.is_file()]
 
     @property
     def name(self) -> str:
@@ -219,25 +205,6 @@ class RunResult:
         path = Path(self.folder).resolve()
         run, step = (path.parent, f"-{path.name}") if CHECKPOINT.fullmatch(path.name) else (path, "")
         return (run.parent.name if run.name == "output" else run.name) + step
-
-
-def _dialogues(file: Path) -> list[Dialogue]:
-    """Return the dialogues of a file's first rows; none of rows that are no dialogues."""
-    try:
-        rows = [row for _, row in islice(records(file), QUESTIONS) if isinstance(row, dict)]
-        return [*map(find_schema(rows).read, rows)]
-    except (DataError, RowError, OSError):
-        return []
-
-
-def _first_turn(dialogue: Dialogue) -> dict[str, str] | None:
-    """Return the first question of a dialogue, its response and its system text; None where it has another order."""
-    roles = [message.role for message in dialogue.messages]
-    start = int(roles[0] in ("system", "developer"))
-    if dialogue.has_tools or roles[start : start + 2] != ["user", "assistant"]:
-        return None
-    asked, response = dialogue.messages[start : start + 2]
-    return {"asked": asked.text, "reference": response.text, "system": dialogue.messages[0].text if start else ""}
 
 
 def _gguf(model: str, target: str) -> StudioTask:
@@ -262,12 +229,3 @@ def _named_base(adapter: Path) -> str:
     """Return the base that a LoRA's configuration names; "" of a prefix, whose configuration names none."""
     path = adapter / lora_files.CONFIG
     return str(read_config(path, "a LoRA adapter").get("base_model_name_or_path") or "") if path.is_file() else ""
-
-
-def _flag_of_run(result: Path, name: str) -> str:
-    """Return a flag of the run in the summary of its output folder; "" without one."""
-    run = result.parent if CHECKPOINT.fullmatch(result.name) else result
-    try:
-        return str(arguments_of(read_summary(run)).get(name) or "")
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-        return ""

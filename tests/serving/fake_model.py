@@ -55,6 +55,10 @@ class FakeModel:
     def chats(self) -> bool:
         return self.name == "poems"
 
+    @property
+    def system(self) -> str:
+        return "Be brief." if self.name == "poems" else ""
+
     sampling: dict = {}
 
     def group(self, prompt: list[int]) -> tuple:

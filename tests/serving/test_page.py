@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from urllib.parse import quote
 
 import pytest
 
@@ -64,7 +65,7 @@ def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     assert server.metric('requests_total{model="poems",outcome="answered"}') == 1
     browser.run("[...document.querySelectorAll('#chat button')].find(one => one.textContent == 'New chat').click()")
     type_in(browser, way="chat/completions", prompt="hello", max_tokens=3)
-    assert answered(browser) == "<he"
+    assert answered(browser) == "<Be"  # the system text of its training, which is filled in
     type_in(browser, way="completions", prompt="silent")
     assert answered(browser) == "" and status(browser).startswith("An empty answer. 0 tokens, ")
     shown = r"markdown('# a\n- **b** `<i>`\n```\n<b>\n```').map(one => one.outerHTML).join('')"
@@ -77,7 +78,9 @@ def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     assert answered(browser) == ""
     assert status(browser).startswith("max_tokens: found 5000, at most 2000")
     curl = subprocess.run(["bash", "-c", browser.run("curl.textContent")], capture_output=True, text=True).stdout
-    assert json.loads(curl)["choices"][0]["message"]["content"] == "<Hello>"
+    assert json.loads(curl)["choices"][0]["message"]["content"] == "<Be brief.|Hello>"
+    assert '"role":"system","content":"Be brief."' in browser.run("python.textContent")
+    assert browser.run("studio.hidden")
     assert f'base_url="{server.url}/v1"' in browser.run("python.textContent")
     browser.run("document.getElementById('beside').value = 'base'; beside.dispatchEvent(new Event('change'))")
     type_in(browser, top_p=0.5)
@@ -85,6 +88,14 @@ def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
     browser.run("window.before = true; document.getElementById('language').click()")
     browser.wait("!window.before && document.querySelector('#chat .main:not(:disabled)')?.textContent == '发送'")
     assert browser.run("[beside.value, document.querySelector('[name=top_p]').value]") == ["base", "0.5"]
+    for address, shown in (
+        ("http://127.0.0.1:1/?view=try", True),
+        ("javascript:alert(1)", False),
+        ("http://x.y", False),
+    ):
+        browser.run(f"window.before = true; location.search = '?studio={quote(address)}'")
+        browser.wait("!window.before && document.querySelector('#chat .main:not(:disabled)')")
+        assert browser.run("studio.hidden ? '' : studio.href") == address * shown
 
 
 @pytest.mark.nightly
@@ -107,4 +118,4 @@ def test_a_key_is_asked_for(opened):
     browser.run("document.getElementById('key').dispatchEvent(new Event('change'))")
     browser.wait("document.getElementById('model').length == 2")
     type_in(browser, prompt="a")
-    assert answered(browser) == "<a>"
+    assert answered(browser) == "<Be brief.|a>"

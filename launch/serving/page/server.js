@@ -36,13 +36,13 @@ async function listModels() {
 }
 
 function choose() {
-  const name = $("model").value, ids = [...new Set([$("beside").value, name].filter(Boolean))], {chats} = known.find(({id}) => id === name);
+  const name = $("model").value, ids = [...new Set([$("beside").value, name].filter(Boolean))], {chats, system} = known.find(({id}) => id === name);
   localStorage.setItem(CHOSEN, [name, $("beside").value].join("\n"));
   document.title = `${name} · paddle-llm-recipes`;
   document.querySelector("h1").textContent = name;
-  panel.use(ids.map(id => ({id, title: ids.length > 1 ? id : "", chats: known.find(model => model.id === id).chats})), `chat ${known.map(({id}) => id).join(" ")}`);
+  panel.use(ids.map(id => ({id, title: ids.length > 1 ? id : "", chats: known.find(model => model.id === id).chats})), `chat ${known.map(({id}) => id).join(" ")}`, {system: known.map(one => one.system).find(Boolean) || "", questions: []});
   const address = new URL("v1", location.href.split(/[?#]/)[0]).href, keyed = !$("key_label").hidden;
-  const path = chats ? "chat/completions" : "completions", [key, asked] = chats ? ["messages", [{role: "user", content: "Hello"}]] : ["prompt", "Hello"];
+  const path = chats ? "chat/completions" : "completions", [key, asked] = chats ? ["messages", [...(system ? [{role: "system", content: system}] : []), {role: "user", content: "Hello"}]] : ["prompt", "Hello"];
   const body = JSON.stringify({model: name, [key]: asked, max_tokens: 64}), written = JSON.stringify(name);
   $("address").textContent = address;
   $("curl").textContent = `curl ${address}/${path} -H "Content-Type: application/json"${keyed ? ' -H "Authorization: Bearer $SERVE_API_KEY"' : ""} -d '${body.replaceAll("'", "'\\''")}'`;
@@ -61,6 +61,9 @@ if (language === "zh") {
   [$("language").lang, $("language").textContent] = ["en", "English"];
   for (const one of document.querySelectorAll("[data-t]")) one.textContent = t(one.textContent.trim());
 }
+// The studio that has started this server, on this machine.
+const studio = URL.parse?.(new URLSearchParams(location.search).get("studio") || "");
+if (studio?.protocol.startsWith("http") && [location.hostname, "127.0.0.1", "localhost"].includes(studio.hostname)) [$("studio").href, $("studio").hidden] = [studio.href, false];
 const panel = chat($("chat"), {t, send: (path, body, signal) => call(`v1/${path}`, {method: "POST", body: JSON.stringify(body), signal})});
 $("language").addEventListener("click", () => {
   localStorage.setItem("language", language === "zh" ? "en" : "zh");

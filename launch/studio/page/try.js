@@ -116,12 +116,12 @@ function taskOf(target, command, lacks, before) {
     stopping.hidden = !row.can_stop;
     bar.hidden = !running || Boolean(row.page);
     const found = [];
-    if (row.page) found.push(element("a", {href: row.page, target: "_blank", textContent: labelled("Open its page", row.page)}));
+    if (row.page) found.push(element("a", {href: `${row.page}?${new URLSearchParams({studio: location.href})}`, target: "_blank", textContent: labelled("Open its page", row.page)}));
     if (row.state === "finished" && target === "merge") found.push(element("a", {href: `?${new URLSearchParams(toTry(row.output))}`, textContent: t("Try it")}));
     if (row.name) found.push(element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: t("Its log among the runs")}));
     if ([...links.children].join() !== found.join()) links.replaceChildren(...found);  // a link joins as its address
     links.hidden = !found.length;
-    say(running ? row.said || words : [words, row.state === "finished" ? row.output : row.reason].filter(Boolean).reduce(labelled), row.state);
+    say(running ? row.page ? t("It answers, until Stop ends it.") : row.said || words : [words, row.state === "finished" ? row.output : row.reason].filter(Boolean).reduce(labelled), row.state);
   };
   const toItsEnd = async first => {
     show(first);
