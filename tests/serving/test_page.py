@@ -74,6 +74,15 @@ def test_texts_and_chats_are_answered_and_mistakes_are_shown(opened):
         "<p><strong>a</strong></p><ul><li><strong>b</strong> <code>&lt;i&gt;</code></li></ul>"
         '<pre tabindex="0"><code>&lt;b&gt;</code></pre>'
     )
+    for text, continues, kept in (
+        ("def f(x):\n    if x:\n        return 1", False, True),
+        ("one\ntwo", True, True),
+        ("one\ntwo", False, False),
+        ("- a\n    - b", False, False),
+    ):
+        shown = f"shownText({json.dumps(text)}, {json.dumps(continues)})[0].outerHTML"
+        pre = browser.run(f"import('./page/chat.js').then(({{shownText}}) => {shown})").startswith("<pre")
+        assert pre == kept, text
     type_in(browser, prompt="a", max_tokens=5000)
     assert answered(browser) == ""
     assert status(browser).startswith("max_tokens: found 5000, at most 2000")

@@ -32,6 +32,12 @@ function inline(text) {
 
 const lines = texts => texts.flatMap((text, number) => [...(number ? [element("br")] : []), ...inline(text)]);
 
+// A text that has no mark of Markdown between its lines, but lines that are set in: code, most likely.
+const isCode = text => /^(\t| {2,})\S/m.test(text) && !/^\s*(```|[-*+] |\d+[.)] |#{1,6} )|\*\*|`/m.test(text);
+
+// continues: it continues a text, so its lines stay as they are.
+export const shownText = (text, continues) => continues || isCode(text) ? [element("pre", {className: "code", tabIndex: 0, textContent: text})] : markdown(text);
+
 export function markdown(text) {
   const found = [], rows = text.split("\n");
   for (let place = 0; place < rows.length;) {
@@ -107,7 +113,7 @@ export function chat(place, {send, t}) {
   const put = (storage, key, value) => { try { storage.setItem(key, JSON.stringify(value)); } catch { /* full, or not allowed: it is only of this view */ } };
   const summarize = () => { summary.textContent = [t("Settings"), control("system").value && `${t("System text")} “${control("system").value}”`].filter(Boolean).join(" · "); };
 
-  // ---- history: [{asked, said: {model: text}, reference}]; one with a reference is asked without those before it
+  // ---- history: [{asked, said: {model: text}, continues, reference}]; one with a reference is asked without those before it
 
   function drawTurn(turn) {
     const columns = Object.fromEntries(models.map(({id, title}) => {
@@ -115,11 +121,11 @@ export function chat(place, {send, t}) {
       status.setAttribute("role", "status");
       const column = element("div", {className: "answer"}, ...(title ? [element("h3", {textContent: title})] : []), body, status);
       column.dataset.model = id;
-      if (turn.said[id]) body.replaceChildren(element("div", {className: "text"}, ...markdown(turn.said[id])));
+      if (turn.said[id]) body.replaceChildren(element("div", {className: "text"}, ...shownText(turn.said[id], turn.continues)));
       return [id, {column, body, status}];
     }));
     const alone = turn.reference === undefined ? [] : [element("p", {className: "small", textContent: t("A held-out question, asked without the turns above")})];
-    const reference = alone.map(() => element("div", {className: "answer reference"}, element("h3", {textContent: t("Reference, from the data")}), element("div", {}, ...markdown(turn.reference))));
+    const reference = alone.map(() => element("div", {className: "answer reference"}, element("h3", {textContent: t("Reference, from the data")}), element("div", {}, ...shownText(turn.reference))));
     turns.append(element("div", {className: "asked"}, ...alone, turn.asked), element("div", {className: "answers"}, ...reference, ...Object.values(columns).map(one => one.column)));
     return columns;
   }
@@ -162,7 +168,7 @@ export function chat(place, {send, t}) {
         }
         for (const {function: called} of delta.tool_calls || []) calls += `${called.name ? `\n${called.name} ` : ""}${called.arguments || ""}`;
         said += choice?.text ?? delta.content ?? "";
-        shown.replaceChildren(...markdown(said), ...(calls ? [element("pre", {textContent: calls.trim(), tabIndex: 0})] : []));
+        shown.replaceChildren(...shownText(said, turn.continues), ...(calls ? [element("pre", {textContent: calls.trim(), tabIndex: 0})] : []));
       }
       const seconds = (performance.now() - began) / 1000, tokens = usage?.completion_tokens;
       const speed = tokens > 1 ? `, ${(tokens / seconds).toFixed(1)} ${t("tokens/s")}` : "";
@@ -176,7 +182,7 @@ export function chat(place, {send, t}) {
   }
 
   async function ask() {
-    const turn = {asked: prompt.value, said: {}, ...(prompt.value === offered?.asked && {reference: offered.reference})};
+    const turn = {asked: prompt.value, said: {}, continues: way.value === "completions", ...(prompt.value === offered?.asked && {reference: offered.reference})};
     prompt.value = "";
     offered = null;
     history.push(turn);
