@@ -31,6 +31,8 @@ export async function showTry() {
   const found = (await call("runs")).filter(row => row.result);
   $("results").replaceChildren(...found.map(row => new Option(row.result)));
   const others = found.filter(row => row.result !== folder.value);
+  $("what_to_try").hidden = Boolean(folder.value);
+  $("what_to_try").textContent = t("Here you ask what a run has trained, beside the model that it began with. Press a result, or name the folder of a run, a model or an adapter; only an adapter has a base, which its run mostly names.");
   $("choose_result").open = !folder.value;
   $("choose_result").hidden = Boolean(folder.value) && !others.length;
   $("choose_result").replaceChildren(element("summary", {textContent: t(found.length ? folder.value ? "Other results here" : "Results here" : "No run here has a result yet.")}), element("ul", {}, ...others.map(row =>
