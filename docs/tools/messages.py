@@ -22,6 +22,7 @@ from launch.config.recipe_file import load_recipes
 from launch.environment import targets
 from launch.guard import guarded
 from launch.plan.memory_model import PARTS
+from launch.plan.step import BACKWARD, FORWARD, LOADING, OPTIMIZER
 from launch.plan.time_plan import STEP_PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,11 +86,12 @@ TERMS = (
     *("RMSNorm", "the framework's own RMSNorm", "--use_flash_attention auto for exact attention"),
     "fused RMSNorm: {0}, if the start finds it right ({1})",
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes"),
-    *(f"{{0}} GiB at the peak ({phase})" for phase in ("forward", "backward")),
+    *("{0} broken row", "{0} broken rows"),
+    *(f"{{0}} GiB at the peak ({phase})" for phase in (LOADING, FORWARD, BACKWARD, OPTIMIZER)),
     *(
         f"{fits}: {{0}} GiB at the peak ({phase}, stage {{1}}), {{2}}"
         for fits in ("fits", "DOES NOT FIT")
-        for phase in ("forward", "backward")
+        for phase in (LOADING, FORWARD, BACKWARD, OPTIMIZER)
     ),
     *("recompute full", "recompute full_attn", "recompute core_attn"),
     *("a number", "stage {0}", "fits: {0}, {1}{2}", "other {0}", "sampling: {0}", "learning: {0}"),

@@ -112,12 +112,13 @@ def test_counts_of_what_was_cut_are_chinese_with_the_flag_that_mends_it():
             "放得下：峰值 9.5 GiB（反向，阶段 1），A100-40G：39.1 GiB",
         ),
         ("DOES NOT FIT: 9.5 GiB at the peak (forward), x: 8.0 GiB", "放不下：峰值 9.5 GiB（前向），x：8.0 GiB"),
+        ("fits: 9.5 GiB at the peak (loading), x: 8.0 GiB", "放得下：峰值 9.5 GiB（加载），x：8.0 GiB"),
         ("bfloat16, recompute full, loss in chunks", "bfloat16，整层重计算（full），损失分块计算"),
         (
             "2 broken rows, --max_broken_rows allows 0: a/b.jsonl:3: not JSON, Expecting value at column 52; "
             "a/b.jsonl:12: the last message is no answer: user. Mend or remove them, or leave them out: "
             "--max_broken_rows 2.",
-            "2 broken rows，--max_broken_rows 允许 0：a/b.jsonl:3：不是 JSON，第 52 列 Expecting value；"
+            "2 行损坏，--max_broken_rows 允许 0：a/b.jsonl:3：不是 JSON，第 52 列 Expecting value；"
             "a/b.jsonl:12：最后一条消息不是回答：user。请改正或删除这些行，或者跳过它们：--max_broken_rows 2。",
         ),
         (

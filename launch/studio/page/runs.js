@@ -393,7 +393,8 @@ function verdict(some, values, ends, rewarded) {
   const differ = Object.keys(values[0]).filter(name => values.every(one => name in one) && new Set(values.map(one => plain(one[name]))).size > 1);
   const other = unlike(values).filter(([, flags]) => differ.some(name => flags.test(name))).map(([title]) => title);
   if (new Set(some.map(row => row.method)).size > 1) other.unshift(t("the method"));
-  if (other.length) return `${t("These runs cannot be ranked by their losses, for they differ in")} ${other.join(isChinese() ? "、" : ", ")}. ${t("Ask both results the same questions under Try, or train again with these alike.")}`;
+  const between = isChinese() ? ["", "、", "。"] : [" ", ", ", ". "];
+  if (other.length) return `${t("These runs cannot be ranked by their losses, for they differ in")}${between[0]}${other.join(between[1])}${between[2]}${t("Ask both results the same questions under Try, or train again with these alike.")}`;
   if (!ends.every(Boolean)) return t("Which is better shows the loss on held-out rows, which they have not all measured yet.");
   const ranked = some.map((row, place) => [nameOf(row.output), ...ends[place]]).sort(([, , one], [, , other]) => rewarded ? other - one : one - other);
   const steps = ranked.map(([, step]) => step), losses = ranked.map(([, , loss]) => loss.toFixed(4));
