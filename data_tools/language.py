@@ -98,9 +98,11 @@ def _by_parts(text: str) -> str | None:
     pieces = text.split("; ")
     if 1 < len(pieces) <= MOST_PIECES and (chinese := [*map(translated, pieces)]) != pieces:
         return "；".join(chinese)
-    head, _, inner = text.removesuffix(")").partition(" (") if text.endswith(")") else ("", "", ")")
+    head, _, inner = text.removesuffix(")").partition(" (")
+    if not (text.endswith(")") and inner) or ")" in inner:
+        return None
     known_head, known_inner = _known(head), _known(inner)
-    if ")" in inner or not (known_head or known_inner):
+    if not (known_head or known_inner):
         return None
     return f"{known_head or translated(head)}（{known_inner or translated(inner)}）"
 
