@@ -143,7 +143,8 @@ class Template:
             values.append(text[start:found])
             start = found + len(literal)
         values.append(text[start:end])
-        if any(value.count("(") != value.count(")") for value in values):  # it begins or ends in another message
+        # A value that begins or ends in another message.
+        if any(value.count("(") != value.count(")") or value.find(")") < value.find("(") for value in values):
             return None
         if not first and self.letters <= ONE_WORD and not NUMBER.fullmatch(values[0]):
             return None

@@ -7,6 +7,7 @@ each process a place; what it accepts without giving every process a place is a 
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from data_tools.formats.plural import plural
 from launch.config.flag_values import Flags
 from launch.config.numbers import read_count
 from launch.errors import UserError
@@ -197,10 +198,10 @@ def _refusal(flags: Flags, stated: Layout, processes: int, variable: str, dealt:
     possible = [str(count) for count in counts if ranks[count] and dealt % ranks[count] == 0]
     size, steps = _count_of(flags, MICRO_BATCH), _count_of(flags, ACCUMULATION)
     step = f"{stated.data_ranks} data ranks x --{MICRO_BATCH} {size} x --{ACCUMULATION} {steps}"
-    unit = "cards" if "GPUS" in variable else "processes"
+    units = plural(processes, "card" if "GPUS" in variable else "process")
     parts = f", {model_ranks} for each copy of the model" if model_ranks > 1 else ""
     return (
-        f"{variable}: found {processes}, but the samples of a step ({step}) cannot be dealt to {processes} "
-        f"{unit}{parts}. Possible: {', '.join(possible)}; or another batch: "
+        f"{variable}: found {processes}, but the samples of a step ({step}) cannot be dealt to {units}"
+        f"{parts}. Possible: {', '.join(possible)}; or another batch: "
         f'ARGS="--{ACCUMULATION} N".'
     )

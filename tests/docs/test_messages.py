@@ -111,7 +111,10 @@ def test_counts_of_what_was_cut_are_chinese_with_the_flag_that_mends_it():
             "fits: 9.5 GiB at the peak (backward, stage 1), A100-40G: 39.1 GiB",
             "放得下：峰值 9.5 GiB（反向，阶段 1），A100-40G：39.1 GiB",
         ),
-        ("DOES NOT FIT: 9.5 GiB at the peak (forward), x: 8.0 GiB", "放不下：峰值 9.5 GiB（前向），x：8.0 GiB"),
+        (
+            "DOES NOT FIT: 9.5 GiB at the peak (forward), x: 8.0 GiB; uncalibrated (docs/plan.md)",
+            "放不下：峰值 9.5 GiB（前向），x：8.0 GiB；未经校准（docs/plan.md）",
+        ),
         ("fits: 9.5 GiB at the peak (loading), x: 8.0 GiB", "放得下：峰值 9.5 GiB（加载），x：8.0 GiB"),
         ("bfloat16, recompute full, loss in chunks", "bfloat16，整层重计算（full），损失分块计算"),
         (
