@@ -199,9 +199,9 @@ def _refusal(flags: Flags, stated: Layout, processes: int, variable: str, dealt:
     size, steps = _count_of(flags, MICRO_BATCH), _count_of(flags, ACCUMULATION)
     step = f"{stated.data_ranks} data ranks x --{MICRO_BATCH} {size} x --{ACCUMULATION} {steps}"
     units = plural(processes, "card" if "GPUS" in variable else "process")
-    parts = f", {model_ranks} for each copy of the model" if model_ranks > 1 else ""
+    parts = f"Each copy of the model takes {model_ranks}. " if model_ranks > 1 else ""
     return (
-        f"{variable}: found {processes}, but the samples of a step ({step}) cannot be dealt to {units}"
-        f"{parts}. Possible: {', '.join(possible)}; or another batch: "
+        f"{variable}: found {processes}, but the samples of a step ({step}) cannot be dealt to {units}. "
+        f"{parts}Possible: {', '.join(possible)}; or another batch: "
         f'ARGS="--{ACCUMULATION} N".'
     )
