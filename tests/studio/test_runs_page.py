@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from tests.serving.browser import Browser
-from tests.studio.test_page import text
+from tests.studio.test_page import click, text
 from tests.studio.test_walk import go
 
 pytestmark = pytest.mark.long
@@ -123,3 +123,46 @@ def test_a_finished_run_leads_to_what_comes_after_and_a_rehearsal_to_the_real_ru
     browser.wait("document.querySelector('#try:not([hidden]) #after:not([hidden]) #task_export')")
     browser.wait("document.getElementById('after').getBoundingClientRect().top < innerHeight")
     assert text(browser, "trial") == ""  # nothing is loaded for it
+
+
+def test_charts_are_read_by_keys_and_zoomed_by_two_fingers_and_buttons(page):
+    folder, browser, url = page
+    write_run(folder / "build/done", 100, {step: 3 - step / 100 for step in range(1, 101)}, {50: 2.75, 100: 2.25})
+    browser.show_as(390, 844, "light")
+    go(browser, url, {"view": "runs", "shown": "build/done"})
+    chart = "document.querySelector('#curves svg')"
+    browser.wait(chart)
+    told = "document.querySelector('#curves .read').innerText.replace(/\\s+/g, ' ').trim()"
+    browser.run(f"{chart}.focus()")
+    for key, words in (
+        ("Home", "step 1: 2.99 evaluation 2.75 (50)"),
+        ("ArrowRight", "step 2: 2.98 evaluation 2.75 (50)"),
+        ("PageDown", "step 12: 2.88 evaluation 2.75 (50)"),
+        ("End", "step 100: 2 evaluation 2.25"),
+        ("ArrowLeft", "step 99: 2.01 evaluation 2.25 (100)"),
+    ):
+        browser.call("Input.dispatchKeyEvent", {"type": "keyDown", "key": key})
+        assert browser.run(told) == words
+        assert browser.run(f"{chart}.ariaValueText").startswith(words.split(":")[0])
+    browser.call("Input.dispatchKeyEvent", {"type": "keyDown", "key": "+"})
+    assert browser.run("new URLSearchParams(location.search).get('zoom')") == "50-100"
+    assert browser.run(f"document.activeElement == {chart} && {told}") == "step 99: 2.01 evaluation 2.25 (100)"
+    click(browser, "#zoom_out")
+    assert "zoom" not in browser.run("location.search")
+
+    browser.run(f"{chart}.scrollIntoView({{block: 'center'}})")
+    left, width, top = browser.run(
+        f"(({{left, width}}) => [left, width, {chart}.getBoundingClientRect().top + 50])({chart}.plot())"
+    )
+    for kind, shares in (
+        ("touchStart", (0.4, 0.6)),
+        ("touchMove", (0.3, 0.7)),
+        ("touchMove", (0.2, 0.8)),
+        ("touchEnd", ()),
+    ):
+        points = [{"x": left + share * width, "y": top, "id": place} for place, share in enumerate(shares)]
+        browser.call("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    browser.wait("/zoom=3[345]-6[678]/.test(location.search)")  # a third: what lay under the fingers stays there
+    first, last = browser.run(f"{chart}.steps")
+    click(browser, "#farther")
+    browser.wait(f"{chart}.steps[1] - {chart}.steps[0] >= {2 * (last - first)}")

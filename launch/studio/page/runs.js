@@ -1,6 +1,6 @@
 // The runs: a list of them; one by itself, with its charts and its log; several over each other, with what differs.
 
-import {COLORS, chart} from "./curves.js";
+import {chart, colorOf, listen} from "./curves.js";
 import {$, attempt, call, copy, element, go, isChinese, labelled, parameters, poll, remember, t, toTry} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks
@@ -30,8 +30,8 @@ const to = shown => `?${new URLSearchParams({view: "runs", shown, ticked: "", zo
 const number = digits => value => value.toLocaleString("en", {maximumFractionDigits: digits});
 const small = value => value && Math.abs(value) < 0.01 ? value.toExponential(1) : number(3)(value);
 const CHARTS = [
-  ["Loss; dashed: evaluation", "loss", "eval_loss", small, "nats a token"],
-  ["Reward; dashed: evaluation", "reward", "eval_reward", small, "reward"],
+  ["Loss", "loss", "eval_loss", small, "nats a token"],
+  ["Reward", "reward", "eval_reward", small, "reward"],
   ["Tokens of an answer", "answer_tokens", null, number(1), "tokens"],
   ["Groups without signal", "silent_groups", null, small, "share"],
   ["Entropy of sampling", "entropy", null, small, "nats a token"],
@@ -41,7 +41,7 @@ const CHARTS = [
   ["|g|, norm of the gradient", "grad_norm", null, small, "norm"],
   ["Learning rate", "learning_rate", null, value => value ? value.toExponential(1).replace(".0e", "e") : "0", "learning rate"],
   ["Tokens a second", "tokens_per_second", null, number(0), "tokens/s"],
-  ["Memory of tensors; dashed: planned", "peak_memory_bytes", null, value => value.toLocaleString("en", {maximumSignificantDigits: 3}), "GiB"],
+  ["Memory of tensors", "peak_memory_bytes", null, value => value.toLocaleString("en", {maximumSignificantDigits: 3}), "GiB"],
 ];
 
 export async function showRuns() {
@@ -265,6 +265,12 @@ function editNote(place, {output, about}) {
 
 // ---- the charts
 
+function keyOf(place) {
+  const key = element("span", {className: "key"});
+  key.style.background = colorOf(place);
+  return key;
+}
+
 // Of runs of one minute the folders tell which is which.
 function nameOf(output) {
   const row = rows.find(one => one.output === output), title = row && titleOf(row);
@@ -273,47 +279,65 @@ function nameOf(output) {
 
 function series(output, place, key, dots) {
   const points = (kept.get(output)?.records || []).filter(record => record[key] != null).map(record => [record.global_step, key === "peak_memory_bytes" ? record[key] / GIB : record[key]]);
-  return {name: nameOf(output), kind: dots ? t("evaluation") : "", color: COLORS[place % COLORS.length], points, dots};
+  return {name: nameOf(output), kind: dots ? t("evaluation") : "", color: colorOf(place), points, dots};
 }
 
 // The plan of the first step is known when the run has written its summary.
 function plannedMemory(output, place, measured) {
   const bytes = rows.find(row => row.output === output)?.summary.first_step_memory?.planned_peak_bytes;
   const ends = [measured.points[0], measured.points.at(-1)].filter(Boolean);
-  return {name: nameOf(output), kind: t("planned"), color: COLORS[place % COLORS.length], points: bytes ? ends.map(([step]) => [step, bytes / GIB]) : [], dots: true};
+  return {name: nameOf(output), kind: t("planned"), color: colorOf(place), points: bytes ? ends.map(([step]) => [step, bytes / GIB]) : [], dots: true};
 }
 
 const zoomed = () => parameters().zoom?.split("-").map(Number) || null;
+const allSteps = () => shown().flatMap(output => (kept.get(output)?.records || []).map(record => record.global_step)).reduce(([low, high], step) => [Math.min(low, step), Math.max(high, step)], [Infinity, 0]);
+
+// range: null for all steps.
+function zoomTo(range) {
+  const [first, last] = allSteps(), within = step => Math.min(last, Math.max(first, step));
+  const [from, to] = range ? [within(Math.floor(range[0])), within(Math.ceil(range[1]))] : [first, last];
+  if (to - from < 2 && last - first > 2) return;
+  remember({zoom: from === first && to === last ? "" : `${from}-${to}`});
+  showCurves();
+}
+
+// By keys and buttons: around the step that is read, else around the middle.
+function zoomBy(times) {
+  const [first, last] = zoomed() || allSteps(), middle = reading ?? (first + last) / 2;
+  zoomTo([middle - (middle - first) * times, middle + (last - middle) * times]);
+}
 
 function showCurves() {
   const outputs = shown(), now = parameters();
   drawing.smooth.value = now.smooth || 0;
   drawing.log.checked = now.log === "1";
-  const key = JSON.stringify(outputs) + JSON.stringify([outputs.map(output => [kept.get(output)?.offset, kept.get(output)?.identity, nameOf(output)]), now.smooth, now.log, now.zoom, document.documentElement.lang,
+  const width = $("curves").clientWidth, beside = width >= 850 ? (width - 16) / 2 : width;  // of the first chart, of the others
+  const key = JSON.stringify(outputs) + JSON.stringify([width, outputs.map(output => [kept.get(output)?.offset, kept.get(output)?.identity, nameOf(output)]), now.smooth, now.log, now.zoom, document.documentElement.lang,
     rows.filter(row => outputs.includes(row.output)).map(row => row.state)]);
   if (key === drawn) return;
   if (!drawn.startsWith(JSON.stringify(outputs))) reading = null;
   drawn = key;
-  const view = {smooth: Number(drawing.smooth.value), log: drawing.log.checked, zoom: zoomed(), onread: readAll,
-    onzoom: range => {
-      remember({zoom: range ? range.join("-") : ""});
-      showCurves();
-    }};
+  const view = {smooth: Number(drawing.smooth.value), log: drawing.log.checked, zoom: zoomed()};
   const kinds = outputs.flatMap(output => Object.keys(kept.get(output)?.records.find(record => record.reward != null) || {}));
   const rewards = [...new Set(kinds)].filter(key => key.startsWith("reward_"));
-  const made = [...CHARTS, ...rewards.map(key => [labelled("Reward", key.slice(7)), key, null, small, "reward"])].map(([title, key, second, write, unit]) => {
+  const made = [];
+  for (const [title, key, second, write, unit] of [...CHARTS, ...rewards.map(key => [labelled("Reward", key.slice(7)), key, null, small, "reward"])]) {
     const lines = outputs.flatMap((output, place) => {
       const line = series(output, place, key, false);
-      const beside = second ? series(output, place, second, true) : plannedMemory(output, place, line);
-      return second || key === "peak_memory_bytes" ? [line, beside] : [line];
+      const another = second ? series(output, place, second, true) : plannedMemory(output, place, line);
+      return second || key === "peak_memory_bytes" ? [line, another] : [line];
     });
-    const picture = chart(t(title), lines, write, view, {x: t("step"), y: t(unit)});
-    return picture && element("div", {}, element("h3", {textContent: t(title)}), picture, element("p", {className: "read small"}));
-  });
+    const dashed = lines.find(line => line.dots && line.points.length)?.kind, full = t(title) + (dashed ? ` (${labelled("dashed", dashed)})` : "");
+    const picture = chart(full, lines, write, view, made.length ? beside : width, {x: t("step"), y: t(unit)});
+    if (picture) made.push(element("div", {}, element("h3", {textContent: full}), picture, element("p", {className: "read small"})));
+  }
   const told = outputs.length === 1 ? scores(outputs[0]) : "";
-  $("curves").replaceChildren(...(told ? [element("p", {className: "legend", textContent: told})] : []), ...made.filter(Boolean));
+  const legend = outputs.length > 1 && element("ul", {className: "legend"}, ...outputs.map((output, place) => element("li", {}, keyOf(place), nameOf(output))));
+  const focused = document.activeElement.closest("#curves svg")?.ariaLabel;
+  $("curves").replaceChildren(...(told ? [element("p", {className: "legend", textContent: told})] : []), ...(legend ? [legend] : []), ...made);
+  if (focused) [...$("curves").querySelectorAll("svg")].find(one => one.ariaLabel === focused)?.focus();
   if (reading !== null) readAll(reading);
-  $("drawing").hidden = !made.some(Boolean);
+  $("drawing").hidden = !made.length;
   $("zoom_out").hidden = !view.zoom;
 }
 
@@ -371,7 +395,7 @@ function showDifferences() {
   const head = some.map((row, place) => {
     const {output} = row, name = !alike ? nameOf(output) : when(row) + (some.some(one => one !== row && when(one) === when(row)) ? ` (${output})` : "");
     const key = element("span", {className: "key"});
-    key.style.background = COLORS[place % COLORS.length];
+    key.style.background = colorOf(place);
     const rest = shown().filter(one => one !== output).join("|");
     return element("th", {scope: "col"}, key, element("a", {href: to(output), textContent: name}), " ",
       element("a", {href: to(rest), textContent: "✕", title: t("Take out"), ariaLabel: labelled("Take out", nameOf(output))}));
@@ -431,7 +455,8 @@ $("drawing").addEventListener("input", () => {
   remember({smooth: Number(drawing.smooth.value) ? drawing.smooth.value : "", log: drawing.log.checked ? "1" : ""});
   showCurves();
 });
-$("zoom_out").addEventListener("click", () => {
-  remember({zoom: ""});
-  showCurves();
-});
+$("zoom_out").addEventListener("click", () => zoomTo(null));
+$("closer").addEventListener("click", () => zoomBy(0.5));
+$("farther").addEventListener("click", () => zoomBy(2));
+listen($("curves"), {read: readAll, zoomTo, reading: () => reading});
+addEventListener("resize", () => { if (shown().length && !$("runs").hidden) showCurves(); });
