@@ -11,6 +11,7 @@ import math
 import resource
 import time
 from collections.abc import Coroutine
+from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar, cast
 
 from fastapi import Request
@@ -25,6 +26,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -41,6 +43,8 @@ MOST_KEYS = 1024  # of an object
 LOOPBACK = ["127.0.0.1", "localhost", "::1", "[::1]"]
 HEAD_SECONDS = 20.0  # from a connection, or the end of its last answer, to the end of a request's header
 BODY_SECONDS = 60.0  # from there to the end of its body
+LINGER_SECONDS = 5.0
+CLOSE = {"Connection": "close"}
 
 
 class TimedHead(H11Protocol):
@@ -89,37 +93,63 @@ class TimedHead(H11Protocol):
 class BodyLimit:
     """Middleware that refuses large and slow bodies.
 
-    A body of more than `largest` bytes, or of more brackets and colons than `marks`, is refused when this many have
-    come, whatever its header says, and one that has not come to its end after BODY_SECONDS.
+    A body of more than `largest` bytes is refused when its header says so or when this many have come, one of more
+    brackets and colons than `marks` when this many have come, and one that has not come to its end after BODY_SECONDS.
+    Each answer before the end of its body is complete at once, but its connection is read for LINGER_SECONDS more:
+    a client that still sends when the connection is closed would not see the answer.
     """
 
-    def __init__(self, app, largest: int, marks: float = math.inf):
+    def __init__(self, app, largest: float, marks: float = math.inf, unbounded: str = ""):
+        """Set the limits; `unbounded` is a path whose handler bounds its own body."""
         self.app = app
         self.largest = largest
         self.marks = marks
+        self.unbounded = unbounded
 
     async def __call__(self, scope, receive, send) -> None:
         """Handle a request with the limit."""
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        bounded = scope["path"] != self.unbounded
         seen, marks, coming = 0, 0, True
+        stated = int(Headers(scope=scope).get("content-length", 0))
         deadline = time.monotonic() + BODY_SECONDS
 
         async def counted():
             nonlocal seen, marks, coming
+            if bounded and stated > self.largest:
+                raise self._too_large(self.largest, "bytes")
             try:
-                message = await (asyncio.wait_for(receive(), deadline - time.monotonic()) if coming else receive())
+                message = await asyncio.wait_for(receive(), deadline - time.monotonic() if coming and bounded else None)
             except asyncio.TimeoutError:
                 found = f"the body has not come to its end within {BODY_SECONDS:g} s"
-                raise HTTPException(Reason.SLOW.http, found, {"Connection": "close"}) from None
+                raise HTTPException(Reason.SLOW.http, found, CLOSE) from None
             coming = message.get("more_body", False)
             body = message.get("body", b"")
             seen, marks = seen + len(body), marks + sum(map(body.count, (b"[", b"{", b":")))
-            if seen > self.largest:
-                raise HTTPException(Reason.TOO_LARGE.http, f"the body has more than {self.largest} bytes")
+            if bounded and seen > self.largest:
+                raise self._too_large(self.largest, "bytes")
             if marks > self.marks:
-                raise HTTPException(Reason.TOO_LARGE.http, f"the body has more than {self.marks} brackets and colons")
+                raise self._too_large(self.marks, "brackets and colons")
             return message
 
-        await self.app(scope, counted if scope["type"] == "http" else receive, send)
+        async def read_on() -> None:
+            while (await receive()).get("more_body"):
+                pass
+
+        async def answered(message) -> None:
+            if coming and message["type"] == "http.response.body" and not message.get("more_body"):
+                await send({**message, "more_body": True})
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(read_on(), LINGER_SECONDS)
+                message = {"type": "http.response.body"}
+            await send(message)
+
+        await self.app(scope, counted, answered)
+
+    @staticmethod
+    def _too_large(most: float, what: str) -> HTTPException:
+        return HTTPException(Reason.TOO_LARGE.http, f"the body has more than {most} {what}", CLOSE)
 
 
 async def unless_gone(request: Request, wanted: Coroutine[Any, Any, T]) -> T | None:

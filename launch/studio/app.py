@@ -63,14 +63,6 @@ def _choice(given: Given) -> RecipeChoice:
 Chosen = Annotated[RecipeChoice, Depends(_choice)]  # read in a thread
 
 
-class ParametersLimit(BodyLimit):
-    """Middleware that bounds each body but that of an upload, which `kept` bounds."""
-
-    async def __call__(self, scope, receive, send) -> None:
-        """Handle a request with the limit."""
-        await (self.app if scope.get("path") == UPLOAD else super().__call__)(scope, receive, send)
-
-
 def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool = True) -> FastAPI:
     """Return the application of the studio.
 
@@ -82,7 +74,7 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool 
         local: Only requests for this machine's own names are answered (DNS rebinding).
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(ParametersLimit, largest=LARGEST_BODY)
+    app.add_middleware(BodyLimit, largest=LARGEST_BODY, unbounded=UPLOAD)  # `kept` bounds uploads
     if local:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
     app.add_exception_handler(UserError, _mistake)
@@ -183,7 +175,7 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
     @api.put("/upload")
     async def upload(request: Request, recipe: str, name: str) -> str:
         choice = RecipeChoice.read({"recipe": recipe})
-        file = await kept(name, request.stream())
+        file = await kept(name, request.stream(), int(request.headers.get("content-length", 0)))
         return await run_in_threadpool(lambda: runs.perform(conversion(file, choice)))
 
     @api.post("/save")

@@ -108,8 +108,8 @@ def demo(folder: str, resumed: bool = False) -> StudioTask:
     return StudioTask("demo", command, arguments, Path(folder).with_name("model"), goes_on=True)
 
 
-async def kept(name: str, parts: AsyncIterator[bytes]) -> Path:
-    """Keep a file that is sent in parts, in a new folder of its own.
+async def kept(name: str, parts: AsyncIterator[bytes], stated: int) -> Path:
+    """Keep a file of `stated` bytes that is sent in parts, in a new folder of its own.
 
     Raises:
         UserError: For a file that is no data, empty, too large, or does not come.
@@ -125,7 +125,7 @@ async def kept(name: str, parts: AsyncIterator[bytes]) -> Path:
             while part := await asyncio.wait_for(anext(parts, b""), BODY_SECONDS):
                 size += file.write(part)
                 is_empty = is_empty and part.isspace()
-                if size > LARGEST_UPLOAD:
+                if max(size, stated) > LARGEST_UPLOAD:
                     raise UserError(f"file: found more than {LARGEST_UPLOAD} bytes. Name its path as DATA instead.")
         if is_empty:
             raise UserError(f"{name}: the file is empty. Give one with rows.")

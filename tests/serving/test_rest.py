@@ -223,7 +223,8 @@ def test_other_paths_methods_kinds_and_sizes_of_body_and_names_of_somebody_else(
     assert server.ask("/v1/completions", b'{"model": "base", "prompt": "a"}', {"Content-Type": "text/plain"})[0] == 400
     for host in ("rebound.example", "localhost.rebound.example", "127.0.0.1.rebound.example", "[::1", ""):
         assert server.ask("/v1/models", headers={"Host": host})[0] == 400, host
-    assert server.ask("/v1/completions", b" " * (4 * 2**20 + 1))[0] == 413
+    for path, status in (("/v1/completions", 413), ("/nothing", 404)):  # answered before their end, and not reset
+        assert server.ask(path, b" " * (40 * 2**20))[0] == status
     for many in (b"[" * 70_000 + b":" * 70_000, b"{" * 140_000):  # a second of work where all others wait
         status, said = server.ask("/v1/completions", b'{"user": "' + many + b'"}')
         assert status == 413 and "more than 131072 brackets and colons" in said
@@ -233,6 +234,11 @@ def test_other_paths_methods_kinds_and_sizes_of_body_and_names_of_somebody_else(
         for _ in range(5):  # no end: it answers all the same
             connection.sendall(chunk)
         assert b" 413 " in connection.recv(100)
+    with socket.create_connection(("127.0.0.1", server.port), timeout=20) as connection:
+        connection.sendall(
+            HEAD + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (4 * 2**20 + 1)
+        )  # and no body
+        assert b" 413 " in (answer := connection.recv(1000)) and b"connection: close" in answer
 
 
 def test_what_comes_together_is_answered_together_and_nothing_is_mixed(server, client):

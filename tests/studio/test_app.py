@@ -95,6 +95,8 @@ def test_what_no_path_can_be_and_a_large_body_are_mistakes_of_the_request(client
         )
     big = CHOICE | {"ARGS": "x" * app.LARGEST_BODY}
     assert client.post("/api/plan", headers=KEY, json=big).status_code == 413
+    stated = KEY | {"Content-Length": str(app.LARGEST_BODY + 1)}
+    assert client.post("/api/plan", headers=stated, json=CHOICE).status_code == 413
 
 
 def test_messages_are_translated_and_names_are_not(client):

@@ -114,6 +114,13 @@ def test_what_is_no_data_or_too_large_leaves_nothing(client, monkeypatch):
         reply = client.put("/api/upload", params={"recipe": recipe, "name": name}, content=content)
         assert reply.status_code == 400 and said in reply.json()["detail"], reply.text
         assert not list(Path().rglob("*.jsonl"))
+    reply = client.put(
+        "/api/upload",
+        params={"recipe": "lora-qwen3-8b", "name": "a.jsonl"},
+        content=b"{}",
+        headers={"Content-Length": "1001"},
+    )
+    assert reply.status_code == 400 and "more than 1000 bytes" in reply.text
     assert (
         client.put("/api/upload", params={"recipe": "x", "name": "y"}, headers={"Authorization": ""}).status_code == 401
     )
