@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from data_tools.dialogues.messages import Dialogue, RowError, read_dialogue, schemas_of
+from data_tools.formats.json_files import shown
 from launch.serving.request import Reason, Refusal
 
 
@@ -40,6 +41,6 @@ def read_chat(
         raise Refusal(Reason.INVALID, f"messages: {error}", "messages") from None
     schemas = schemas_of(dialogue)
     if forced and (named or not schemas) and named not in schemas:
-        found = f"found {named or 'required'}, the tools are {', '.join(schemas) or 'none'}"
+        found = f"found {shown(named or 'required')}, the tools are {shown(', '.join(schemas), 150) or 'none'}"
         raise Refusal(Reason.INVALID, f"tool_choice: {found}", "tool_choice")
     return Chat(dialogue, {named: schemas[named]} if named else schemas, forced, several and named is None)

@@ -4,6 +4,7 @@ A row draws its tokens with random numbers of its own: a batch's other rows chan
 """
 
 import math
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,6 +20,11 @@ from launch.generation.drawing import draw
 
 if TYPE_CHECKING:
     from launch.serving.json_grammar import Grammar  # its package is optional
+
+
+def shortened(message: str) -> str:
+    """Return a message in which no word, such as a client's path or key, has more than 150 characters."""
+    return re.sub(r"(\S{150})\S+", r"\1...", message)
 
 
 class Reason(Enum):
@@ -58,7 +64,7 @@ class Refusal(Exception):
     parameter: str | None = None
 
     def __post_init__(self):
-        self.message = shown(self.message, LONGEST_MESSAGE)  # it has texts of the client
+        self.message = shown(shortened(self.message), LONGEST_MESSAGE)  # it has texts of the client
 
     def body(self) -> dict:
         """Return the error in the OpenAI API's form."""

@@ -32,9 +32,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from data_tools.cli import DIGITS
 from data_tools.dialogues.messages import MESSAGE_KEYS
-from data_tools.formats.json_files import shown
+from data_tools.formats.json_files import quoted, shown
 from launch.serving.chats import Chat, read_chat
-from launch.serving.request import LONGEST_MESSAGE, MOST_ITEMS, MOST_LIKELY, Options, Reason, Refusal
+from launch.serving.request import MOST_ITEMS, MOST_LIKELY, Options, Reason, Refusal
 
 T = TypeVar("T")
 LARGEST_BODY = 4 * 2**20  # bytes
@@ -230,7 +230,7 @@ def _require_nothing(extra: dict | None, neutral: dict[str, tuple]) -> None:
         if value is not None and not any(same):
             requested.append(key)
     if requested:
-        raise ValueError(f"not understood by this server: {', '.join(sorted(requested))}")
+        raise ValueError(f"not understood by this server: {shown(', '.join(sorted(requested)), 150)}")
 
 
 def _as_list(stop: object) -> object:
@@ -275,12 +275,51 @@ class Fields(BaseModel):
         return _few_keys(found)
 
 
+# By the beginning of the name that pydantic has for a kind of error; its limits are put into the braces.
+EXPECTED = {
+    "bool": "true or false",
+    "int": "a whole number",
+    "float": "a number",
+    "string": "a text",
+    "list": "a list",
+    "dict": "an object",
+    "model": "an object",
+    "literal": "{expected}",
+    "greater": "at least {ge}",
+    "less": "at most {le}",
+    "too_long": "at most {max_length}",
+    "too_short": "at least {min_length}",
+}
+
+
 def first_error(error: RequestValidationError) -> tuple[str, str]:
-    """Return the place of a wrong field, and a message."""
-    # In a union: the kind that was meant.
-    deepest = max(error.errors(), key=lambda found: (found["type"] == "too_long", len(found["loc"])))
-    place = ".".join(str(part) for part in deepest["loc"][1:] if "[" not in str(part))  # pydantic's own: list[int]
-    return shown(place, 100), shown(f"{place}: {deepest['msg']}" if place else deepest["msg"], LONGEST_MESSAGE)
+    """Return the place of a wrong field, and a message in which no text of the client is long."""
+    errors = error.errors()
+    for one in errors:
+        one["place"] = [part for part in one["loc"][1:] if "[" not in str(part)]  # pydantic's own: list[int]
+        one["kind"] = one["type"] if one["type"].startswith("too_") else one["type"].split("_")[0]
+    # In a union: the kind that was meant, which has come furthest.
+    numbers = [[part for part in one["place"] if isinstance(part, int)] for one in errors]
+    far = [(one["type"] == "too_long", len(one["place"]), at) for one, at in zip(errors, numbers, strict=True)]
+    worst = errors[far.index(max(far))]
+    named, found, limits = worst["place"], worst["input"], worst.get("ctx", {})
+    if worst["type"] == "missing":
+        said = "missing, and required"
+    elif worst["type"] == "extra_forbidden":
+        *named, key = named
+        said = f"not understood by this server: {shown(key)}"
+    elif worst["type"] == "json_invalid":
+        named, said = [], f"the body is no JSON: {limits['error']} at character {named[0]}"
+    elif worst["kind"] in EXPECTED:
+        alike = [one for one in errors if one["place"] == named and one["kind"] in EXPECTED]
+        allowed = dict.fromkeys(EXPECTED[one["kind"]].format(**one.get("ctx", {})) for one in alike)
+        kinds = {dict: "an object", list: "a list", bool: str(found).lower(), type(None): "null"}
+        value = limits.get("actual_length", kinds.get(type(found), quoted(found)))
+        said = f"found {value}, expected {' or '.join(allowed)}"
+    else:
+        said = str(limits.get("error", worst["msg"]))
+    place = ".".join(shown(part) for part in named)
+    return place, f"{place}: {said}" if place else said
 
 
 class StreamOptions(Fields):

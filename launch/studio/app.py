@@ -20,6 +20,7 @@ from starlette.middleware.trustedhost import TrustedHostMiddleware
 from data_tools.formats.errors import DataError
 from data_tools.language import translated
 from launch.errors import UserError
+from launch.serving.request import shortened
 from launch.serving.rest import PAGE as CHAT
 from launch.serving.rest import PAGE_HEADERS
 from launch.serving.rest_requests import LOOPBACK, BodyLimit, FewKeys, Text, first_error, right_key, unless_gone
@@ -204,5 +205,5 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _mistake(request: Request, error: Exception) -> Response:
     chinese = request.headers.get("accept-language", "").lower().startswith("zh")
-    text = translated(str(error)) if chinese else str(error)
-    return JSONResponse({"detail": text}, 400)
+    text = shortened(str(error))
+    return JSONResponse({"detail": translated(text) if chinese else text}, 400)

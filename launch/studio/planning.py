@@ -69,7 +69,7 @@ class RecipeChoice:
             UserError: For an unknown recipe or variable.
         """
         recipes = {recipe.target: recipe for recipe in load_recipes(ROOT)}
-        name = given.get("recipe")
+        name = given.get("recipe", "")
         if name not in recipes:
             raise UserError(f"recipe: found {name!r}, which is none. Did you mean {nearest(str(name), recipes, 0.0)}?")
         variables = {key: value for key, value in given.items() if key != "recipe" and value != ""}

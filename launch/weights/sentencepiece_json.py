@@ -98,7 +98,8 @@ def _convert(model: sentencepiece.SentencePieceProcessor, message: bytes, each_b
     if begins and not each_begins:
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
     else:
-        normal += [normalizers.Prepend(SPACE)] if begins else []
+        if begins:  # also a text of which the characters' rules leave nothing, but no text of spaces that are removed
+            normal.insert(len(normal) if rules.get(SPACES_REMOVED, 1) else 0, normalizers.Prepend(SPACE))
         normal.append(normalizers.Replace(" ", SPACE))
     tokenizer.normalizer = normalizers.Sequence(normal)
     steps = [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]

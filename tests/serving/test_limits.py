@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from types import SimpleNamespace
 
 import grpc
@@ -60,6 +61,10 @@ def test_no_field_makes_an_error_an_entry(client, path, field):
         reply = client.post(f"/v1/{path}", content=json.dumps(body | {field: value}))
         message = reply.json()["error"]["message"]
         assert reply.status_code == 400 and "function-" not in message and "list[" not in message, message
+    long = "Z" * 5000
+    for value in (long, [long], {long: long}, [{long: 1}], 1.5, None):
+        message = client.post(f"/v1/{path}", json=body | {field: value}).json()["error"]["message"]
+        assert message.count("Z") <= 200 and not re.search("Input|Value error|Field|Extra|valid|dict", message), message
 
 
 def test_no_object_of_a_request_has_many_keys_and_no_list_of_texts_many_entries():
@@ -136,10 +141,15 @@ def test_the_studio_refuses_half_a_character_and_many_keys_in_every_request():
         {HALF: "a"},
         keys,
         {"model": keys},
+        {name: "Z" * 3000 for name in ("recipe", "output", "name", "folder", "model", "prompt")} | {"chat": True},
     ]
     for path in paths:
         if path in ("/api/trial/stop", "/api/demo"):  # which read nothing
             continue
         for body in bodies:
             reply = studio.post(path, headers={"Authorization": "Bearer token"}, content=json.dumps(body))
-            assert reply.status_code in (400, 422) and len(reply.text) < 2000, (path, reply.status_code, reply.text)
+            assert reply.status_code in (400, 422) and reply.text.count("Z") <= 200, (
+                path,
+                reply.status_code,
+                reply.text,
+            )

@@ -119,7 +119,7 @@ def test_what_a_chat_cannot_be_told_and_a_prompt_of_all_positions(client):
     ask = {"model": "base", "messages": [{"role": "user", "content": "a"}]}
     with pytest.raises(openai.BadRequestError, match="top_logprobs: found 2 without logprobs: true"):
         client.chat.completions.create(**ask, top_logprobs=2)
-    with pytest.raises(openai.BadRequestError, match="top_logprobs: Input should be less than or equal to 20"):
+    with pytest.raises(openai.BadRequestError, match="top_logprobs: found 21, expected at most 20"):
         client.chat.completions.create(**ask, logprobs=True, top_logprobs=21)
     # But no room for an answer.
     [choice] = client.completions.create(model="base", prompt="a" * 4096, max_tokens=0, echo=True, logprobs=0).choices

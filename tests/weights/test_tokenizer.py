@@ -239,6 +239,7 @@ def test_unigrams_and_normalized_texts_have_the_same_ids_in_a_tokenizer_json(tmp
     for _ in range(1000):
         text = draw.choice(("", " ")).join(draw.choices(words, k=draw.randrange(1, 30)))
         assert fast.encode(text, add_special_tokens=False).ids == encoder.encode_chat(text), text
+    assert fast.encode("\x01", add_special_tokens=False).ids == encoder.encode_chat("\x01")
 
 
 def test_a_model_that_tokenizers_cannot_be_has_no_tokenizer_json(tmp_path):
