@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-import paddle
 import psutil
 from paddlenlp.trainer import TrainerCallback
 
@@ -21,6 +20,7 @@ from launch.checkpoint.output_directory import SAVE_NOW
 from launch.checkpoint.ranks import rank, world_size
 from launch.processes.command import COMMAND, DECIDE_THE_START, STOPPED_FILE
 from launch.processes.orphans import recorded_signals
+from launch.training.agreement import Agreement
 from launch.training.resuming import Restorer, examine_together, put_later_aside, scaler_state
 from launch.training.saver import Saver
 
@@ -175,7 +175,7 @@ class Checkpointer:
 
 # ---- what saves or ends a run at the end of a step: a signal, the time limit, the file save-now; the same on all ranks
 
-# What may be requested, in the order in which the ranks exchange it.
+# What may be requested. Of several reasons to stop the first is given.
 REQUESTS = ("SIGINT", "SIGTERM", "SIGHUP", "time", "failed save", "save")
 
 
@@ -197,10 +197,11 @@ class Requests(TrainerCallback):
         self.failed = failed
         self.max_run_minutes = max_run_minutes
         self.stopped_by: str | None = None
+        self._agreement: Agreement | None = None
 
     def on_step_end(self, args, state, control, **kwargs):
         """Save or stop where a rank requests it."""
-        requested = agree(self._requested_here(args))
+        requested = self._requested(args)
         if "save" in requested and args.process_index == 0:
             (Path(args.output_dir) / SAVE_NOW).unlink(missing_ok=True)
         if requested:
@@ -211,7 +212,7 @@ class Requests(TrainerCallback):
 
     def stop_before_training(self, args) -> None:
         """End the run where it is requested, during work before its first step. Called by all ranks together."""
-        self._note_reason(agree(self._requested_here(args)))
+        self._note_reason(self._requested(args))
         if self.stopped_by:
             raise StoppedBefore
 
@@ -219,6 +220,14 @@ class Requests(TrainerCallback):
         reasons = [reason for reason in requested if reason != "save"]
         if reasons:
             self.stopped_by = f"--max_run_minutes {self.max_run_minutes:g}" if "time" in reasons else reasons[0]
+
+    def _requested(self, args) -> list[str]:
+        """Return the requests of any rank, on all ranks, in the order of REQUESTS. All ranks call it together."""
+        requested = self._requested_here(args)
+        if world_size() > 1:
+            self._agreement = self._agreement or Agreement()
+            requested = self._agreement(requested)
+        return [request for request in REQUESTS if request in requested]
 
     def _requested_here(self, args) -> set[str]:
         requested = {signal.Signals(number).name for number in self.received}
@@ -231,16 +240,6 @@ class Requests(TrainerCallback):
             if (Path(args.output_dir) / SAVE_NOW).exists():
                 requested.add("save")
         return requested
-
-
-def agree(requested: set[str]) -> list[str]:
-    """Return the requests of any rank, on all ranks, in the order of REQUESTS. All ranks call it together."""
-    flags = np.array([request in requested for request in REQUESTS], dtype="int32")
-    if world_size() > 1:
-        tensor = paddle.to_tensor(flags)
-        paddle.distributed.all_reduce(tensor, op=paddle.distributed.ReduceOp.MAX)
-        flags = tensor.numpy()
-    return [request for request, flag in zip(REQUESTS, flags, strict=True) if flag]
 
 
 def command_to_continue() -> str:

@@ -181,10 +181,9 @@ def follow(scaler, rule: ScaleRule) -> None:
     """
 
     def _update(self):
-        scale, steps, overflows = rule.next(
-            float(self._scale), self._incr_count, self._decr_count, bool(self._cache_found_inf)
-        )
-        if scale != float(self._scale):
+        before = float(self._scale)
+        scale, steps, overflows = rule.next(before, self._incr_count, self._decr_count, bool(self._cache_found_inf))
+        if scale != before:
             self._scale = paddle.full_like(self._scale, scale)
         self._incr_count, self._decr_count = steps, overflows
 
@@ -199,8 +198,8 @@ class SkippedSteps(TrainerCallback):
         self._scale = 0.0  # that of the step that is being made
 
     def on_optimizer_begin(self, args, state, control, *, scaler, **kwargs):
-        """Note the scale before a step."""
-        self._scale = float(scaler._scale)
+        """Note the scale before the first step. Reading waits for the device, so later steps know it from the last."""
+        self._scale = self._scale or float(scaler._scale)
 
     def on_optimizer_end(self, args, state, control, *, scaler, **kwargs):
         """Report a skipped step."""

@@ -14,7 +14,7 @@ from paddlenlp.trainer.trainer_utils import OptimizerNames
 from launch.checkpoint.local_tensors import local_tensors
 from launch.train import train_method
 from launch.training import run
-from launch.training.optimizer import ScaleRule
+from launch.training.optimizer import ScaleRule, SkippedSteps
 
 
 def scales(rule: list, start: float, overflows: list[bool]) -> list[float]:
@@ -24,6 +24,17 @@ def scales(rule: list, start: float, overflows: list[bool]) -> list[float]:
         state = ScaleRule(*rule).next(*state, overflow)
         seen.append(state[0])
     return seen
+
+
+def reads(steps: int) -> list[int]:
+    """How often the scale has been read when each step's optimizer begins its work."""
+    scaler, watch, seen, found = SimpleNamespace(_cache_found_inf=False), SkippedSteps(), [], []
+    scaler._scale = type("Scale", (), {"__float__": lambda self: seen.append(self) or 8.0})()
+    for _ in range(steps):
+        watch.on_optimizer_begin(None, None, None, scaler=scaler)
+        found.append(len(seen))
+        watch.on_optimizer_end(None, None, None, scaler=scaler)
+    return found
 
 
 def train(argv: list[str], overflow_at: list[int], faulty_rank: int) -> dict:

@@ -40,6 +40,11 @@ def test_rule_is_deepspeeds(ranks):
         assert rule[2] <= min(found) < max(found)
 
 
+def test_no_later_step_reads_the_scale_before_its_update(ranks):
+    """It would wait for the device in the middle of the step."""
+    assert ranks(1, f"{CASES}:reads", 3) == [[1, 2, 3]]
+
+
 def column(output, key: str) -> list:
     return [record[key] for record in read_train_log(output) if "loss" in record]
 
