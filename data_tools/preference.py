@@ -42,11 +42,13 @@ from data_tools.preferences.datasets import encode_preference_rows
 from data_tools.preferences.forms import Preference, PreferenceColumns
 from data_tools.preferences.samples import EncodedPreference, PreferenceCuts, encode_preferences
 from data_tools.sft import (
+    EXACT_HELP,
     UNLIMITED,
     add_lengths,
     choose_lengths,
+    dev_limit,
     encoding_of,
-    in_dev,
+    place_of,
     template_of,
     write_rows,
     write_sides,
@@ -226,8 +228,10 @@ def split(args) -> None:
     chat = files[0].schema.chat
     sides: tuple[dict[str, None], dict[str, None]] = ({}, {})
     repeated = 0
+    dialogues = (preference.dialogues()[0] for preference in every(files))
+    limit = dev_limit(args.dev_percent, dialogues, bool(args.dev_exact), args.seed)
     for preference in every(files):
-        side = sides[in_dev(preference.dialogues()[0], args.dev_percent, args.seed)]
+        side = sides[place_of(preference.dialogues()[0], args.seed) < limit]
         row = row_of(preference, chat)
         repeated += row in side
         side[row] = None
@@ -315,6 +319,7 @@ def main() -> None:
     parser.add_argument("--rejected_column", metavar="KEY", help="key of the other response")
     parser.add_argument("--max_broken_rows", type=not_negative, default=0, metavar="N", help="leave out up to N")
     parser.add_argument("--dev_percent", type=percent, default=2, help="of the prompts (default: 2; 0: no dev.json)")
+    parser.add_argument("--dev_exact", type=int, choices=[0, 1], default=0, help=EXACT_HELP)
     parser.add_argument("--seed", type=not_negative, default=0, help="which prompts go to dev.json (default: 0)")
     parser.add_argument("--tokenizer", metavar="DIR", help="count tokens with this tokenizer")
     parser.add_argument("--chat_template", metavar="FILE", help="count its tokens; default: chats, the tokenizer's")

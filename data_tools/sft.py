@@ -4,15 +4,16 @@ r"""Dialogues of any known form to checked files for fine-tuning: train.json and
         --tokenizer tokenizer --max_length 288
 
 Files are JSON lines, one JSON list, CSV with names in its first row (RFC 4180), or Parquet. Known forms, found by
-themselves: pairs (src/tgt, content/summary as in AdvertiseGen, or --prompt_column and --response_column), Alpaca,
+themselves: pairs (src/tgt, content/summary, question/answer, or --prompt_column and --response_column), Alpaca,
 ShareGPT, messages. Pairs become {"src", "tgt"}, which training reads without a chat template; the others {"messages":
 [{"role", "content"}, ...]}, which it reads with the model's. A broken row stops the command, unless --max_broken_rows
 allows some; repeated dialogues are dropped.
 
 --dev_percent of the questions go to dev.json, chosen by the hash of the question: one with several answers is on one
-side, and more data moves none. With --tokenizer, a histogram says how many tokens the dialogues have, and what
---src_length and --max_length will cut; a sample is shown as the model sees it, target tokens in [[ ]]. --against
-apply_chat_template compares the ids with those of transformers and names the first that differs.
+side, and more data moves none. --dev_exact 1 takes exactly that share, of few rows one at least. With --tokenizer, a
+histogram says how many tokens the dialogues have, and what --src_length and --max_length will cut; a sample is shown as
+the model sees it, target tokens in [[ ]]. --against apply_chat_template compares the ids with those of transformers and
+names the first that differs.
 """
 
 import hashlib
@@ -51,6 +52,7 @@ from data_tools.text.encoders import load_encoder
 HASH_SCALE = 1 << 64
 UNLIMITED = 1 << 30
 FEWEST = 20  # dialogues whose loss says something
+EXACT_HELP = "1: exactly that share, at least one; default: 0, about it"
 SRC_LENGTH = 1024  # that of training, where it is not given
 
 
@@ -75,9 +77,14 @@ class Sides:
 
 
 def read_dialogues(
-    files: list[str], dev_percent: float, prompt_column: str | None, response_column: str | None, max_broken_rows: int
+    files: list[str],
+    dev_percent: float,
+    prompt_column: str | None,
+    response_column: str | None,
+    max_broken_rows: int,
+    dev_exact: bool = False,
 ) -> Sides:
-    """Read files of dialogues, each of its own form.
+    """Read files of dialogues, each of its own form. dev_exact: as dev_limit has it.
 
     Raises:
         DataError: If one cannot be read, or has too many broken rows.
@@ -93,9 +100,11 @@ def read_dialogues(
         chat = rows.schema.chat
         faults += rows.faults
         every.append(rows)
+    limit = dev_limit(dev_percent, (dialogue for rows in every for dialogue in rows.entries), dev_exact)
+    for rows in every:
         for dialogue in rows.entries:
             row = row_of(dialogue, rows.schema.chat)
-            side = dev if in_dev(dialogue, dev_percent) else train
+            side = dev if place_of(dialogue) < limit else train
             repeated += row in side
             side.setdefault(row, dialogue)
     check_faults(faults, max_broken_rows)
@@ -114,13 +123,27 @@ def read_dialogues(
     )
 
 
-def in_dev(dialogue: Dialogue, percent: float, seed: int = 0) -> bool:
-    """Return whether a dialogue goes to dev.json, by its first question and the seed alone."""
+def dev_limit(percent: float, dialogues: Iterable[Dialogue], exact: bool, seed: int = 0) -> float:
+    """Return the place below which a dialogue goes to dev.json.
+
+    Args:
+        percent: Of the questions.
+        dialogues: All of them, of which only `exact` asks.
+        exact: Count the questions: at least one goes to dev.json, and one stays.
+        seed: Of the places.
+    """
+    if not exact or not percent:
+        return percent / 100 * HASH_SCALE
+    places = sorted({place_of(dialogue, seed) for dialogue in dialogues})
+    return places[min(max(1, round(percent / 100 * len(places))), len(places) - 1)]
+
+
+def place_of(dialogue: Dialogue, seed: int = 0) -> int:
+    """Return the place of a dialogue from 0 to HASH_SCALE, by its first question and the seed alone."""
     texts = {message.role: message.text for message in reversed(dialogue.messages)}  # the first ones
     question = f"{texts.get('system', '')}\0{texts['user']}".encode()
     key = str(seed).encode() if seed else b""
-    place = int.from_bytes(hashlib.blake2b(question, digest_size=8, key=key).digest(), "little")
-    return place < percent / 100 * HASH_SCALE
+    return int.from_bytes(hashlib.blake2b(question, digest_size=8, key=key).digest(), "little")
 
 
 def row_of(dialogue: Dialogue, chat: bool) -> str:
@@ -263,6 +286,7 @@ def main() -> None:
     parser.add_argument("--input", required=True, nargs="+", metavar="FILE", help="JSON, CSV or Parquet")
     parser.add_argument("--output", required=True, metavar="DIR", help="folder for train.json and dev.json")
     parser.add_argument("--dev_percent", type=percent, default=2, help="of the questions (default: 2; 0: no dev.json)")
+    parser.add_argument("--dev_exact", type=int, choices=[0, 1], default=0, help=EXACT_HELP)
     parser.add_argument("--prompt_column", metavar="KEY", help="key of the question")
     parser.add_argument("--response_column", metavar="KEY", help="key of the answer")
     allowed = ("--max_broken_rows", "--max_bad_lines")
@@ -277,7 +301,7 @@ def main() -> None:
         parser.error("--against needs --tokenizer DIR")
     args.input = input_files(args.input)
     columns = args.prompt_column, args.response_column
-    sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows)
+    sides = read_dialogues(args.input, args.dev_percent, *columns, args.max_broken_rows, bool(args.dev_exact))
     template = template_of(args, sides.chat)
     written = {"train": sides.train, "dev": sides.dev}
     write_sides(Path(args.output), written, args.input)

@@ -335,4 +335,8 @@ SCHEMAS = (
         parts=MESSAGE_KEYS,
         ask=lambda row: spoken_dialogue(row, listed(row, "messages"), asks=True),
     ),
+    pairs("question", "answer"),
+    pairs("prompt", "response"),
+    pairs("prompt", "completion"),
+    pairs("input", "output"),
 )

@@ -22,8 +22,8 @@ TURNS = {"src": ["q", "r"], "tgt": ["a", "b"]}
 ADVERTISE, ALPACA = {"content": "q", "summary": "a"}, {"instruction": "do", "input": "this", "output": "done"}
 
 
-def read(*files, dev_percent=0.0, columns=(None, None), allowed=0):
-    return read_dialogues(list(files), dev_percent, *columns, allowed)
+def read(*files, dev_percent=0.0, columns=(None, None), allowed=0, exact=False):
+    return read_dialogues(list(files), dev_percent, *columns, allowed, exact)
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,9 @@ def test_a_question_with_all_its_answers_is_on_one_side(write_rows):
     assert len(sides.train) + len(sides.dev) == 1200 and 0.15 < len(sides.dev) / 1200 < 0.25
     fewer = read(write_rows("b.json", rows[:300]), dev_percent=20)
     assert set(fewer.dev) <= set(sides.dev) and set(fewer.train) <= set(sides.train)
+    for count, percent, held in ((1200, 10, 120), (40, 10, 4), (3, 2, 1), (2, 90, 1), (1, 10, 0), (9, 0, 0)):
+        exact = read(write_rows("c.json", rows[:count]), dev_percent=percent, exact=True)
+        assert (len(exact.train), len(exact.dev)) == (count - held, held)
 
 
 def test_rows_that_are_repeated_broken_named_and_mixed(write_rows):

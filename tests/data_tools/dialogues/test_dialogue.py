@@ -56,6 +56,9 @@ def test_which_schema_is_taken():
         find_schema([row], "question", "question")
     with pytest.raises(DataError, match=r"first rows are question, reply; known are src, tgt; .*--prompt_column KEY"):
         find_schema([{"question": "Q", "reply": "A"}])
+    for keys in (("question", "answer"), ("prompt", "response"), ("prompt", "completion"), ("input", "output")):
+        assert find_schema([dict(zip(keys, "QA", strict=True))]).keys == keys
+    assert find_schema([{"instruction": "Q", "input": "", "output": "A"}]).chat
     pair, other = {"src": "Q", "tgt": "A"}, {"src": "Q"}
     assert find_schema([other, pair]).name == "src/tgt"
     with pytest.raises(DataError):
