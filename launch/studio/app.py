@@ -25,9 +25,9 @@ from launch.serving.rest import PAGE as CHAT
 from launch.serving.rest import PAGE_HEADERS
 from launch.serving.rest_requests import LOOPBACK, BodyLimit, FewKeys, Text, first_error, right_key, unless_gone
 from launch.studio.data_view import data_of
-from launch.studio.needs import conversion, demo, download, kept, needs_of, new_folder
+from launch.studio.needs import Division, conversion, demo, download, forget, kept, needs_of, uploads
 from launch.studio.planning import RecipeChoice, advice_of, checks_of, layouts_of, offered, plan_of
-from launch.studio.runs import RunNote, Runs
+from launch.studio.runs import RUNNING, RunNote, Runs
 from launch.studio.slow_calls import SlowCalls
 from launch.studio.trying import Trial, add_requests
 
@@ -35,7 +35,20 @@ PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 1 << 20  # bytes
 UPLOAD = "/api/upload"
 # Keys of answers whose texts are messages.
-MESSAGES = {"found", "fix", "about", "verdict", "notes", "title", "result", "speed", "duration", "subject", "summary"}
+MESSAGES = {
+    "found",
+    "fix",
+    "about",
+    "verdict",
+    "notes",
+    "title",
+    "result",
+    "speed",
+    "duration",
+    "subject",
+    "summary",
+    "said",
+}
 MESSAGES |= {"unused", "template", "reason"}  # of data
 
 
@@ -62,6 +75,7 @@ def _choice(given: Given) -> RecipeChoice:
 
 
 Chosen = Annotated[RecipeChoice, Depends(_choice)]  # read in a thread
+Divided = Annotated[Division, Depends()]
 
 
 def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool = True) -> FastAPI:
@@ -167,17 +181,25 @@ def api_of(token: str, runs: Runs, trial: Trial, slow: SlowCalls) -> APIRouter:
         return runs.perform(demo(folder))
 
     @api.post("/divide")
-    def divide(choice: Chosen, broken: Annotated[int, Query(ge=0)] = 0) -> str:
+    def divide(choice: Chosen, division: Divided) -> str:
         file = Path(choice.variables.get("DATA", ""))
         if not file.is_file():
             raise UserError(f"DATA: found {str(file)!r}, which is no file. Name one.")
-        return runs.perform(conversion(file, choice, new_folder(file.stem), broken))
+        return runs.perform(conversion(file, choice, division))
 
     @api.put("/upload")
-    async def upload(request: Request, recipe: str, name: str) -> str:
+    async def upload(request: Request, recipe: str, name: str, division: Divided) -> str:
         choice = RecipeChoice.read({"recipe": recipe})
         file = await kept(name, request.stream(), int(request.headers.get("content-length", 0)))
-        return await run_in_threadpool(lambda: runs.perform(conversion(file, choice)))
+        return await run_in_threadpool(lambda: runs.perform(conversion(file, choice, division)))
+
+    @api.get("/uploads")
+    def list_uploads() -> list:
+        return uploads()
+
+    @api.post("/forget")
+    def remove(name: Annotated[Text, Body(embed=True)]) -> None:
+        forget(name, [row["command"] for row in runs.list() if row["state"] == RUNNING])
 
     @api.post("/save")
     def save(output: Annotated[Text, Body(embed=True)]) -> None:

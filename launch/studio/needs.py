@@ -9,9 +9,13 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Annotated
+
+from fastapi import Query
 
 from data_tools.dialogues.datasets import SUFFIXES
 from launch.config.typed import typed
@@ -23,15 +27,30 @@ from launch.methods.registry import method_of
 from launch.preflight.model_files import MODEL_FLAG, check_model, weights_of_name
 from launch.preflight.requested import DEMO_FOLDERS, QUESTIONS, missing_demo_folders
 from launch.reporting.records import TRAIN_LOG
-from launch.serving.rest_requests import BODY_SECONDS
+from launch.serving.rest_requests import BODY_SECONDS, Text
 from launch.studio.planning import RecipeChoice, nearest
 from launch.studio.run_result import COMMANDS, StudioTask
 
 UPLOADS = Path("build/uploads")
 GOES_ON = ["--overwrite_output_dir", "0"]  # in the place of the 1 by which `make demo` begins anew
 LARGEST_UPLOAD = 1 << 30  # bytes
-# Of a file up to so many bytes the share of questions that are set aside: few rows need a larger one to say anything.
-DEV_PERCENT = ((1 << 16, 20), (1 << 20, 10), (LARGEST_UPLOAD, 2))
+DEV_PERCENT, LARGE_PERCENT, LARGE = 10, 2, 1 << 20  # of the questions of a file, and of one of more bytes
+
+
+@dataclass(frozen=True)
+class Division:
+    """How a file is divided into rows to train on and rows that are held back.
+
+    Attributes:
+        broken: Rows that may be broken, and are left out.
+        held_back: In percent of the questions; None: by the size of the file.
+        prompt, response: Keys of the question and the answer, where the form is not known.
+    """
+
+    broken: Annotated[int, Query(ge=0)] = 0
+    held_back: Annotated[float | None, Query(ge=0, le=90)] = None
+    prompt: Text = ""
+    response: Text = ""
 
 
 def needs_of(choice: RecipeChoice) -> list[dict[str, str]]:
@@ -147,14 +166,8 @@ def new_folder(stem: str) -> Path:
             number += 1
 
 
-def conversion(file: Path, choice: RecipeChoice, folder: Path | None = None, broken: int = 0) -> StudioTask:
-    """Return the task that makes train.json and dev.json of a file for the method of a recipe.
-
-    Args:
-        file: The file.
-        choice: Of the recipe.
-        folder: In which the folder of both is made; None: that of the file.
-        broken: Rows that may be broken, and are left out.
+def conversion(file: Path, choice: RecipeChoice, division: Division) -> StudioTask:
+    """Return the task that makes train.json and dev.json of a file for the method of a recipe, in a folder of the page.
 
     Raises:
         UserError: If the method reads files of token ids.
@@ -163,9 +176,57 @@ def conversion(file: Path, choice: RecipeChoice, folder: Path | None = None, bro
     if run.method.row_kind is None:
         raise UserError(f"{file.name}: {run.method.title} reads files of token ids. Make them with make data-tokenize.")
     tool, first = ("sft", []) if run.method.row_kind(run.flags).rows == "dialogue" else ("preference", ["split"])
-    output = (folder or file.parent) / "data"
-    share = next(percent for most, percent in DEV_PERCENT if file.stat().st_size <= most)
-    arguments = [*first, "--input", str(file), "--output", str(output), "--dev_percent", str(share)]
-    arguments += ["--max_broken_rows", str(broken)] if broken else []
+    is_kept = file.parent.parent == UPLOADS and not (file.parent / "data").exists()
+    output = (file.parent if is_kept else new_folder(file.stem)) / "data"
+    share = division.held_back
+    share = share if share is not None else LARGE_PERCENT if file.stat().st_size > LARGE else DEV_PERCENT
+    arguments = [
+        *first,
+        "--input",
+        str(file),
+        "--output",
+        str(output),
+        "--dev_percent",
+        f"{share:g}",
+        "--dev_exact",
+        "1",
+    ]
+    arguments += ["--max_broken_rows", str(division.broken)] if division.broken else []
+    columns = {"--prompt_column": division.prompt, "--response_column": division.response}
+    arguments += [word for pair in columns.items() if all(pair) for word in pair]
     command = f"make data-{tool} ARGS={typed(' '.join(map(typed, arguments)))}"
     return StudioTask(f"data-{tool}", command, [sys.executable, "-m", f"data_tools.{tool}", *arguments], output)
+
+
+def uploads() -> list[dict]:
+    """Return what the page keeps of the user's data, the latest first: folder, file, bytes, divided data."""
+    folders = [one for one in UPLOADS.glob("*") if one.is_dir() and not one.is_symlink()]
+    found = []
+    for folder in sorted(folders, key=lambda one: one.stat().st_mtime, reverse=True):
+        files = [one for one in folder.rglob("*") if one.is_file()]
+        given = next((str(one) for one in files if one.parent == folder), "")
+        data = folder / "data"
+        size = sum(one.stat().st_size for one in files)
+        if files:
+            found.append(
+                {"name": folder.name, "file": given, "bytes": size, "data": str(data) if data.is_dir() else ""}
+            )
+    return found
+
+
+def forget(name: str, commands: Iterable[str]) -> None:
+    """Remove a folder of `uploads`.
+
+    Args:
+        name: Its name.
+        commands: Of what goes on, whose data stay.
+
+    Raises:
+        UserError: If it is none, or something that goes on reads it.
+    """
+    folder = UPLOADS / name
+    if name not in {one["name"] for one in uploads()}:
+        raise UserError(f"name: found {name!r}, which is no data that this page keeps.")
+    if any(f"{folder}/" in command for command in commands):
+        raise UserError(f"{folder}: a run that goes on reads it. Stop it first.")
+    shutil.rmtree(folder)

@@ -119,6 +119,7 @@ def offered() -> dict:
         if here
         else None,
         "demo_minutes": {folder: made.minutes for folder, made in DEMO_FOLDERS.items()},
+        "demo_commands": {folder: made.command for folder, made in DEMO_FOLDERS.items()},
         "parts": PARTS,
         "flags": {
             method.name: {
@@ -194,6 +195,7 @@ def _planned(run: RunConfig, job: Job, notes: list[str]) -> dict:
         "notes": notes,
         "plan": as_json(job, memory, time, steps) | {"peak_parts": [stage.peak.parts for stage in memory.stages]},
         "fits": fits,
+        "memory_here": None if run.devices else memory_here // run.processes,
         "about": describe_job(job),
         "verdict": verdict(memory) if run.devices else verdict_on_host(run.processes * memory.peak_bytes, memory_here),
         "speed": speed_of(time),
@@ -211,13 +213,14 @@ def _planned(run: RunConfig, job: Job, notes: list[str]) -> dict:
 
 def _rows(run: RunConfig, time: TimePlan) -> dict | None:
     """Return what the rows of the data make of a run by epochs; None where they are not quickly counted."""
-    path = Path(run.flags.dataset_name_or_path or "", "train.json")
-    count = _lines(str(path), path.stat().st_mtime_ns) if path.is_file() else 0
+    files = [Path(run.flags.dataset_name_or_path or "", f"{split}.json") for split in ("train", "dev")]
+    count, held_back = (_lines(str(file), file.stat().st_mtime_ns) if file.is_file() else 0 for file in files)
     if not count:
         return None
     epochs = run.flags.num_train_epochs or 1
     seconds = time.days(round(count * epochs)) * DAY
-    return {"count": count, "epochs": epochs, "seconds": seconds, "duration": duration_of(time, seconds)}
+    found = {"count": count, "held_back": held_back, "epochs": epochs, "seconds": seconds}
+    return found | {"duration": duration_of(time, seconds)}
 
 
 @lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ from launch.environment import hub_clients, optional_packages
 from launch.environment.optional_packages import require
 from launch.errors import UserError
 from launch.families.named_configs import load_config
+from launch.hubs import originals
 from launch.hubs.hugging_face import HuggingFaceHub
 from launch.hubs.originals import DownloadRecord, held, read_record
 from launch.hubs.repository import RemoteFile, Snapshot
@@ -185,6 +186,13 @@ def test_a_connection_that_is_cut_loses_nothing(tmp_path, hub):
             assert "Then the same command again." in error and server.sent[name] == 20 << 20
             code, _, error = run(server, tmp_path, "some/large")
         assert code == 0 and server.sent[name] == len(files[name]) and not server.drop
+
+
+def test_what_has_come_is_printed_where_no_terminal_shows_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(originals, "SECONDS_BETWEEN_LINES", 0.01)
+    with originals._counted(tmp_path, [RemoteFile("a", 8 * 10**6)]):
+        (tmp_path / "a.part").write_bytes(bytes(2 * 10**6))
+        wait_for(lambda: "fetching: 2 of 8 MB, " in capsys.readouterr().out)
 
 
 PICKLES = {"pytorch_model.bin": b"a pickle"}

@@ -79,9 +79,9 @@ def test_a_file_is_kept_converted_and_counted(client):
     assert row["command"].startswith("make data-sft ARGS='--input build/uploads/my-chats/my-chats.jsonl --output ")
     folder = Path("build/uploads/my-chats/data")
     lengths = [len((folder / f"{name}.json").read_text().splitlines()) for name in ("train", "dev")]
-    assert sum(lengths) == 40 and min(lengths) > 0
+    assert lengths == [36, 4]
     rows = plan_of(choice("lora-qwen3-8b", DATA=str(folder), ARGS="--num_train_epochs 3"))["rows"]
-    assert (rows["count"], rows["epochs"]) == (lengths[0], 3) and rows["duration"]
+    assert (rows["count"], rows["held_back"], rows["epochs"]) == (36, 4, 3) and rows["duration"]
     mine = choice("lora-qwen3-8b", DATA="build/uploads/my-chats/my-chats.jsonl")
     assert needs_of(mine)[-1] == {"kind": "file", "name": "build/uploads/my-chats/my-chats.jsonl"}
     given = {"recipe": "lora-qwen3-8b"} | mine.variables
@@ -100,6 +100,31 @@ def test_a_file_is_kept_converted_and_counted(client):
     assert again.json() == "build/uploads/my-chats-3/data"
     wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "failed")
     assert client.get("/api/runs").json()[0]["command"].startswith("make data-preference ARGS='split --input ")
+
+
+def test_the_share_and_the_columns_are_the_users_and_kept_files_are_listed_and_removed(client, monkeypatch):
+    rows = "".join(json.dumps({"ask": f"question {n}", "say": "answer"}) + "\n" for n in range(40)).encode()
+    given = {"recipe": "lora-qwen3-8b", "name": "mine.jsonl", "held_back": "50"}
+    assert client.put("/api/upload", params=given, content=rows).json() == "build/uploads/mine/data"
+    wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "failed")
+    file = "build/uploads/mine/mine.jsonl"
+    [kept] = client.get("/api/uploads").json()
+    assert kept == {"name": "mine", "file": file, "bytes": len(rows), "data": ""}
+    columns, choices = {"held_back": 50, "prompt": "ask", "response": "say"}, {"recipe": "lora-qwen3-8b", "DATA": file}
+    data = client.post("/api/divide", params=columns, json=choices).json()
+    assert data == "build/uploads/mine/data"  # beside its file
+    wait_for(lambda: client.get("/api/runs").json()[0]["state"] == "finished")
+    assert [len(Path(data, f"{split}.json").read_text().splitlines()) for split in ("train", "dev")] == [20, 20]
+    Path("build/uploads/linked").symlink_to(Path().resolve())
+    for name in ("..", "linked", "nothing"):
+        refused = client.post("/api/forget", json={"name": name})
+        assert refused.json()["detail"] == f"name: found {name!r}, which is no data that this page keeps."
+    going = {"state": "running", "command": f"make lora-qwen3-8b DATA={data}"}
+    with monkeypatch.context() as runs:
+        runs.setattr(Runs, "list", lambda _: [going])
+        assert "a run that goes on reads it" in client.post("/api/forget", json={"name": "mine"}).json()["detail"]
+    assert client.post("/api/forget", json={"name": "mine"}).status_code == 200
+    assert client.get("/api/uploads").json() == [] and Path("build/uploads/linked").exists()
 
 
 def test_what_is_no_data_or_too_large_leaves_nothing(client, monkeypatch):

@@ -126,8 +126,8 @@ def test_from_the_first_view_to_compared_curves(browser):
     assert "build/uploads/mine/mine.json:10: not JSON" in text(browser, "data")
     click(browser, "#next button")
     browser.wait("document.querySelector('#data').textContent.includes('train.json')")
-    assert "build/uploads/mine-2/data/train.json: src/tgt, " in text(browser, "data")
-    assert text(browser, "command") == "make lora-qwen3-8b DATA=build/uploads/mine-2/data CARD=4090"
+    assert "build/uploads/mine/data/train.json: src/tgt, " in text(browser, "data")
+    assert text(browser, "command") == "make lora-qwen3-8b DATA=build/uploads/mine/data CARD=4090"
     assert browser.run("document.querySelector('#data pre mark').textContent").startswith("so.<|im_end|>")
 
     # A rehearsal, its curve and its log; then another, which is stopped, beside it.

