@@ -51,7 +51,7 @@ def paddle_steps(job: dict, weights: dict[str, np.ndarray]) -> tuple[Callable, d
         products.replace_head(model)
         says += "\n" + products.replace_linears(model)
     if job["cpu_fast"] != "off":
-        says += "\n" + kernels.apply(model, compiled_operators() if job["custom_ops"] else None)
+        says += "\n" + kernels.apply(model, compiled_operators() if job["custom_ops"] else None, job["bfloat16"])
     model.train()
     optimizer = paddle.optimizer.AdamW(
         LEARNING_RATE,

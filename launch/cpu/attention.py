@@ -128,10 +128,11 @@ class Rotate(PyLayer):
 class CausalAttention:
     """`scaled_dot_product_attention` of LLaMA where the mask is None; `stock` takes every other call."""
 
-    def __init__(self, stock: Callable, masks: ByShape, compiled: ModuleType | None = None):
+    def __init__(self, stock: Callable, masks: ByShape, compiled: ModuleType | None = None, bfloat16: bool = False):
         self._stock = stock
         self._masks = masks
         self._compiled = compiled
+        self._bfloat16 = bfloat16
 
     # The signature is stock's to the letter: recomputation sorts keyword arguments into places by it.
     def __call__(
@@ -185,7 +186,7 @@ class CausalAttention:
         """Attend: [b, s, heads, d] three times -> [b, s, heads, d]."""
         length, head_dim = query.shape[1], query.shape[3]
         if self._compiled and head_dim % self._compiled.HEAD_SIZES == 0:
-            return self._compiled.causal_attention(query, key, value, 1.0 / math.sqrt(head_dim))
+            return self._compiled.causal_attention(query, key, value, 1.0 / math.sqrt(head_dim), self._bfloat16)
         query = paddle.transpose(query * (1.0 / math.sqrt(head_dim)), [0, 2, 1, 3])
         key = paddle.transpose(key, [0, 2, 1, 3])
         value = paddle.transpose(value, [0, 2, 1, 3])
@@ -196,9 +197,11 @@ class CausalAttention:
         return paddle.transpose(paddle.matmul(weights, value), [0, 2, 1, 3])
 
 
-def replace_attention(attention: paddle.nn.Layer, masks: ByShape, compiled: ModuleType | None = None) -> None:
-    """Give this one LlamaAttention layer the fast function, over the one it has."""
-    attention.attn_func = CausalAttention(attention.attn_func, masks, compiled)
+def replace_attention(
+    attention: paddle.nn.Layer, masks: ByShape, compiled: ModuleType | None = None, bfloat16: bool = False
+) -> None:
+    """Give this one LlamaAttention layer the fast function, over the one it has. bfloat16: see kernels.apply."""
+    attention.attn_func = CausalAttention(attention.attn_func, masks, compiled, bfloat16)
 
 
 def replace_mask(model: paddle.nn.Layer) -> None:

@@ -1,8 +1,9 @@
 """Matrix products in bfloat16 on a CPU: --bf16 1 and --dtype bfloat16, by the operators of `make custom-ops` (oneDNN).
 
 Linear layers (LoRA's too) and the output layer of a model round their factors to bfloat16 and sum in float32, forward
-and backward. All else is as without: weights, gradients and optimizer states are float32, as are norms, softmax,
-attention and loss. LoRA's own two products are narrow, and stay float32 as well.
+and backward, and so does the compiled causal attention with AVX512-bf16. All else is as without: weights, gradients and
+optimizer states are float32, as are norms, softmax and loss. LoRA's own two products are narrow, and stay float32 as
+well.
 """
 
 from collections.abc import Callable

@@ -31,10 +31,11 @@ from launch.cpu.attention import (
 )
 
 
-def apply(model: paddle.nn.Layer, compiled: ModuleType | None = None) -> str:
+def apply(model: paddle.nn.Layer, compiled: ModuleType | None = None, bfloat16: bool = False) -> str:
     """Put the fast pieces into a paddlenlp model, plain or pipeline. Returns one line that says which.
 
     compiled: the module with the operators that `make custom-ops` builds; None: the same composed of Paddle's.
+    bfloat16: the compiled attention rounds the factors of its products to it.
 
     LLaMA takes all of them; Qwen2, Qwen3 and Mistral take what they share with it; other families nothing.
     """
@@ -56,7 +57,7 @@ def apply(model: paddle.nn.Layer, compiled: ModuleType | None = None) -> str:
             replace_rotary(layer, rotaries[kind])
             replaced["rotary embedding"] += 1
         if kind.__name__ == "LlamaAttention":
-            replace_attention(layer, masks, compiled)
+            replace_attention(layer, masks, compiled, bfloat16)
             replaced["causal attention"] += 1
         if kind.__name__ == "LlamaModel":
             replace_mask(layer)

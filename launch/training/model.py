@@ -180,11 +180,11 @@ def weights_directory(name: str, model_class, config) -> Path:
     return Path(shards[0] if shards else file).parent
 
 
-def speed_up(model, training_args) -> list[str]:
-    """Put the faster operators of launch/cpu into the model on a CPU; returns lines for the user."""
+def speed_up(model, training_args, bfloat16: bool) -> list[str]:
+    """Put the faster operators of launch/cpu into the model on a CPU; return lines about them. bfloat16: --bf16 1."""
     if training_args.device != "cpu" or training_args.cpu_fast == "off":
         return []
-    return [kernels.apply(model, compiled_operators())]
+    return [kernels.apply(model, compiled_operators(), bfloat16)]
 
 
 def products_on_cpu(training_args) -> tuple[BFloat16Products | None, str]:

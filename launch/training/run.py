@@ -203,7 +203,7 @@ def build_base(training: Training, config, products: BFloat16Products | None, mo
         length = training.rows * training.sequence_length // args.sequence_ranks
         chunks = chunks_of(config, args, length, trained, rows)
         lines += chunk_loss(model, family_of_config(config.to_dict()), chunks, args.pipeline_parallel_degree > 1)
-    lines += [*speed_up(model, args), *widen(model, model_args, args)]
+    lines += [*speed_up(model, args, products is not None), *widen(model, model_args, args)]
     return model, [*lines, *slice_sequence(model, args.sequence_slices)]
 
 

@@ -18,13 +18,15 @@ class Kernels:
     def __init__(self, library: ctypes.CDLL, instruction_set: str):
         self.library, self._isa = library, INSTRUCTION_SETS.index(instruction_set)
 
-    def attention(self, q, k, v, out_grad):
+    def attention(self, q, k, v, out_grad, bfloat16=False):
         """The result, and the gradients of q, k and v."""
         batch, length, heads, size = q.shape
         out, log_sums = np.empty_like(q), np.empty((batch, heads, length), np.float32)
         grads = [np.empty_like(q) for _ in range(3)]
         for grad in (None, out_grad):
-            self._call("attention", q, k, v, out, log_sums, grad, *grads, q.shape, ctypes.c_float(size**-0.5))
+            self._call(
+                "attention", q, k, v, out, log_sums, grad, *grads, q.shape, ctypes.c_float(size**-0.5), int(bfloat16)
+            )
         return [out, *grads]
 
     def packed_attention(self, row: "Row"):
@@ -148,6 +150,17 @@ def test_attention(kernels, sizes):
     assert_near(kernels.attention(*inputs), exact_attention(*inputs))
 
 
+@pytest.mark.parametrize("sizes", SIZES)
+def test_attention_in_bfloat16(library, sizes):
+    """A rounded factor moves a number by 2^-9 of it; of a gradient's two products one takes the other's result."""
+    if not library.training_has_half_products():
+        pytest.skip("this processor has no AVX512-bf16")
+    inputs = [normal(*sizes, seed=seed) for seed in range(4)]
+    found = Kernels(library, "avx512").attention(*inputs, bfloat16=True)
+    for one, exact in zip(found, exact_attention(*inputs), strict=True):
+        assert 2.0**-12 < np.abs(one - exact).max() / max(1, np.abs(exact).max()) < 2.0**-7
+
+
 def test_attention_of_large_scores(kernels):
     """Scores of some thousands: without taking off the largest, their exponentials are no numbers."""
     inputs = [normal(1, 60, 1, 16, seed=seed) * 80 for seed in range(4)]
@@ -191,4 +204,5 @@ def test_any_number_of_threads_gives_the_same_bits(kernels):
         kernels.library.training_set_threads(threads)
         packed = kernels.packed_attention(Row(2, 2, 32, True))
         results.append([array.tobytes() for array in (packed, *kernels.attention(*inputs), *kernels.swiglu(*flat))])
+        results[-1] += [array.tobytes() for array in kernels.attention(*inputs, bfloat16=True)]
     assert results[0] == results[1] == results[2]

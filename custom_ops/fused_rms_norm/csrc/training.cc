@@ -16,31 +16,31 @@ void check(const Tensor& tensor, const Tensor& like, const char* name) {
 
 // Causal attention -------------------------------------------------------------------------------------------------
 
-training::Attention attention(const Tensor& q, const Tensor& k, const Tensor& v, float* out, float* log_sums, float scale) {
+training::Attention attention(const Tensor& q, const Tensor& k, const Tensor& v, float* out, float* log_sums, float scale, bool halves) {
   for (const Tensor* tensor : {&q, &k, &v}) check(*tensor, q, "causal_attention");
   const auto shape = q.shape();
   PD_CHECK(shape.size() == 4 && shape[3] % training::kHeadSizes == 0, "causal_attention: q is [b, s, heads, 16 n]");
-  return {q.data<float>(), k.data<float>(), v.data<float>(), out, log_sums, shape[0], shape[1], shape[2], shape[3], scale};
+  return {q.data<float>(), k.data<float>(), v.data<float>(), out, log_sums, shape[0], shape[1], shape[2], shape[3], scale, halves};
 }
 
-std::vector<Tensor> Attend(const Tensor& q, const Tensor& k, const Tensor& v, float scale) {
+std::vector<Tensor> Attend(const Tensor& q, const Tensor& k, const Tensor& v, float scale, bool halves) {
   const auto shape = q.shape();
   Tensor out = paddle::empty_like(q);
   Tensor log_sums = paddle::empty({shape[0], shape[2], shape[1]}, DataType::FLOAT32, q.place());
-  training::attend(attention(q, k, v, out.data<float>(), log_sums.data<float>(), scale));
+  training::attend(attention(q, k, v, out.data<float>(), log_sums.data<float>(), scale, halves));
   return {out, log_sums};
 }
 
 std::vector<Tensor> AttendBackward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& out,
-                                   const Tensor& log_sums, const Tensor& out_grad, float scale) {
+                                   const Tensor& log_sums, const Tensor& out_grad, float scale, bool halves) {
   check(out_grad, q, "the gradient of causal_attention");
   Tensor q_grad = paddle::empty_like(q), k_grad = paddle::empty_like(k), v_grad = paddle::empty_like(v);
-  const auto forward = attention(q, k, v, const_cast<float*>(out.data<float>()), const_cast<float*>(log_sums.data<float>()), scale);
+  const auto forward = attention(q, k, v, const_cast<float*>(out.data<float>()), const_cast<float*>(log_sums.data<float>()), scale, halves);
   training::attend_backward({forward, out_grad.data<float>(), q_grad.data<float>(), k_grad.data<float>(), v_grad.data<float>()});
   return {q_grad, k_grad, v_grad};
 }
 
-std::vector<Dims> AttendShapes(Dims q, Dims k, Dims v, float scale) { return {q, {q[0], q[2], q[1]}}; }
+std::vector<Dims> AttendShapes(Dims q, Dims k, Dims v, float scale, bool halves) { return {q, {q[0], q[2], q[1]}}; }
 std::vector<DataType> AttendDtypes(DataType q, DataType k, DataType v) { return {q, q}; }
 
 // Attention of many texts in one row -------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ std::vector<DataType> SwigluDtypes(DataType gate, DataType up) { return {gate}; 
 PD_BUILD_OP(cpu_causal_attention)
     .Inputs({"q", "k", "v"})
     .Outputs({"out", "log_sums"})
-    .Attrs({"scale: float"})
+    .Attrs({"scale: float", "halves: bool"})
     .SetKernelFn(PD_KERNEL(Attend))
     .SetInferShapeFn(PD_INFER_SHAPE(AttendShapes))
     .SetInferDtypeFn(PD_INFER_DTYPE(AttendDtypes));
@@ -146,7 +146,7 @@ PD_BUILD_OP(cpu_causal_attention)
 PD_BUILD_GRAD_OP(cpu_causal_attention)
     .Inputs({"q", "k", "v", "out", "log_sums", paddle::Grad("out")})
     .Outputs({paddle::Grad("q"), paddle::Grad("k"), paddle::Grad("v")})
-    .Attrs({"scale: float"})
+    .Attrs({"scale: float", "halves: bool"})
     .SetKernelFn(PD_KERNEL(AttendBackward));
 
 PD_BUILD_OP(cpu_packed_attention)

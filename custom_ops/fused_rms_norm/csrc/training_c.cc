@@ -9,10 +9,12 @@ int training_best_isa() { return static_cast<int>(best_isa()); }
 
 void training_set_threads(int threads) { omp_set_num_threads(threads); }
 
+int training_has_half_products() { return has_half_products(); }
+
 // Forward where out_grad is null, else backward. sizes: batch, length, heads, head_size.
 void attention(const float* q, const float* k, const float* v, float* out, float* log_sums, const float* out_grad,
-               float* q_grad, float* k_grad, float* v_grad, const int64_t* sizes, float scale, int isa) {
-  const Attention call{q, k, v, out, log_sums, sizes[0], sizes[1], sizes[2], sizes[3], scale};
+               float* q_grad, float* k_grad, float* v_grad, const int64_t* sizes, float scale, int halves, int isa) {
+  const Attention call{q, k, v, out, log_sums, sizes[0], sizes[1], sizes[2], sizes[3], scale, halves != 0};
   if (out_grad == nullptr) return attend(call, Isa(isa));
   attend_backward({call, out_grad, q_grad, k_grad, v_grad}, Isa(isa));
 }

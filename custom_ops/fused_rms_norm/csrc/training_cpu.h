@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "rms_norm_cpu.h"
 
@@ -25,12 +26,13 @@ using rms_norm::Isa;
 using rms_norm::smaller;
 
 // q, k, v, out [batch, length, heads, head_size], log_sums [batch, heads, length]; all contiguous. head_size: a multiple
-// of kHeadSizes.
+// of kHeadSizes. halves: the factors of products are rounded to bfloat16, where the processor multiplies such numbers.
 struct Attention {
   const float *q, *k, *v;
   float *out, *log_sums;
   int64_t batch, length, heads, head_size;
   float scale;
+  bool halves;
 };
 
 struct AttentionBackward {
@@ -74,9 +76,13 @@ struct SwiGLUBackward {
   float *gate_grad, *up_grad;
 };
 
-// A matrix whose rows and columns lie `row` and `column` floats apart.
+// Two neighboring numbers in bfloat16, the first in the lower bits.
+typedef int32_t Pair;
+
+// A matrix whose rows and columns lie `row` and `column` numbers apart.
+template <class Number>
 struct Strided {
-  const float* from;
+  const Number* from;
   int64_t row, column;
 };
 
@@ -89,6 +95,7 @@ constexpr int64_t kNumbers = 1 << 13, kParallelNumbers = 1 << 15;
 // Numbers in a row of keys: whole vectors, an odd number of lines of the cache, so that rows do not share its sets.
 inline int64_t padded(int64_t length) { return (divide_up(length, 16) | 1) * 16; }
 
+#define HALVES 0
 #define LANES 4
 #define ROWS 4
 #define VECTORS 2
@@ -117,18 +124,39 @@ namespace avx2 {
 namespace avx512 {
 #include "training_cpu.inc"
 }
+#undef HALVES
+#pragma GCC pop_options
+
+#pragma GCC push_options
+#pragma GCC target("avx512bf16,avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")
+#define HALVES 1
+namespace avx512_bf16 {
+#include "training_cpu.inc"
+}
 #undef LANES
 #undef ROWS
 #pragma GCC pop_options
 #endif
 #undef VECTORS
+#undef HALVES
 
 #if defined(__x86_64__)
 #define TRAINING_ON(isa, call) \
   ((isa) == Isa::avx512 ? avx512::call : (isa) == Isa::avx2 ? avx2::call : portable::call)
+#define ATTENTION_ON(isa, halves, call) ((halves) ? avx512_bf16::call : TRAINING_ON(isa, call))
 #else
 #define TRAINING_ON(isa, call) portable::call
+#define ATTENTION_ON(isa, halves, call) portable::call
 #endif
+
+inline bool has_half_products() {
+#if defined(__x86_64__)
+  static const bool has = best_isa() == Isa::avx512 && __builtin_cpu_supports("avx512bf16");
+  return has;
+#else
+  return false;
+#endif
+}
 
 // Memory for every thread's blocks, `numbers` floats each; each begins on a line of the cache.
 class Workspace {
@@ -149,20 +177,25 @@ class Workspace {
 };
 
 inline void attend(const Attention& call, Isa isa = best_isa()) {
-  const Workspace workspace((call.head_size + kQueries) * padded(call.length));
+  const bool halves = call.halves && has_half_products();
+  const int64_t kept = padded(call.length);
+  const int64_t pairs = halves ? kQueries * (kept + call.head_size) / 2 : 0;
+  const Workspace workspace((call.head_size + kQueries) * kept + pairs);
 #pragma omp parallel for schedule(static)
   for (int64_t head = 0; head < call.batch * call.heads; ++head) {
-    TRAINING_ON(isa, attend_head(call, head / call.heads, head % call.heads, workspace.of_this_thread()));
+    ATTENTION_ON(isa, halves, attend_head(call, head / call.heads, head % call.heads, workspace.of_this_thread()));
   }
 }
 
 inline void attend_backward(const AttentionBackward& call, Isa isa = best_isa()) {
   const Attention& forward = call.forward;
-  const Workspace workspace(2 * (forward.head_size + kQueries) * padded(forward.length));
+  const bool halves = forward.halves && has_half_products();
+  const int64_t kept = padded(forward.length), pairs = halves ? kQueries * (kept + forward.head_size) / 2 : 0;
+  const Workspace workspace(2 * (forward.head_size + kQueries) * kept + pairs);
 #pragma omp parallel for schedule(static)
   for (int64_t head = 0; head < forward.batch * forward.heads; ++head) {
     const int64_t batch = head / forward.heads;
-    TRAINING_ON(isa, attend_head_backward(call, batch, head % forward.heads, workspace.of_this_thread()));
+    ATTENTION_ON(isa, halves, attend_head_backward(call, batch, head % forward.heads, workspace.of_this_thread()));
   }
 }
 
@@ -211,4 +244,5 @@ inline void swiglu_backward(const SwiGLUBackward& call, int64_t numbers, Isa isa
 
 }  // namespace training
 
+#undef ATTENTION_ON
 #undef TRAINING_ON

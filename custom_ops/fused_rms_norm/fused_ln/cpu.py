@@ -12,13 +12,14 @@ run = paddle._C_ops._run_custom_op  # pyright: ignore[reportAttributeAccessIssue
 HEAD_SIZES = 16  # a head of attention is a multiple of it
 
 
-def causal_attention(q, k, v, scale):
+def causal_attention(q, k, v, scale, bfloat16=False):
     """Return softmax(scale * q k^T) v, where each position sees itself and the positions before it.
 
     q, k, v [b, s, heads, d], float32 on the CPU, d a multiple of HEAD_SIZES -> [b, s, heads, d]. The backward pass
-    recomputes the weights: nothing of size [s, s] is saved.
+    recomputes the weights: nothing of size [s, s] is saved. bfloat16: the factors of products are rounded to it, where
+    the processor has AVX512-bf16; sums and softmax stay float32.
     """
-    return run("cpu_causal_attention", q, k, v, float(scale))[0]
+    return run("cpu_causal_attention", q, k, v, float(scale), bool(bfloat16))[0]
 
 
 def packed_attention(q, k, v, keys, values, texts, slopes, scale):
