@@ -2,6 +2,7 @@
 
     make custom-ops
     python benchmarks/cpu_training.py [--threads 2] [--shapes 256x6 512x8] [--rounds 5] [--clock cpu] [--output FILE]
+    pip install --target build/newer-torch torch==2.15.0    # its best rows, too: --newer-torch build/newer-torch
     python benchmarks/cpu_training.py --markdown    # writes benchmarks/results/cpu_training.md
 
 The same LLaMA, with the same weights, data, optimizer (AdamW, clip 1.0) and threads, in one process a row. Rows in
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass, replace
+from importlib.metadata import distributions
 from pathlib import Path
 from statistics import median
 
@@ -62,6 +64,7 @@ class Contender:
         mkl_fast: MKL takes the processor for Intel's (FAST_MKL).
         compiled: By torch.compile.
         bfloat16: Products of matrices are in bfloat16: --bf16 1, torch.autocast.
+        packages: A folder of packages before those of the interpreter.
     """
 
     name: str
@@ -73,6 +76,7 @@ class Contender:
     mkl_fast: bool = False
     compiled: bool = False
     bfloat16: bool = False
+    packages: str = ""
     warm_up: int = 2
     steps: int = 5
 
@@ -106,6 +110,8 @@ class RowWorker(Worker):
     def __init__(self, row: Contender, python: str, model: dict, weights: Path, cores: set[int], clock: str):
         self.row = row
         variables = {"LD_PRELOAD": str(fast_mkl(weights.parent))} if row.mkl_fast else {}
+        if row.packages:
+            variables["PYTHONPATH"] = row.packages
         job = {
             **asdict(row), "model": model, "weights": str(weights), "threads": len(cores),
             "batch": BATCH, "length": LENGTH, "checked_steps": CHECKED_STEPS, "clock": clock,
@@ -122,6 +128,26 @@ def fast_mkl(folder: Path) -> Path:
     library = folder / "fast_mkl.so"
     subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", "-o", library, "-"], input=FAST_MKL, text=True, check=True)
     return library
+
+
+def measured_rows(skipped: list[str], newer_torch: Path | None) -> list[Contender]:
+    """Return ROWS but those skipped, and torch's best with the packages of a folder.
+
+    Raises:
+        UserError: If there is no such row, or no torch in the folder.
+    """
+    names = [row.name for row in ROWS]
+    for name in skipped:
+        if name not in names or name in (OURS.name, OURS_BFLOAT16.name):
+            raise UserError(f"--skip: found {name!r}, allowed: rows but ours: {'; '.join(names)}")
+    rows = [row for row in ROWS if row.name not in skipped]
+    if newer_torch is None:
+        return rows
+    found = [package.version for package in distributions(name="torch", path=[str(newer_torch)])]
+    if not found:
+        raise UserError(f"--newer-torch {newer_torch}: no torch there; pip install --target {newer_torch} torch")
+    best = [row for row in ROWS if row.mkl_fast]
+    return rows + [replace(row, name=f"{row.name} ({found[0]})", packages=str(newer_torch.resolve())) for row in best]
 
 
 def model_of(shape: str) -> dict:
@@ -156,7 +182,15 @@ def random_weights(model: dict) -> dict[str, np.ndarray]:
     return weights | {name: np.ones(hidden, "float32") for name in norms}
 
 
-def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, clock: str, console: Console) -> dict:
+def measure(
+    shape: str,
+    rows: list[Contender],
+    pythons: dict[str, str],
+    cores: set[int],
+    rounds: int,
+    clock: str,
+    console: Console,
+) -> dict:
     """Return all rows of one shape; "seconds" has, for each row's name, the steps of each round."""
     model = model_of(shape)
     workers: list[RowWorker] = []
@@ -165,11 +199,11 @@ def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, c
         np.savez(weights, **random_weights(model))
         try:
             ready = {}
-            for row in ROWS:
+            for row in rows:
                 console.print(f"{shape}: {row.name}: first {CHECKED_STEPS} losses")
                 workers.append(RowWorker(row, pythons[row.framework], model, weights, cores, clock))
                 ready[row.name] = workers[-1].answer()
-            seconds: dict[str, list[list[float]]] = {row.name: [] for row in ROWS}
+            seconds: dict[str, list[list[float]]] = {row.name: [] for row in rows}
             for number in range(rounds):
                 console.print(f"{shape}: round {number + 1} of {rounds}")
                 for worker in workers:
@@ -178,8 +212,8 @@ def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, c
             for worker in workers:
                 worker.close()
     losses = {name: answer["losses"] for name, answer in ready.items()}
-    halves = [losses[row.name] for row in ROWS if row.bfloat16]
-    others = np.array([losses[row.name] for row in ROWS if not row.bfloat16])
+    halves = [losses[row.name] for row in rows if row.bfloat16]
+    others = np.array([losses[row.name] for row in rows if not row.bfloat16])
     return {
         "model": model,
         "losses": losses,
@@ -190,18 +224,18 @@ def measure(shape: str, pythons: dict[str, str], cores: set[int], rounds: int, c
     }
 
 
-def tokens_per_second(result: dict, row: Contender) -> float:
+def tokens_per_second(result: dict, row: str) -> float:
     """Return the median tokens a second of a row."""
-    return BATCH * LENGTH / median(second for turn in result["seconds"][row.name] for second in turn)
+    return BATCH * LENGTH / median(second for turn in result["seconds"][row] for second in turn)
 
 
-def ours_is(result: dict, row: Contender) -> float:
+def ours_is(result: dict, row: str) -> float:
     """Return how many times as fast ours is: the median over the rounds, in each of which both had their turn.
 
     Ours is the row of ours in the same precision.
     """
-    ours = OURS_BFLOAT16 if row.bfloat16 else OURS
-    rounds = zip(result["seconds"][row.name], result["seconds"][ours.name], strict=True)
+    ours = OURS_BFLOAT16 if "bfloat16" in row else OURS
+    rounds = zip(result["seconds"][row], result["seconds"][ours.name], strict=True)
     return median(median(theirs) / median(ours) for theirs, ours in rounds)
 
 
@@ -213,13 +247,11 @@ def head(results: dict[str, dict]) -> list[str]:
 def rows(results: dict[str, dict]) -> list[list[str]]:
     """Return for each row the tokens a second of each shape, and how many times as fast ours is."""
     lines = []
-    for row in ROWS:
-        if any(row.name not in result["seconds"] for result in results.values()):
-            continue  # measured before there was the row
-        line = [row.name]
+    for row in next(iter(results.values()))["seconds"]:
+        line = [row]
         for result in results.values():
             line += [f"{tokens_per_second(result, row):.0f}"]
-            line.append("" if row in (OURS, OURS_BFLOAT16) else f"{ours_is(result, row):.2f} x")
+            line.append("" if row in (OURS.name, OURS_BFLOAT16.name) else f"{ours_is(result, row):.2f} x")
         lines.append(line)
     return lines
 
@@ -295,6 +327,8 @@ def parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="threads of each row, and cores it is pinned to")
     parser.add_argument("--shapes", nargs="+", default=["256x6", "512x8"], metavar="HIDDENxLAYERS")
     parser.add_argument("--rounds", type=int, default=5, help="turns that each row gets")
+    parser.add_argument("--skip", nargs="+", default=[], metavar="ROW", help="rows to leave out, such as the stock one")
+    parser.add_argument("--newer-torch", type=Path, metavar="FOLDER", help="another torch, for its best rows")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="which seconds are counted")
     parser.add_argument(
         "--torch-python",
@@ -322,10 +356,13 @@ def main(argv: list[str]) -> None:
     cores = set(sorted(os.sched_getaffinity(0))[: args.threads])
     pythons = {"paddle": sys.executable, "torch": args.torch_python}
     progress = Console(stderr=True)
-    results = {shape: measure(shape, pythons, cores, args.rounds, args.clock, progress) for shape in args.shapes}
+    measured = measured_rows(args.skip, args.newer_torch)
+    results = {
+        shape: measure(shape, measured, pythons, cores, args.rounds, args.clock, progress) for shape in args.shapes
+    }
     versions = {}
     for row in results[args.shapes[0]]["versions"].values():
-        versions |= {name: version for name, version in row.items() if name != "says"}
+        versions = {name: version for name, version in row.items() if name != "says"} | versions
     report = {
         "command": shlex.join(["python", "benchmarks/cpu_training.py", *argv]),
         "date": datetime.date.today().isoformat(),
