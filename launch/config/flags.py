@@ -226,8 +226,8 @@ class CommonFlags:
     """Offload optimizer after optimizer.step()"""
     optim: str = known("str", "adamw", choices=("adamw", "adafactor", "adamw_mini", "adamw_custom",
         "adamw_16bit_moment", "adamw_8bit"))
-    """The optimizer. adamw_16bit_moment and adamw_8bit keep its moments in so many bits, the latter without a float32
-    copy of weights in bfloat16."""
+    """The optimizer. adamw_16bit_moment and adamw_8bit keep its moments in so many bits, adafactor a second moment
+    for each row and column; the last two without a float32 copy of weights in bfloat16."""
     ordered_save_group_size: int = known("int", 0, range={"least": 0, "most": 2147483647})
     """Select ordered_save_group_size to save checkpoint in ordered. if ordered_save_group_size=0, not used ordered
     save"""

@@ -196,5 +196,5 @@ MOMENT_BLOCK = 256  # elements that share a scale where moments are stored in 8 
 
 
 def rows_at_once(rows: int, row: int) -> int:
-    """Return how many rows of `row` elements have float32 moments at a time where they are stored in 16 bits."""
+    """Return how many rows of `row` elements are updated at a time by moments in 16 bits, or factored ones."""
     return min(rows, max(1, MOMENT_ELEMENTS // max(1, row)))

@@ -62,7 +62,8 @@ FINETUNING = Method(
     row_kind=_dialogues,
     files=(ArgumentFiles("fine-tuning", frozenset({"dataset_name_or_path", "src_length", "max_length"}), stage="SFT"),),
     fits={
-        "full": Fit("llama-7b/finetune.sh", smaller=("lora", "qlora")),
+        "full": Fit("llama-7b/finetune.sh", smaller=("full-1gpu", "lora", "qlora")),
+        "full-1gpu": Fit("llama3-8b/finetune-1gpu.sh", smaller=("lora", "qlora")),
         "lora": Fit("llama-7b/lora.sh", smaller=("qlora",)),
         "qlora": Fit("llama-7b/lora.sh", "--weight_quantize_algo nf4 --weight_double_quant 1"),
         "prefix": Fit("llama-7b/lora.sh", "--lora 0 --prefix_tuning 1"),

@@ -32,6 +32,8 @@ FLOAT32, FLOAT16, BFLOAT16 = "float32", "float16", "bfloat16"
 # Bytes an element that is updated: both moments in float32, and the noise of one; of 8 bits both moments, and places,
 # signs and these as integers.
 NARROW, NARROWEST = 12, 20
+# The same of factored moments, by the bytes of a weight: the update, and a weight or gradient in 16 bits, widened.
+FACTORED = {2: 8, 4: 4}
 ITEM = {FLOAT32: 4, FLOAT16: 2, BFLOAT16: 2}  # bytes of an element
 
 
@@ -144,7 +146,7 @@ class Job:
             gradients.
         float32_norms_and_head: These compute in float32, their weights stay in `compute`.
         loss_chunk_tokens, sequence_slices: Of the flags.
-        moment_item: Bytes of an element of AdamW's two moments.
+        moment_item: Bytes of an element of AdamW's two moments; 0: they are factored (--optim adafactor).
         in_backward: Parameters are updated within the backward pass (--update_in_backward).
         nodes, network: The machines, all with as many cards, and what joins them; None: there is one.
         sharding_first: Pipeline stages are neighbors, sharding ranks are not (--hybrid_parallel_topo_order).
@@ -225,6 +227,11 @@ class Job:
         return self.moment_item == 1
 
     @property
+    def factored(self) -> bool:
+        """Whether rows and columns have a second moment, in float32, and elements have none."""
+        return self.moment_item == 0
+
+    @property
     def has_own_head(self) -> bool:
         """Whether the model has an output layer that can be quantized."""
         return any(parameter.name == HEAD_WEIGHT for parameter in parameters(self.config))
@@ -240,20 +247,24 @@ class Job:
     def update_bytes(self, shape: tuple[int, ...]) -> int:
         """Return what the update of a tensor takes on the device, beside parameter, gradient and states.
 
-        Moments of some elements are in float32 meanwhile (launch/training/narrow_moments.py, eight_bit_moments.py).
-        Those that are in host memory come in pages, the next one beside the one in use.
+        Some elements are in float32 meanwhile (narrow_moments.py, eight_bit_moments.py and factored_moments.py of
+        launch/training). Those that are in host memory come in pages, the next one beside the one in use.
         """
         if self.eight_bits:
             size = prod(shape)
             part = min(size, MOMENT_ELEMENTS)
-            return NARROWEST * part + (self.offload.optimizer and (1 + (size > part)) * self.moments_of(part))
+            return NARROWEST * part + (self.offload.optimizer and (1 + (size > part)) * self.moments_of((part,)))
         if self.moment_item == ITEM[FLOAT32]:
             return 0
         row = prod(shape[1:])
-        return NARROW * rows_at_once(shape[0], row) * row
+        each = FACTORED[self.item] if self.factored else NARROW
+        return each * rows_at_once(shape[0], row) * row
 
-    def moments_of(self, size: int) -> int:
-        """Return the bytes of both moments of a trained tensor of so many elements."""
+    def moments_of(self, shape: tuple[int, ...]) -> int:
+        """Return the bytes of the moments of a trained tensor."""
+        if self.factored:
+            return ITEM[FLOAT32] * sum(shape)
+        size = prod(shape)
         return size * self.moment_bytes + (2 * ITEM[FLOAT32] * -(-size // MOMENT_BLOCK) if self.eight_bits else 0)
 
     @property
@@ -480,8 +491,9 @@ def _overlapped(values: FlagValues, layout: Layout) -> frozenset[str]:
 
 
 def moment_item(values: FlagValues) -> int:
-    """Return the bytes of an element of a moment: float32 in every precision, unless the optimizer stores fewer."""
-    return {"adamw_16bit_moment": ITEM[BFLOAT16], "adamw_8bit": 1}.get(values.optim or "", ITEM[FLOAT32])
+    """Return Job.moment_item: float32 in every precision, unless the optimizer stores fewer."""
+    items = {"adamw_16bit_moment": ITEM[BFLOAT16], "adamw_8bit": 1, "adafactor": 0}
+    return items.get(values.optim or "", ITEM[FLOAT32])
 
 
 def _adapter(values: FlagValues, config: dict) -> Lora | Prefix | None:

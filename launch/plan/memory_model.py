@@ -5,6 +5,7 @@ good the estimates are.
 """
 
 from dataclasses import dataclass, field
+from math import prod
 
 from launch.config.layout import Layout
 from launch.families.parameters import head_size, key_value_heads, layers, with_layers
@@ -260,8 +261,9 @@ def host_bytes(job: Job) -> dict[str, int]:
 def disk_bytes(job: Job) -> dict[str, int]:
     """Return the bytes on disk of a run: one checkpoint, all that exist at once, the model at the end."""
     alone = job.changed(layout=Layout(1, 1, 1, 1, ""))  # the elements of all ranks
-    trained = sum(tensor.size for tensor in tensors_of(alone) if tensor.trained)
-    checkpoint = trained * (job.item + (MASTER if job.master_weights else 0)) + job.moments_of(trained)
+    shapes = [tensor.shape for tensor in tensors_of(alone) if tensor.trained]
+    trained, moments = sum(map(prod, shapes)), sum(map(job.moments_of, shapes))
+    checkpoint = trained * (job.item + (MASTER if job.master_weights else 0)) + moments
     return {"checkpoint": checkpoint, "kept checkpoints": job.checkpoints * checkpoint, "model": trained * job.item}
 
 

@@ -128,7 +128,7 @@ def _how(job: Job) -> list[str]:
     how += ["tensor parallel beside products"] if job.tensor_parallel_overlap else []
     how.append(f"recompute {job.recompute}" if job.recompute else "no recompute")
     if job.moment_item < 4:
-        how.append(f"moments in {8 * job.moment_item} bits")
+        how.append("factored moments" if job.factored else f"moments in {8 * job.moment_item} bits")
     if job.in_backward:
         how.append("updates within the backward pass")
     if job.offload.activations:

@@ -84,7 +84,7 @@ def _stage1(job: Job, tensors: Sequence[PlannedTensor]) -> tuple[States, ...]:
     optimized, moments = ([0] * job.layout.sharding_parallel_degree for _ in range(2))
     for tensor, owner in zip(dealt, owners, strict=True):
         optimized[owner] += tensor.size if tensor.trained else 0
-        moments[owner] += job.moments_of(tensor.size) if tensor.trained else 0
+        moments[owner] += job.moments_of(tensor.shape) if tensor.trained else 0
     names = frozenset(tensor.name for tensor in tensors if tensor.trained)
     gradients = 0 if job.in_backward else sum(optimized) * job.gradient_item
     kept = _bytes_by_part(tensors) | {"gradients": gradients}

@@ -7,7 +7,7 @@ from math import prod
 from launch.families.arithmetic import MOMENT_ELEMENTS, NOISE_OFFSETS
 from launch.families.forward import FLOAT32, Model
 from launch.methods.preference_flags import ADAPTER_OFF, PRECOMPUTED, SECOND_COPY
-from launch.plan.job import NARROW, Job
+from launch.plan.job import FACTORED, NARROW, Job
 from launch.plan.shards import ADAPTER, PlannedTensor, stage_layers, tensors_of
 from launch.plan.states import REFERENCE, States, gradients_of, states_of
 from launch.tape.autograd import Leaf, Memory, Storage, Tensor, backward, keep_graph
@@ -92,7 +92,10 @@ class Step:
         """Bytes of the random numbers that moments are rounded with."""
         if self.job.eight_bits:
             return 4 * (min(max(map(prod, self.updated)), MOMENT_ELEMENTS) + NOISE_OFFSETS)
-        return max((self.job.update_bytes(shape) for shape in self.updated), default=0) * 4 // NARROW
+        if self.job.factored and self.job.item == FLOAT32:  # these weights are not rounded
+            return 0
+        each = FACTORED[self.job.item] if self.job.factored else NARROW
+        return max((self.job.update_bytes(shape) for shape in self.updated), default=0) * 4 // each
 
     @property
     def is_first(self) -> bool:

@@ -45,6 +45,9 @@ NARROW_UPDATE_BYTES = 112
 # And in 8 bits (launch/training/eight_bit_moments.py): 29 to decode each moment, 24 by AdamW, 99 to encode each, and
 # 42 to widen weight and gradient and round the weight.
 EIGHT_BIT_UPDATE_BYTES = 322
+# And factored (launch/training/factored_moments.py): 20 for the squares of the gradient, 32 for the size of the update,
+# 52 for the update, and 40 to read the gradient twice more and round the weight.
+FACTORED_UPDATE_BYTES = 144
 # How often a step moves a gradient: AdamW reads it, the norm is measured (1) and applied (2); the loss scale's taking
 # off reads and writes it.
 GRADIENT_MOVES, UNSCALING_MOVES = 4, 2
@@ -241,7 +244,7 @@ class Traffic:
         moves = GRADIENT_MOVES + (UNSCALING_MOVES if job.compute == FLOAT16 else 0)
         written = job.item if job.master_weights else 0
         each = UPDATE_BYTES if job.moment_item == ITEM[FLOAT32] else NARROW_UPDATE_BYTES
-        each = EIGHT_BIT_UPDATE_BYTES if job.eight_bits else each
+        each = EIGHT_BIT_UPDATE_BYTES if job.eight_bits else FACTORED_UPDATE_BYTES if job.factored else each
         return self.pace.stream(self.updated * (each + written + moves * job.gradient_item))
 
     def offload(self) -> float:
@@ -253,7 +256,7 @@ class Traffic:
         job, offload = self.job, self.job.offload
         if not offload.optimizer:
             return 0.0
-        each = 2 * (job.moments_of(MOMENT_BLOCK) / MOMENT_BLOCK + (0 if job.eight_bits else MASTER))
+        each = 2 * (job.moments_of((MOMENT_BLOCK,)) / MOMENT_BLOCK + (0 if job.eight_bits else MASTER))
         if offload.gradients:
             copies = 2 * job.accumulation - 1 + GRADIENT_COPIES + (UNSCALING_COPIES if job.compute == FLOAT16 else 0)
             each += copies * job.item

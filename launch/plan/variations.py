@@ -72,6 +72,12 @@ def shared_sample_edits(job: Job) -> Iterator[Edit]:
             yield Edit(f"{ranks} ranks share a sample", "sharing", {"sep_parallel_degree": str(ranks)})
 
 
+def moment_edits(job: Job) -> Iterator[Edit]:
+    """Yield the other moments that are small where parameters are updated within the backward pass."""
+    if job.in_backward and job.eight_bits:
+        yield Edit("factored moments", "moments", {"optim": "adafactor"}, "the optimizer is Adafactor")
+
+
 def vocabulary_edits(job: Job) -> Iterator[Edit]:
     """Yield what makes room beside an adapter on one process: the word embedding in host memory, a quantized head.
 

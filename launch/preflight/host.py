@@ -82,7 +82,7 @@ def _copied(values: FlagValues, half: bool) -> bool:
 def _parts(values: FlagValues, half: bool) -> str:
     if values.ignore_save_lr_and_optim:
         return "weights alone"
-    moments = f"{2 * moment_item(values)} AdamW"
+    moments = f"{2 * moment_item(values)} AdamW" if moment_item(values) else "moments of rows and columns"
     copy = " + 4 float32 copy" if _copied(values, half) else ""
     return f"{2 if half else 4} weight{copy} + {moments}"
 

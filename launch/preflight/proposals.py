@@ -32,6 +32,7 @@ from launch.plan.variations import (
     layouts,
     literature,
     long_text_edits,
+    moment_edits,
     offloads,
     recomputes,
     samplings,
@@ -385,12 +386,12 @@ def fastest_layouts(run: RunConfig, card: Card, samples: int) -> list[Candidate]
     recompute; long samples are shared by ranks, too.
     """
     limits = SearchLimits(
-        card.memory_bytes, allows=_is_legal, count=LAYOUTS, kind=lambda candidate: candidate.job.layout
+        card.memory_bytes, allows=_is_legal, count=LAYOUTS, kind=lambda one: (one.job.layout, one.job.moment_item)
     )
     undivided_run = run.with_explicit(undivided(run.explicit))
     job = Job.from_run(undivided_run, card)
-    shared = ((), *((edit,) for edit in shared_sample_edits(job)))
-    if found := _fastest((one for edits in shared for one in _divided(run, card, samples, edits)), limits):
+    beside = ((), *((edit,) for edit in (*shared_sample_edits(job), *moment_edits(job))))
+    if found := _fastest((one for edits in beside for one in _divided(run, card, samples, edits)), limits):
         return found
     # Samples fit no card as they are: one by one, by what makes room for long texts, then with the word embedding in
     # host memory, too, last with an output layer in fewer bits, which is rounded.
@@ -472,6 +473,9 @@ def describe(candidate: Candidate) -> str:
         f"recompute {job.recompute}" if job.recompute else "",
         "sequence parallel" if job.sequence_parallel else "",
         "optimizer in host memory between steps" if job.offload.returns else "",
+        "factored moments" if job.factored else "",
+        "moments in 8 bits" if job.eight_bits else "",
+        "moments in host memory" if job.eight_bits and job.offload.optimizer else "",
         "offload" if job.offload.gradients else "",
         f"{job.sampled_at_once} answers at once" if job.sampled_at_once else "",
         "activations in host memory" if job.offload.activations else "",

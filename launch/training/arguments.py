@@ -20,10 +20,11 @@ from launch.methods.method import Method, flag
 from launch.switches.precision import PRECISIONS, products_in_bfloat16, resolve, stated
 from launch.training.device import compute_capability
 from launch.training.eight_bit_moments import AdamW8Bit
+from launch.training.factored_moments import Adafactor
 
 Switch = Literal["auto", "on", "off", "required"]
-OWN_OPTIMIZERS = {"adamw_8bit": AdamW8Bit}  # all others are paddlenlp's
-OPTIMIZERS = [*(member.value for member in OptimizerNames), *OWN_OPTIMIZERS]
+OWN_OPTIMIZERS = {"adamw_8bit": AdamW8Bit, "adafactor": Adafactor}  # all others are paddlenlp's
+OPTIMIZERS = list(dict.fromkeys([*(member.value for member in OptimizerNames), *OWN_OPTIMIZERS]))
 ALONE = {"nargs": "?", "const": "on"}  # a switch that has two states in PaddleNLP, where --name alone means on
 
 
@@ -130,8 +131,8 @@ class RunArguments(TrainingArguments):
     logging_first_step: bool = flag(True, help="Log step 1, too.")
     optim: str = flag(
         "adamw",
-        help="The optimizer. adamw_16bit_moment and adamw_8bit keep its moments in so many bits, the latter without a "
-        "float32 copy of weights in bfloat16.",
+        help="The optimizer. adamw_16bit_moment and adamw_8bit keep its moments in so many bits, adafactor a second "
+        "moment for each row and column; the last two without a float32 copy of weights in bfloat16.",
         choices=OPTIMIZERS,
     )
     update_in_backward: bool = flag(
@@ -231,8 +232,8 @@ class RunArguments(TrainingArguments):
         self.bf16, self.fp16 = resolve(*requested, compute_capability(self.device), self.cpu_fast)
         words = self.sharding.split()
         self.host_offload = "offload" in words  # by launch/offload, so upstream does not see the word
-        # States of these optimizers stay in host memory: upstream would bring all of them back for a step.
-        self.paged_moments = self.optim in OWN_OPTIMIZERS and bool(self.offload_optim)
+        # Moments in 8 bits stay in host memory: upstream would bring all states back for a step.
+        self.paged_moments = OWN_OPTIMIZERS.get(self.optim) is AdamW8Bit and bool(self.offload_optim)
         self.offload_optim = bool(self.offload_optim) and not self.paged_moments
         # The ranks that share a sample are of data parallel or sharding (launch/training/sequence_ranks.py).
         self.sequence_ranks, self.sep_parallel_degree = max(self.sep_parallel_degree, 1), -1

@@ -30,8 +30,8 @@ METHOD_FLAGS = {
 class Cell:
     """recompute: granularity, "" for none. base: how the frozen weights are quantized, "" for not at all.
     offload: of the stage of sharding. chunk: tokens whose loss is computed at once, 0 for all. activations: those that
-    recompute keeps are in host memory. moments: of AdamW, in so many bits. overlap: of --tensor_parallel_config.
-    packed: by a mask. slices: of MLPs and norms, 0 for whole.
+    recompute keeps are in host memory. moments: of AdamW, in so many bits; 0: Adafactor's. overlap: of
+    --tensor_parallel_config. packed: by a mask. slices: of MLPs and norms, 0 for whole.
     in_backward: parameters are updated there; of 8 bits offload pages the moments."""
 
     family: str = "llama"
@@ -56,7 +56,7 @@ class Cell:
         parts += [self.base] if self.base else []
         parts += [f"chunks-{self.chunk}"] if self.chunk else []
         parts += ["activations-offload"] if self.activations else []
-        parts += [f"moments-{self.moments}"] if self.moments < 32 else []
+        parts += [f"moments-{self.moments}" if self.moments else "adafactor"] if self.moments < 32 else []
         parts += ["overlap"] if self.overlap else []
         parts += ["packed"] if self.packed else []
         parts += [f"slices-{self.slices}"] if self.slices else []
@@ -86,7 +86,7 @@ class Cell:
             base["offload_optim"] = "1"
         base["loss_chunk_tokens"] = str(self.chunk) if self.chunk else "off"
         if self.moments < 32:
-            base["optim"] = f"adamw_{self.moments}bit_moment".replace("_8bit_moment", "_8bit")
+            base["optim"] = {0: "adafactor", 8: "adamw_8bit", 16: "adamw_16bit_moment"}[self.moments]
         if self.slices:
             base["sequence_slices"] = str(self.slices)
         if self.in_backward:
@@ -210,6 +210,8 @@ CELLS = [
         Cell(family, FINETUNE, recompute=FULL, chunk=32, moments=8, in_backward=True)
         for family in ("qwen3", "chatglm2")
     ],
+    Cell(moments=0),
+    *[Cell(family, recompute=FULL, chunk=32, moments=0, in_backward=True) for family in ("llama", "qwen3", "chatglm2")],
     Cell(method=LORA, chunk=32),
     *[Cell(recompute=recompute, slices=4) for recompute in ("", FULL)],
     *[Cell(family, LORA, recompute=FULL, slices=8) for family in ("baichuan", "mistral", "ernie4_5")],

@@ -23,6 +23,7 @@ VICTIMS = [
     Cell(FULL, DP2, EACH_STEP | DROPOUT),
     Cell(FULL, SINGLE, EACH_STEP | DROPOUT | INT8),
     Cell(PRETRAINING, STAGE2, EACH_STEP | {"use_async_save": 1}),
+    Cell(PRETRAINING, SINGLE, EACH_STEP | {"optim": "adafactor", "update_in_backward": 1}),
     Cell(PAIRS, SINGLE, EACH_STEP),
     Cell(PAIRS, SINGLE, EACH_STEP | DROPOUT),
     Cell(PAIRS, SINGLE, EACH_STEP | DROPOUT | KTO),

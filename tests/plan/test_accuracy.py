@@ -26,9 +26,9 @@ FEW_CARDS = [
 
 
 FIRSTS = {cell.family: cell for cell in reversed(CELLS)}.values()  # of each family
-DORAS = [Cell(method=DORA, base=NF4)]
+OTHERS = [Cell(method=DORA, base=NF4), Cell("qwen3", recompute=FULL, chunk=32, moments=0, in_backward=True)]
 # All cells are measured by benchmarks/plan_accuracy.py.
-SAMPLE = [cell for cell in dict.fromkeys([*FEW_CARDS, *FIRSTS, *CELLS[::8], *DORAS]) if cell not in QUICK]
+SAMPLE = [cell for cell in dict.fromkeys([*FEW_CARDS, *FIRSTS, *CELLS[::8], *OTHERS]) if cell not in QUICK]
 
 
 @pytest.fixture(scope="module")

@@ -188,12 +188,21 @@ def test_mistakes(arguments, message, tmp_path):
     assert done.returncode == 2 and message in done.stderr and "Traceback" not in done.stderr
 
 
+def test_all_parameters_of_an_8b_have_two_ways_on_one_card(tmp_path):
+    words = "--model llama-3-8b --gpus 1 --gpu_memory_gb 24 --method full-1gpu"
+    done = run(tmp_path, *words.split())
+    flags = [meant(words).flags for words in commands(done.stdout)]
+    assert [(one.optim, bool(one.offload_optim)) for one in flags] == [("adafactor", False), ("adamw_8bit", True)]
+    _, factored, paged = comments(done.stdout)
+    assert "factored moments" in factored and "moments in 8 bits, moments in host memory" in paged
+
+
 def test_every_method_has_a_recipe_and_preferences_their_rows_and_reference():
     modules = {"pretrain": "run_pretrain"} | dict.fromkeys(("dpo", "dpo-lora", "dpo-qlora", "kto-lora"), "run_dpo")
     modules |= dict.fromkeys(("grpo", "grpo-lora", "grpo-qlora"), "reinforcement")
     adapted = ("lora", "qlora", "dpo-lora", "dpo-qlora", "kto-lora", "grpo-lora", "grpo-qlora")
     trained = dict.fromkeys(adapted, "lora") | {"prefix": "prefix_tuning"}
-    assert {*modules, *trained, "full"} == set(fit.FITS)
+    assert {*modules, *trained, "full", "full-1gpu"} == set(fit.FITS)
     for method in fit.FITS:
         _, found, _ = fit.run_of_recipe(method, "opt-6.7b", {"GPUS": "3", "RANK": "1", "ARGS": "--seed 7"})
         switches = {name for name in ("lora", "prefix_tuning") if found.explicit.get(name) == ["1"]}

@@ -54,6 +54,8 @@ WHOLE = {
     "| Llama-3-8B | all parameters, updated in the backward pass | 1 x 2,048 | 24 GB |": ("llama-3-8b", 20),
     "| Qwen3-8B | all parameters, updated in the backward pass | 1 x 2,048 | 24 GB |": ("qwen3-8b", 21),
 }
+FACTORED = {"| Llama-3-8B | the same with factored moments | 1 x 2,048 | 24 GB |": "llama-3-8b"}
+FACTORED["| Qwen3-8B | the same with factored moments | 1 x 2,048 | 24 GB |"] = "qwen3-8b"
 CASES = {
     "| Llama-3-8B | QLoRA | 2 x 512 | 24 GB |": ("llama-3-8b", CARDS["4090"], 2, 512, QLORA),
     "| Qwen2-7B | QLoRA | 1 x 8,192 | 24 GB |": ("qwen2-7b", CARDS["4090"], 1, 8192, QLORA),
@@ -104,6 +106,15 @@ def test_all_parameters_of_an_8b_fit_on_24_gb_with_moments_in_host_memory(row):
     assert_on_the_pages(row, found)
     whole = peak(model, CARDS["4090"], 1, 2048, None, **PAGED | {"offload": Offload(activations=True)})
     assert whole.parts["moments"] > 15 * GIB and whole.total_bytes > 34 * GIB
+
+
+@pytest.mark.parametrize("row", FACTORED)
+def test_all_parameters_of_an_8b_fit_on_24_gb_with_factored_moments_on_the_card(row):
+    alone = PAGED | {"moment_item": 0, "offload": Offload(activations=True)}
+    found = peak(FACTORED[row], CARDS["4090"], 1, 2048, None, **alone)
+    assert found.total_bytes <= 0.96 * CARDS["4090"].memory_bytes
+    assert found.parts["moments"] < 0.04 * GIB  # 13 MB, and 16 MB of noise
+    assert_on_the_pages(row, found)
 
 
 def test_qlora_of_8b_keeps_no_logits():

@@ -71,7 +71,7 @@ TABLE = r"""
 --merge_weights True ✗ --merge_weights: a flag of PaddleNLP
 --virtual_pp_degree 2 ✗ --virtual_pp_degree: interleaved pipeline
 --prefix_tuning 1 ✗ --prefix_tuning: 1 in pretraining
---optim adafactor ✗ --optim: has no such optimizer
+--optim adafactor ✗ --optim: adafactor on 8 processes ✗ --optim: adafactor in float16
 --sharding "stage1 offload" ✗ --sharding: offload is of stage2 and stage3
 --sharding "stage2 offload" --tensor_parallel_degree 8
     ✗ --sharding: the sharding degree is 1, where upstream switches sharding off and offload with it
@@ -242,6 +242,9 @@ GPUS=2 --pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --lora 0 --p
 --optim adamw ✗ --offload_optim: which needs them before
 --offload_optim 0 ✗ memory: DOES NOT FIT: 36
 GPUS=2 ✗ --optim: adamw_8bit on 2 processes ✗ --update_in_backward: 1 on 2 processes
+--optim adafactor --offload_optim 0
+--optim adafactor ✗ --offload_optim: 1 with --optim adafactor
+GPUS=2 --optim adafactor --offload_optim 0 --update_in_backward 0 ✗ --optim: adafactor on 2 processes
 == llama-7b/pretrain-4d
 --sharding stage2 ✗ --sharding: stage2 with --pipeline_parallel_degree 2
 --sharding stage3 ✗ --sharding: stage3 with --pipeline_parallel_degree 2

@@ -68,6 +68,7 @@ CHUNKS = {"loss_chunk_tokens": 24}
 BY_ROWS = CHUNKS | {"observers": ["tests.training.eight_bit_ranks:few_at_once"]}
 RECOMPUTE = {"recompute": 1}
 PAGED = BY_ROWS | {"offload_optim": 1}
+FACTORED = {"optim": "adafactor"}
 HALF = {"bf16": 1, "fp16_opt_level": "O2"}
 HALF["observers"] = [*PAGED["observers"], "tests.checkpoint.half_ranks:observe"]
 
@@ -103,7 +104,11 @@ def test_a_run_clips_within_the_backward_pass(runs):
 
 
 @LONG
-@pytest.mark.parametrize("flags", [CHUNKS | RECOMPUTE, PAGED, PAGED | HALF], ids=["on the card", "paged", "bfloat16"])
+@pytest.mark.parametrize(
+    "flags",
+    [CHUNKS | RECOMPUTE, PAGED, PAGED | HALF, FACTORED | CHUNKS, FACTORED | HALF],
+    ids=["on the card", "paged", "bfloat16", "factored", "factored, bfloat16"],
+)
 def test_a_continued_run_is_the_same_to_the_bit(runs, flags):
     whole, rest = runs("pretraining", **EIGHT_BITS | flags), runs.continued("pretraining", **EIGHT_BITS | flags)
     assert losses(rest) == losses(whole)[-len(losses(rest)) :]

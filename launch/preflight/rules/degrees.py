@@ -93,14 +93,6 @@ RULES = (
         source=ARGUMENTS,
         fix="--optim adamw",
     ),
-    Rule(
-        flag="optim",
-        when=lambda run: run.flags.optim == "adafactor",
-        found="adafactor",
-        reason="upstream accepts the name and has no such optimizer",
-        source="paddlenlp/trainer/trainer.py, Trainer.get_optimizer_cls_and_kwargs",
-        fix="--optim adamw",
-    ),
 )
 
 

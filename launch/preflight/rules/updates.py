@@ -1,11 +1,13 @@
-"""How the optimizer updates: moments in 8 bits, and updates within the backward pass."""
+"""How the optimizer updates: moments in 8 bits or factored, and updates within the backward pass."""
 
 from launch.preflight.rules.rule import Request, Rule
 
 EIGHT_BITS = "launch/training/eight_bit_moments.py"
+FACTORED = "launch/training/factored_moments.py"
 IN_BACKWARD = "launch/training/update_in_backward.py"
 # Whose update of a parameter needs no other parameter.
-ONE_BY_ONE = (None, "adamw", "adamw_16bit_moment", "adamw_8bit")
+ONE_BY_ONE = (None, "adamw", "adamw_16bit_moment", "adamw_8bit", "adafactor")
+COPYLESS = ("adamw_8bit", "adafactor")  # without a float32 copy of the weights
 
 
 def in_backward(run: Request) -> bool:
@@ -24,8 +26,24 @@ RULES = (
     ),
     Rule(
         flag="optim",
-        when=lambda run: run.flags.optim == "adamw_8bit" and run.may_use_float16 and run.flags.fp16_opt_level == "O2",
-        found="adamw_8bit in float16",
+        when=lambda run: run.flags.optim == "adafactor" and run.layout.processes > 1,
+        found="adafactor on {run.layout}",
+        reason="the means of rows, columns and the update are those of one process",
+        source=FACTORED,
+        fix="--optim adamw_16bit_moment, or one process",
+    ),
+    Rule(
+        flag="offload_optim",
+        when=lambda run: run.flags.optim == "adafactor" and bool(run.flags.offload_optim),
+        found="1 with --optim adafactor",
+        reason="moments of rows and columns are small and stay on the card",
+        source=FACTORED,
+        fix="--offload_optim 0",
+    ),
+    Rule(
+        flag="optim",
+        when=lambda run: run.flags.optim in COPYLESS and run.may_use_float16 and run.flags.fp16_opt_level == "O2",
+        found="{run.flags.optim} in float16",
         reason="there is no float32 copy of the weights, and float16 has no room for small changes of them",
         source=EIGHT_BITS,
         fix="--precision bf16, on a card that has it",
@@ -68,14 +86,14 @@ RULES = (
         found="1 with --optim {run.flags.optim}",
         reason="its update is not made parameter by parameter",
         source=IN_BACKWARD,
-        fix="--optim adamw_8bit, adamw_16bit_moment or adamw",
+        fix="--optim adamw_8bit, adafactor, adamw_16bit_moment or adamw",
     ),
     Rule(
         flag="offload_optim",
-        when=lambda run: in_backward(run) and bool(run.flags.offload_optim) and run.flags.optim != "adamw_8bit",
+        when=lambda run: in_backward(run) and bool(run.flags.offload_optim) and run.flags.optim not in COPYLESS,
         found="1 with --update_in_backward 1 --optim {run.flags.optim}",
         reason="upstream brings all states to the card after the backward pass, which needs them before",
         source="paddlenlp/trainer/trainer.py, Trainer._reload_optimizer",
-        fix="--optim adamw_8bit, whose states come in pages",
+        fix="--optim adamw_8bit, whose states come in pages; --optim adafactor --offload_optim 0 has few",
     ),
 )
