@@ -147,11 +147,10 @@ def _without_some(texts: Iterable[str], held_out: list[str]) -> Iterator[str]:
 
 
 def save_tokenizer(directory: str | Path, model: bytes, config: dict = CONFIG) -> None:
-    """Write the files of a tokenizer directory; the configuration last."""
-    with written_aside(Path(directory, MODEL_NAME)) as file:
+    """Write the files of a tokenizer directory, both or none; the configuration takes its name last."""
+    with written_aside(Path(directory, CONFIG_NAME)) as config_file, written_aside(Path(directory, MODEL_NAME)) as file:
+        config_file.write(json.dumps(config, indent=2).encode() + b"\n")
         file.write(model)
-    with written_aside(Path(directory, CONFIG_NAME)) as file:
-        file.write(json.dumps(config, indent=2).encode() + b"\n")
 
 
 def refuse_another(directory: str | Path, model: bytes) -> None:

@@ -15,31 +15,13 @@ from data_tools.cli import Parser, above_zero, not_negative, run
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import IndexedDataset
-from data_tools.formats.tokens.summary import file_sha256, read_summary, summary_path
+from data_tools.formats.tokens.summary import check_hash
 from data_tools.progress import progress
 from data_tools.terminal import marks
 from data_tools.text.encoders import load_encoder
 from data_tools.text.sources import Document, batches, find_files, read_documents, total_bytes
 
 SHOWN = 30
-
-
-def check_hash(corpus: IndexedDataset) -> tuple[str, bool]:
-    """Return (SHA-256 of the .bin, whether there was a summary to compare it with).
-
-    Raises:
-        DataError: If they differ.
-    """
-    found = file_sha256(corpus.tokens_path)
-    if not summary_path(corpus.prefix).is_file():
-        return found, False
-    summary = read_summary(corpus)
-    if summary is None or summary.sha256 != found:
-        raise DataError(
-            f"{corpus.prefix}: not what {summary_path(corpus.prefix)} was written for: changed since, or damaged. "
-            "Copy all three files again, or make it again."
-        )
-    return found, True
 
 
 def compare_with_source(

@@ -40,7 +40,9 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:  # a write says no name, of a full disk
+            error.filename = str(path)
         aside.unlink(missing_ok=True)
         raise
 

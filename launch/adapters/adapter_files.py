@@ -31,7 +31,7 @@ from launch.checkpoint.model_loader import Fill, Plan, agree, run_fills
 from launch.checkpoint.ranks import gather
 from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import StoredTensor, convert
-from launch.checkpoint.weight_files import read_indexed
+from launch.checkpoint.weight_files import checked_manifest, read_indexed
 from launch.errors import UserError
 from launch.families.named_configs import read_config
 
@@ -87,6 +87,7 @@ def _load_prefix(model, directory: Path) -> PrefixModel:
     tokens = read_config(path, "a prefix").get("num_prefix_tokens")
     if type(tokens) is not int or tokens < 1:
         raise UserError(f"{path}: num_prefix_tokens: found {tokens!r}, allowed: a whole number from 1.")
+    checked_manifest(directory, (0, 1))
     stored = read_indexed(directory / SAFE_PEFT_WEIGHTS_INDEX_NAME, lambda file: read_header(file)[0])
     prefix = PrefixModel(model, prefix_config(model, tokens))
     _fill(directory, prefix.prefix_encoder.state_dict(), stored, {})

@@ -17,7 +17,7 @@ from pathlib import Path
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import FLOATS, StoredTensor
-from launch.checkpoint.weight_files import Misfits, difference, read_indexed
+from launch.checkpoint.weight_files import Misfits, checked_manifest, difference, read_indexed
 from launch.config.typed import typed, within_quotes
 from launch.errors import UserError
 from launch.families.named_configs import read_config
@@ -125,6 +125,7 @@ def read_lora(directory: str | Path) -> LoraFiles:
     other = [kind for kind in OTHER_KINDS if config.get(kind)]
     if other:
         raise UserError(f"{directory / CONFIG}: {other[0]}: found {config[other[0]]!r}, allowed: false: plain LoRA.")
+    checked_manifest(directory, (0, 1))
     tensors = _tensors(directory)
     score = tensors.pop(SCORE, None)
     rows = {name: tensors.pop(name) for name in [*tensors] if name.endswith(f".{TOKEN_ROWS}")}

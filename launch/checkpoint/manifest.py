@@ -185,13 +185,14 @@ def examine(
         manifest = read_manifest(checkpoint)
     except UserError as error:
         return None, str(error).rstrip(".")
-    fault = _fault_of_files(checkpoint, manifest, hashes, share) or _wrong_step(checkpoint, manifest)
+    fault = fault_of_files(checkpoint, manifest.files, hashes, share) or _wrong_step(checkpoint, manifest)
     return (None, fault) if fault else (manifest, None)
 
 
-def _fault_of_files(checkpoint: Path, manifest: Manifest, hashes: bool, share: tuple[int, int]) -> str | None:
+def fault_of_files(checkpoint: Path, files: dict[str, dict], hashes: bool, share: tuple[int, int]) -> str | None:
+    """Return the first of some files of a manifest that differs from it, and how; arguments as of first_fault."""
     rank, ranks = share
-    largest_first = sorted(manifest.files.items(), key=lambda item: (-item[1]["bytes"], item[0]))
+    largest_first = sorted(files.items(), key=lambda item: (-item[1]["bytes"], item[0]))
     for name, expected in largest_first[rank::ranks]:
         path = checkpoint / name
         if not path.is_file():

@@ -21,7 +21,7 @@ from paddlenlp.generation import GenerationConfig
 from paddlenlp.transformers.model_utils import no_init_weights
 
 from data_tools.formats.json_files import read_object
-from launch.checkpoint.ranks import gather
+from launch.checkpoint.ranks import gather, rank, world_size
 from launch.checkpoint.stored_tensor import FLOATS, convert, not_finite, numpy_dtype
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights, is_computed, listed
 from launch.errors import UserError
@@ -186,7 +186,7 @@ class Plan:
 
 def _plan(model, directory: str | Path) -> Plan:
     try:
-        weights = find_weights(directory)
+        weights = find_weights(directory, (rank(), world_size()))
     except (UserError, OSError) as error:
         return Plan(refusal=str(error))
     plan = Plan(stored=set(weights))

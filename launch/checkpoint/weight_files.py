@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.checkpoint.manifest import MANIFEST, PARTIAL_MODEL, Manifest, examine, stray_weights
-from launch.checkpoint.parts import ShardedTensor, sharded_weights
+from launch.checkpoint.manifest import MANIFEST, PARTIAL_MODEL, Manifest, examine, fault_of_files, stray_weights
+from launch.checkpoint.parts import OPTIMIZER, ShardedTensor, sharded_weights
 from launch.checkpoint.pdparams_reader import read_pdparams
 from launch.checkpoint.safetensors_file import read_header
 from launch.checkpoint.stored_tensor import StoredTensor
@@ -30,15 +30,17 @@ LISTED = 10  # names in a message
 Weight = StoredTensor | ShardedTensor
 
 
-def find_weights(directory: str | Path) -> Mapping[str, Weight]:
+def find_weights(directory: str | Path, share: tuple[int, int] | None = None) -> Mapping[str, Weight]:
     """Return the model's tensors by name.
+
+    share: of `checked_manifest`.
 
     Raises:
         UserError: If there are none, where a file is missing, damaged or disagrees with the index, and where the
             files are in Hugging Face's layout.
     """
     directory = Path(directory)
-    manifest = _whole(directory) if (directory / MANIFEST).is_file() else None
+    manifest = checked_manifest(directory, share)
     for index, single in zip(INDEX_FILES, WEIGHT_FILES, strict=True):
         if (directory / index).is_file():
             return read_indexed(directory / index, _read_file)
@@ -49,19 +51,27 @@ def find_weights(directory: str | Path) -> Mapping[str, Weight]:
     raise UserError(_why_none(directory))
 
 
-def _whole(checkpoint: Path) -> Manifest:
-    """Return the manifest of a checkpoint whose files agree with it, by their names and sizes.
+def checked_manifest(directory: Path, share: tuple[int, int] | None) -> Manifest | None:
+    """Return the manifest of a checkpoint whose files agree with it; None where the directory has none.
 
-    Only a run that continues the checkpoint compares their contents.
+    Args:
+        directory: Of a model or an adapter.
+        share: (rank, ranks) of the processes that read the values, and compare all bytes but the optimizer's; None
+            compares names and sizes alone.
 
     Raises:
-        UserError: If they do not.
+        UserError: If they do not agree.
     """
-    manifest, fault = examine(checkpoint, hashes=False)
+    if not (directory / MANIFEST).is_file():
+        return None
+    manifest, fault = examine(directory, hashes=False)
     if manifest is None:
         raise UserError(f"{fault}.")
-    if stray := stray_weights(checkpoint, manifest):
+    if stray := stray_weights(directory, manifest):
         raise UserError(f"{stray}: move it elsewhere.")
+    files = {name: facts for name, facts in manifest.files.items() if not name.startswith(f"{OPTIMIZER}-")}
+    if share and (fault := fault_of_files(directory, files, True, share)):
+        raise UserError(f"{fault}. Take another checkpoint, or copy it again.")
     return manifest
 
 

@@ -102,7 +102,7 @@ def merged_tensors(base: Path, lora: LoraFiles, beyond: BeyondLora = NOTHING) ->
     Raises:
         UserError: With the names of layers that the base lacks or has in another shape.
     """
-    weights, beyond = find_weights(base), beyond if beyond else rows_of(base, lora)
+    weights, beyond = find_weights(base, (0, 1)), beyond if beyond else rows_of(base, lora)
     changes = {f"{layer}.weight": change for layer, change in lora.layers.items()}
     require_fit(lora, base, {name: stored.shape for name, stored in weights.items()})
     for name in changes:

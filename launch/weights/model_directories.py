@@ -114,7 +114,7 @@ def parameter_sources(config: dict, directory: Path) -> list[TensorSource]:
     names = {their_name(parameter.name, model_type) for parameter in expected}
     if family_of_config(config).published.fused:
         names |= {fused for name in names if (fused := fused_name(name, model_type)[0])}
-    stored, misfits = find_weights(directory), Misfits()
+    stored, misfits = find_weights(directory, (0, 1)), Misfits()
     for parameter in expected:
         found = stored.get(parameter.name)
         if found is None:

@@ -50,7 +50,7 @@ def add_tokens(source: Path, target: Path, tokens: Sequence[str], shard_bytes: i
     known = min(tokenizer.size, config["vocab_size"])
     ids = list(range(tokenizer.size, tokenizer.size + len(tokens)))
     size = max(config["vocab_size"], -(-(ids[-1] + 1) // MULTIPLE) * MULTIPLE)
-    weights, whole = find_weights(source), {}
+    weights, whole = find_weights(source, (0, 1)), {}
     for parameter in parameters(config):
         if parameter.kind in (WORD, HEAD):
             axis = int(parameter.kind == HEAD)

@@ -64,7 +64,7 @@ def export_adapter(source: Path, base: Path | None, target: Path, base_model_nam
             "the base is a Baichuan-13B, whose Hugging Face model has query, key and value in one matrix: an adapter "
             "of ours has one pair for each. Join them first: make merge, then export the merged model."
         )
-    tensors, weights = [], find_weights(Path(name)) if lora.is_dora else {}
+    tensors, weights = [], find_weights(Path(name), (0, 1)) if lora.is_dora else {}
     for layer, pair in lora.layers.items():
         theirs = _their_layer(layer, config)
         tensors += [_transposed(f"{theirs}.lora_A.weight", pair.a), _transposed(f"{theirs}.lora_B.weight", pair.b)]
@@ -151,7 +151,7 @@ def _write_lora(
     beyond: BeyondLora = NOTHING,
 ) -> None:
     """Write pairs of A and B, and rows of tokens, as an adapter of ours."""
-    weights = find_weights(base) if theirs.get("use_dora") else {}
+    weights = find_weights(base, (0, 1)) if theirs.get("use_dora") else {}
     ours = _our_config(theirs, sorted({layer.rpartition(".")[2] for layer in pairs}), base)
     scalings = {layer: _rank_and_scaling(theirs, pair.peft_name) for layer, pair in pairs.items()}
     if theirs.get("rank_pattern") or theirs.get("alpha_pattern"):

@@ -12,13 +12,12 @@ from data_tools.blend import plan_blend
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.blend import open_splits
 from data_tools.formats.tokens.indexed import IndexedDataset
-from data_tools.formats.tokens.summary import read_summary, summary_path, write_summary
+from data_tools.formats.tokens.summary import check_hash, read_summary, summary_path, write_summary
 from data_tools.inspect import describe, length_histogram, packing
 from data_tools.merge import merge_corpora
 from data_tools.split import split_corpus
 from data_tools.text.encoders import load_encoder
 from data_tools.tokenize import tokenize_files
-from data_tools.verify import check_hash
 
 
 @pytest.fixture
@@ -113,11 +112,13 @@ def test_a_summary_of_other_content_counts_for_nothing(write, corpus):
     for content in ("", "[]", '{"documents": 3}'):
         summary_path(other).write_text(content)
         assert read_summary(IndexedDataset(other)) is None
+    summary_path(other).unlink()
     stored = np.memmap(f"{corpus}.bin", dtype=np.uint16, mode="r+")
     stored[5] ^= 1
     stored.flush()
-    with pytest.raises(DataError, match="changed since, or damaged"):
-        check_hash(IndexedDataset(corpus))
+    for check in (check_hash, lambda damaged: merge_corpora([other, damaged.prefix], f"{corpus}-merged")):
+        with pytest.raises(DataError, match=f"{corpus}: not what .* changed since, or damaged"):
+            check(IndexedDataset(corpus))
 
 
 def test_training_trusts_a_summary_and_checks_where_there_is_none(write, tmp_path, monkeypatch):

@@ -22,10 +22,9 @@ from data_tools.formats.benchmarks.published import FORMS as BENCHMARKS
 from data_tools.formats.errors import DataError
 from data_tools.formats.tokens.indexed import HEADER, MAGIC, IndexedDataset, IndexedWriter
 from data_tools.formats.tokens.resumable import ResumableWriter
-from data_tools.formats.tokens.summary import read_summary, write_summary
+from data_tools.formats.tokens.summary import check_hash, read_summary, write_summary
 from data_tools.preferences.forms import FORMS, PreferenceColumns
 from data_tools.text.sources import read_documents
-from data_tools.verify import check_hash
 from tests.fuzzing import FEW_AND_MANY, cases, damaged, dumped, texts, values
 
 FRAGMENTS = (

@@ -24,7 +24,7 @@ LAYOUTS = [Cell(PRETRAINING, layout) for layout in (DP2, PP2, STAGE3)]
     ids=lambda cell: cell.layout.name,
 )
 def test_a_checkpoint_is_exported_as_the_final_model_is(runs, tmp_path, cell):
-    """One rank's file less, and it is no model."""
+    """With another byte, or one rank's file less, it is no model."""
     run = runs(**cell.arguments).output
     export_directory(run, tmp_path / "final", None, SHARD)
     export_directory(run / f"checkpoint-{STEPS}", tmp_path / "checkpoint", None, SHARD)
@@ -35,7 +35,12 @@ def test_a_checkpoint_is_exported_as_the_final_model_is(runs, tmp_path, cell):
     if cell is CELLS[0]:
         checkpoint = shutil.copytree(run / f"checkpoint-{STEPS}", tmp_path / f"checkpoint-{STEPS}")
         assert any(len(tensor.pieces) == 2 for tensor in sharded_weights(checkpoint).values())
-        (checkpoint / "model-00002-of-00002.safetensors").unlink()
-        with pytest.raises(UserError, match=rf"checkpoint-{STEPS}/model-00002-of-00002\.safetensors is missing"):
+        part = checkpoint / "model-00002-of-00002.safetensors"
+        content = part.read_bytes()
+        part.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(UserError, match=rf"{part} is not what was written: its SHA-256 differs .* Take another"):
+            export_directory(checkpoint, tmp_path / "out", None, SHARD)
+        part.unlink()
+        with pytest.raises(UserError, match=rf"{part} is missing"):
             export_directory(checkpoint, tmp_path / "out", None, SHARD)
         assert not (tmp_path / "out").exists()

@@ -18,7 +18,9 @@ import hashlib
 import struct
 from array import array
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -53,8 +55,9 @@ class IndexedWriter:
         with IndexedWriter("data/corpus", vocab_size=32000) as writer:
             writer.add_document([1, 2, 3])
 
-    The .idx takes its name last, and one from an earlier run is removed before the .bin is replaced: an
-    interrupted write never leaves a pair that looks finished. Memory: 4 bytes a document.
+    Both files are opened first, so that a disk without room for them has none. The .idx takes its name last, and one
+    from an earlier run is removed before the .bin is replaced: an interrupted write never leaves a pair that looks
+    finished. Memory: 4 bytes a document.
     """
 
     def __init__(self, prefix: str | Path, vocab_size: int):
@@ -68,18 +71,19 @@ class IndexedWriter:
         return len(self._sizes)
 
     def __enter__(self) -> "IndexedWriter":
-        self._bin_context = written_aside(f"{self.prefix}.bin")
-        self._bin = self._bin_context.__enter__()
+        with ExitStack() as files:
+            self._idx = files.enter_context(written_aside(f"{self.prefix}.idx"))
+            self._bin = files.enter_context(written_aside(f"{self.prefix}.bin"))
+            self._files = files.pop_all()
         return self
 
     def __exit__(self, *exception) -> None:
-        index = Path(f"{self.prefix}.idx")
-        finished = exception[0] is None
-        if finished:
-            index.unlink(missing_ok=True)
-        self._bin_context.__exit__(*exception)
-        if finished:
-            write_index(index, np.frombuffer(self._sizes, dtype=np.int32), self.dtype)
+        if exception[0] is not None:
+            self._files.__exit__(*exception)
+            return
+        with self._files:  # ends the .bin first
+            write_index(self._idx, np.frombuffer(self._sizes, dtype=np.int32), self.dtype)
+            Path(f"{self.prefix}.idx").unlink(missing_ok=True)
 
     def add_document(self, ids: ArrayLike) -> None:
         """Append one document.
@@ -109,18 +113,17 @@ class IndexedWriter:
         self.tokens += tokens.size
 
 
-def write_index(path: str | Path, sizes: np.ndarray, dtype: np.dtype) -> None:
+def write_index(file: BinaryIO, sizes: np.ndarray, dtype: np.dtype) -> None:
     """Write the .idx of documents of these sizes, a document a sequence; memory does not grow with their number."""
-    with written_aside(path) as file:
-        file.write(HEADER.pack(MAGIC, VERSION, CODES[np.dtype(dtype)], sizes.size, sizes.size + 1))
-        file.write(np.ascontiguousarray(sizes).data)
-        before = 0
-        for start in range(0, sizes.size, BLOCK_DOCUMENTS):
-            block = sizes[start : start + BLOCK_DOCUMENTS]
-            file.write((before + _pointers(block, np.dtype(dtype).itemsize)).data)
-            before += int(block.sum(dtype=np.int64)) * np.dtype(dtype).itemsize
-        for start in range(0, sizes.size + 1, BLOCK_DOCUMENTS):
-            file.write(np.arange(start, min(start + BLOCK_DOCUMENTS, sizes.size + 1), dtype=np.int64).data)
+    file.write(HEADER.pack(MAGIC, VERSION, CODES[np.dtype(dtype)], sizes.size, sizes.size + 1))
+    file.write(np.ascontiguousarray(sizes).data)
+    before = 0
+    for start in range(0, sizes.size, BLOCK_DOCUMENTS):
+        block = sizes[start : start + BLOCK_DOCUMENTS]
+        file.write((before + _pointers(block, np.dtype(dtype).itemsize)).data)
+        before += int(block.sum(dtype=np.int64)) * np.dtype(dtype).itemsize
+    for start in range(0, sizes.size + 1, BLOCK_DOCUMENTS):
+        file.write(np.arange(start, min(start + BLOCK_DOCUMENTS, sizes.size + 1), dtype=np.int64).data)
 
 
 class IndexedDataset:

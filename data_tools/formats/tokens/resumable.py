@@ -107,8 +107,9 @@ class ResumableWriter:
         sizes = np.memmap(self._sizes_path, dtype=np.int32, mode="r") if self.documents else np.empty(0, np.int32)
         with self._room():
             Path(f"{self.prefix}.idx").unlink(missing_ok=True)
-            os.replace(self._bin_path, f"{self.prefix}.bin")
-            write_index(f"{self.prefix}.idx", sizes, self.dtype)
+            with written_aside(f"{self.prefix}.idx") as file:
+                write_index(file, sizes, self.dtype)
+                os.replace(self._bin_path, f"{self.prefix}.bin")
             write_summary(self.prefix, made, self.largest_id, self._digest.hexdigest())
         self._record_path.unlink()
         self._sizes_path.unlink()  # last: whoever holds it may write this corpus

@@ -72,6 +72,24 @@ def read_summary(corpus: IndexedDataset) -> Summary | None:
     return summary if summary.content_key == corpus.content_key() else None
 
 
+def check_hash(corpus: IndexedDataset) -> tuple[str, bool]:
+    """Return (SHA-256 of the .bin, whether there was a summary to compare it with).
+
+    Raises:
+        DataError: If they differ.
+    """
+    found = file_sha256(corpus.tokens_path)
+    if not summary_path(corpus.prefix).is_file():
+        return found, False
+    summary = read_summary(corpus)
+    if summary is None or summary.sha256 != found:
+        raise DataError(
+            f"{corpus.prefix}: not what {summary_path(corpus.prefix)} was written for: changed since, or damaged. "
+            "Copy all three files again, or make it again."
+        )
+    return found, True
+
+
 def check_vocabulary(corpus: IndexedDataset, vocab_size: int) -> None:
     """Raise DataError where an id is beyond the vocabulary. Reads every token only where no summary answers."""
     summary = read_summary(corpus)

@@ -133,7 +133,7 @@ def test_a_writer_killed_in_the_middle_leaves_nothing_that_looks_finished(tmp_pa
     """
     killed = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(tmp_path / "a")], cwd=ROOT)
     assert killed.returncode == -signal.SIGKILL
-    assert [path.suffix.split("-")[0] for path in tmp_path.iterdir()] == [".partial"]
+    assert [path.suffix.split("-")[0] for path in tmp_path.iterdir()] == [".partial", ".partial"]
 
 
 def test_what_fails_in_the_middle_leaves_the_earlier_corpus(write, tmp_path, monkeypatch):
@@ -143,15 +143,15 @@ def test_what_fails_in_the_middle_leaves_the_earlier_corpus(write, tmp_path, mon
         raise KeyboardInterrupt
     assert IndexedDataset(prefix)[0].tolist() == [1, 2, 3]
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="cannot write .*/file/a.bin: .* Name a folder you may write to"):
+    with pytest.raises(DataError, match="cannot write .*/file/a.idx: .* Name a folder you may write to"):
         with IndexedWriter(tmp_path / "file" / "a", 300):
             pass
 
-    def fail(path, sizes, dtype):
+    def fail(file, sizes, dtype):
         raise OSError(28, "No space left on device")
 
-    # A disk that fills up while the index is written: the new .bin must not meet the old .idx.
+    # A disk that fills up while the index is written leaves the earlier corpus, and no file of the new one.
     monkeypatch.setattr(indexed, "write_index", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left on device: '.*/a.bin'"):
         write("a", [[4, 5, 6]])
-    assert os.path.exists(f"{prefix}.bin") and not os.path.exists(f"{prefix}.idx")
+    assert IndexedDataset(prefix)[0].tolist() == [1, 2, 3] and not list(tmp_path.glob("*.partial-*"))
