@@ -7,7 +7,12 @@ rows, what the source does not state and is assumed here, what was left out and 
     batch, batches, length  samples of a micro batch, micro batches a step, tokens of a sample
     states                  "pure": weights, gradients and moments in 16 bits; "master": float32 weights and moments
     lora, base              rank and modules of adapters; how the frozen base is quantized
-    fused_norm, chunked     norms and rotary embeddings by one kernel each; the loss in parts
+    fused_norm, chunked     norms and rotary embeddings by one kernel each; the loss in so many parts, or by "liger"
+    logit_bytes             of a logit at the peak of the tool's loss, by its source: 12 where transformers keeps a
+                            float32 copy, a shifted one and its log-softmax, 2 more where it has the logits in 16 bits,
+                            too (4.46 and later), 4 less with a kernel that writes the gradient in place
+    flash_rate              of the tool's flash attention as a share of version 2's: 0.5 for version 1 and for Triton's
+                            (arXiv 2307.08691: about twice as fast)
     class                   what the engine lacks: "fused" (kernels of the loss, rotary embeddings, norms, adapters)
                             or "compiled" (torch.compile); such rows are calibrated apart
     memory, counted         GiB of a card, of each pipeline stage where the source has them, and what counts them
@@ -23,19 +28,21 @@ import json
 import random
 from dataclasses import dataclass
 from functools import cached_property
+from math import ceil
 from pathlib import Path
 
 from launch.config.layout import Layout
 from launch.families.named_configs import load_config
 from launch.plan.hardware import CARDS, Card
-from launch.plan.job import BFLOAT16, FLOAT32, ITEM, Job, Lora
+from launch.plan.job import BFLOAT16, FLOAT32, ITEM, Engine, Job, Lora
 from launch.tape.quantized import Format
 
 FILE = Path(__file__).with_suffix(".json")
 SEED = 39
 FITTED_BEFORE = "FlagPerf"
 PLAIN = "plain"
-CHUNKS = 8  # of the logits, where a row says that they are chunked
+LIGER = "liger"
+PADDLE = "PaddleNLP"
 BASES = {"nf4": Format("nf4"), "nf4-dq": Format("nf4", double_quant=True)}
 
 
@@ -91,8 +98,16 @@ class PublishedRun:
             sequence_parallel=bool(row.get("sequence")) and "tensor" in row["layout"],
             adapter=Lora(lora["rank"], tuple(lora["targets"].split())) if lora else None,
             base=BASES[row["base"]] if "base" in row else None,
-            loss_chunk_tokens=str(row["batch"] * row["length"] // CHUNKS) if row.get("chunked") else "off",
+            loss_chunk_tokens=self._chunk(row["chunked"]) if row.get("chunked") else "off",
+            engine=Engine(recomputes_first=self.tool != PADDLE, flash_rate=row.get("flash_rate", 1.0)),
         )
+
+    def _chunk(self, parts: int | str) -> str:
+        """Return the tokens of a part; Liger's kernel takes a power of two whose logits are as large as its input."""
+        tokens = self.row["batch"] * self.row["length"]
+        if parts != LIGER:
+            return str(tokens // int(parts))
+        return str(1 << (ceil(tokens / ceil(self.config["vocab_size"] / self.config["hidden_size"])) - 1).bit_length())
 
 
 def layout_of(words: str) -> Layout:

@@ -32,6 +32,7 @@ GENERATED = {
     "docs/gpu-speed.md": "-m docs.tools.switch_table docs/gpu-speed.md",
     "docs/notebooks/*.ipynb": "-m docs.tools.notebooks",
     "docs/images/demo-chat.svg": "-m docs.tools.demo_picture",
+    "docs/plan.md benchmarks/results/plan_runs.md": "benchmarks/plan_runs.py --markdown",
     "README.md docs/recipes.md": "-m docs.tools.recipe_table README.md docs/recipes.md",
 }
 CHINESE = {"README.zh.md docs/zh/*.md": "-m docs.tools.chinese"}  # last: of all the English pages
@@ -50,7 +51,8 @@ def stored_results() -> list[tuple[str, str]]:
     """Return (page, arguments of Python) for each page that a benchmark writes without measuring anything."""
     pages = sorted((ROOT / "benchmarks" / "results").glob("*.md"))
     names = [str(page.relative_to(ROOT)) for page in pages]
-    return [(name, f"benchmarks/{Path(name).stem}.py --markdown") for name in names if name not in BY_HAND]
+    here = [name for name in names if name not in BY_HAND and name not in " ".join(GENERATED)]
+    return [(name, f"benchmarks/{Path(name).stem}.py --markdown") for name in here]
 
 
 def table() -> str:

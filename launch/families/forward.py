@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from launch.families.parameters import ALIBI_COLUMNS, SCORE
-from launch.tape.autograd import FLOAT32, Memory, Storage, Tensor, in_slices, recompute
+from launch.tape.autograd import FLOAT32, Leaf, Memory, Storage, Tensor, in_slices, recompute
 from launch.tape.operators import Operators
 from launch.tape.quantized import Format
 
@@ -40,6 +40,11 @@ class ForwardJob(Protocol):
     @property
     def sequence_parallel(self) -> bool:
         """Whether activations between blocks are sharded over the tensor parallel ranks."""
+        ...
+
+    @property
+    def engine(self) -> Any:
+        """What runs the step."""
         ...
 
     @property
@@ -291,6 +296,8 @@ class Model(ABC):
 
         A block whose input has no gradient, such as the first layer over a frozen embedding, is not recomputed.
         """
+        if x.node is None and self.job.engine.recomputes_first and self.memory.recording:
+            x = Tensor(x.shape, x.item, x.storage, Leaf(self.memory, "input", x.shape, x.elements), strided=x.strided)
         if self.job.recompute == granularity and x.node is not None:
             out = recompute(self.memory, function, x, *others, offloaded=self.job.offload.activations)
         else:

@@ -102,11 +102,15 @@ class Engine:
             double).
         overlapped: Of GRADIENTS, PARAMETERS, ACTIVATIONS, what goes between nodes beside arithmetic.
         virtual_stages: That each card of a pipeline takes turns in (interleaved schedule).
+        recomputes_first: The first layer is recomputed over a frozen embedding, too: its output asks for a gradient.
+        flash_rate: Of flash attention, as a share of version 2's.
     """
 
     softmax_passes: tuple[float, float] = (18, 20)
     overlapped: frozenset[str] = frozenset()
     virtual_stages: int = 1
+    recomputes_first: bool = False
+    flash_rate: float = 1.0
 
 
 @dataclass(frozen=True)

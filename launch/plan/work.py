@@ -291,10 +291,11 @@ class Work:
         job, length = self.job, self.job.sequence_length
         flops = 4 * self.tokens * length * query_width(job.config) / self.tensor * products
         scores = self.tokens * length * attention_heads(job.config) / self.tensor
+        by_kernel = self.pace.attend(flops * self._widened) / job.engine.flash_rate
         if job.flash_attention and job.masked:  # which it reads for each head
-            return self.pace.attend(flops * self._widened) + self.pace.stream(scores * job.item)
+            return by_kernel + self.pace.stream(scores * job.item)
         if job.flash_attention:
-            return self.pace.attend(flops * self._widened / 2)  # it leaves out the half above the diagonal
+            return by_kernel / 2  # it leaves out the half above the diagonal
         return self.pace.attend(flops) + self.pace.stream(scores * passes * job.item)
 
     @property

@@ -5,10 +5,13 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.plan_runs import RATIO, Comparison, PublishedOutcome, speeds
+from benchmarks.plan_runs import RATIO, Comparison, PublishedOutcome, _tensors, speeds
 from benchmarks.published_runs import PLAIN, halves, layout_of, read, runs
 from launch.config.layout import Layout
-from launch.plan.time_plan import PUBLIC_SHARES
+from launch.plan.job import Engine
+from launch.plan.memory_model import plan_memory
+from launch.plan.step import BACKWARD, FORWARD, OPTIMIZER
+from launch.plan.time_plan import PUBLIC_SHARES, plan_time
 
 STATED = {"where", "assumed", "left_out", "common", "rows", "name", "tool", "half", "drawn"}
 
@@ -56,3 +59,44 @@ def test_a_tool_has_the_median_of_its_first_half_or_of_all_tools():
     assert factors == {"A": 1.0, "B": pytest.approx(1.1), "C": pytest.approx(1.1), "PaddleNLP": 1.0}
     assert compared.residual(first[5]) == pytest.approx(3 / 1.1)
     assert "| first | plain | A |  | 1 | 25.0%, 25.0% | 5 | 25.0%, 66.7% |" in compared.table()
+
+
+def run_of(source: str, **settings):
+    """The first run of a source with these settings."""
+    return next(run for run in runs() if run.source == source and settings.items() <= run.row.items())
+
+
+MISTRAL = {"model": "mistral-7b-v0.1", "batch": 4}
+
+
+def test_liger_takes_chunks_as_its_kernel_says():
+    """The numbers of fused_linear_cross_entropy.py's own comment, and those of a large vocabulary."""
+    for model, tokens in (("mistral-7b-v0.1", "2048"), ("llama-3-8b", "512")):
+        assert run_of("fms-acceleration", model=model, batch=4, chunked="liger").job.loss_chunk_tokens == tokens
+
+
+def test_other_tools_recompute_the_first_layer_over_a_frozen_embedding():
+    """It keeps its input, a unit, in place of 26.6 units of attention, MLP and norms."""
+    run = run_of("fms-acceleration", **MISTRAL, cards=1, lora={"rank": 16, "targets": "q_proj k_proj v_proj o_proj"})
+    ours, theirs = (
+        {phase.name: phase.parts for phase in plan_memory(job, run.card).stages[0].phases}
+        for job in (run.job.changed(engine=Engine()), run.job)
+    )
+    unit = 4 * 4096 * 4096 * 2
+    less = {name: (sum(ours[name].values()) - sum(theirs[name].values())) / unit for name in (FORWARD, BACKWARD)}
+    assert less == {FORWARD: pytest.approx(25.6, abs=0.1), BACKWARD: pytest.approx(25.6, abs=0.1)}
+
+
+def test_their_losses_and_sharded_bases_count_as_their_sources_say():
+    logits = 4 * 4096 * 32000
+    plain, fused = (run_of("fms-acceleration", **MISTRAL, cards=1, **more) for more in ({}, {"class": "fused"}))
+    assert _tensors(plain, FORWARD, {"residuals": 5}) - _tensors(fused, FORWARD, {"residuals": 5}) == 4 * logits
+    sharded = run_of("fms-acceleration", **MISTRAL, cards=2, base="nf4-dq")
+    assert _tensors(sharded, OPTIMIZER, {"quantized base": 1000, "parameters": 1}) == 501
+
+
+def test_older_flash_attention_takes_longer():
+    run = run_of("llm-foundry", length=8192)
+    slow, fast = (plan_time(job, run.card).parts["attention"] for job in (run.job, run.job.changed(engine=Engine())))
+    scores = plan_time(run.job.changed(engine=Engine(flash_rate=1 / 3)), run.card).parts["attention"] - slow
+    assert slow - fast == pytest.approx(scores) and slow > 1.5 * fast
