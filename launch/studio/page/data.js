@@ -23,6 +23,7 @@ const division = more => new URLSearchParams(Object.entries({...Object.fromEntri
 // Ask for the columns where a message says that they are not known.
 function askColumns(reason) {
   for (const one of $("division").querySelectorAll(".column")) one.hidden = !reason.includes("--response_column");
+  if (!reason) fields.prompt.value = fields.response.value = "";
 }
 
 // Divide the file that is the data. broken: its rows that may be left out; where it has more they are listed.
@@ -55,7 +56,7 @@ export async function showKept() {
     }, false);
     const show = button("Show", async () => { await change({DATA: data || file}); await look(); }, false);
     const again = data && file ? [button("Divide anew", async () => { await change({DATA: file}); await divide(); }, false)] : [];
-    return element("li", {}, `${listed(file.split("/").pop() || name, size(bytes))} `, show, " ", ...again, " ", remove);
+    return element("li", {}, `${listed(file.split("/").pop() || name, bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : size(bytes))} `, show, " ", ...again, " ", remove);
   }));
 }
 
@@ -63,6 +64,7 @@ async function drop() {
   const [file] = $("dropped").files;
   if (!file) return;
   $("dropped").value = "";  // the same file may be dropped again
+  askColumns("");
   if (file.size > LARGEST) throw Error(t("The file has more than 1 GiB. Name its path under Data instead."));
   const output = await sent(file);
   $("uploading").textContent = t("The file is here; it is checked and divided …");
@@ -105,7 +107,7 @@ function held({files, broken}) {
   const [train, dev] = ["train", "dev"].map(split => files.filter(({file}) => file.endsWith(`/${split}.json`)).reduce((sum, {rows}) => sum + rows, 0));
   if (!train || broken) return [];
   if (!dev) return [element("p", {}, `${t("No row is held back, so the run cannot measure what it learns.")} `, button("Train without measuring", () => setFlag("do_eval", "0"), false))];
-  const why = t("are held back: the loss on rows that it never sees shows whether the model understands, or repeats by heart.");
+  const why = t("held back: the loss on rows that it never sees shows whether the model understands, or repeats by heart.");
   return [element("p", {textContent: `${train.toLocaleString("en")} ${t("rows train")}${t(", ")}${dev.toLocaleString("en")} ${why} ${dev < FEW ? t("So few say little: take their loss as a hint.") : ""}`})];
 }
 
