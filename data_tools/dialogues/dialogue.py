@@ -337,6 +337,6 @@ SCHEMAS = (
     ),
     pairs("question", "answer"),
     pairs("prompt", "response"),
-    pairs("prompt", "completion"),
     pairs("input", "output"),
+    pairs("prompt", "completion"),
 )
