@@ -74,7 +74,8 @@ function recipesFor(cards, memory) {
   const {flags, summary, method, target} = recipeOf(controls.recipe.value), model = text => text.split(" ")[0];
   const fits = offered.recipes.filter(one => one.target !== target && one.flags === flags && one.gpus && one.gpus <= cards && one.gpu_memory_gb <= memory);
   const near = one => 2 * (model(one.summary) === model(summary)) + (one.method === method);
-  return fits.sort((one, other) => near(other) - near(one)).slice(0, 2).map(one => button(labelled("Take", one.target), () => change(withRecipe(one.target)), false));
+  const same = fits.filter(one => near(one) > 1);
+  return (same.length ? same : fits).sort((one, other) => near(other) - near(one)).slice(0, 2).map(one => button(labelled("Take", one.target), () => change(withRecipe(one.target)), false));
 }
 
 export async function showPlan() {
