@@ -243,6 +243,8 @@ GPUS=2 --pipeline_parallel_degree 2 --gradient_accumulation_steps 2 --lora 0 --p
 --offload_optim 0 ✗ memory: DOES NOT FIT: 36
 GPUS=2 ✗ --optim: adamw_8bit on 2 processes ✗ --update_in_backward: 1 on 2 processes
 --optim adafactor --offload_optim 0
+--optim adafactor --offload_optim 0 --adam_beta1 0.8 --adam_beta2 0.99 --adam_epsilon 1e-6 ✓ --adam_beta1: does nothing
+    ✓ --adam_beta2: does nothing ✓ --adam_epsilon: does nothing
 --optim adafactor ✗ --offload_optim: 1 with --optim adafactor
 GPUS=2 --optim adafactor --offload_optim 0 --update_in_backward 0 ✗ --optim: adafactor on 2 processes
 == llama-7b/pretrain-4d

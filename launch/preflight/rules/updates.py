@@ -1,6 +1,6 @@
 """How the optimizer updates: moments in 8 bits or factored, and updates within the backward pass."""
 
-from launch.preflight.rules.rule import Request, Rule
+from launch.preflight.rules.rule import ANNOUNCE, Request, Rule
 
 EIGHT_BITS = "launch/training/eight_bit_moments.py"
 FACTORED = "launch/training/factored_moments.py"
@@ -39,6 +39,17 @@ RULES = (
         reason="moments of rows and columns are small and stay on the card",
         source=FACTORED,
         fix="--offload_optim 0",
+    ),
+    *(
+        Rule(
+            flag=name,
+            when=lambda run, name=name: run.flags.optim == "adafactor" and name in run.flags.explicit,
+            found="does nothing with --optim adafactor",
+            reason="it has no first moment, and its second moments decay by the number of the step",
+            source=FACTORED,
+            action=ANNOUNCE,
+        )
+        for name in ("adam_beta1", "adam_beta2", "adam_epsilon")
     ),
     Rule(
         flag="optim",
