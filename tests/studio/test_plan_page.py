@@ -97,3 +97,63 @@ def test_a_file_that_is_refused_changes_nothing(page):
         browser.wait(f"document.getElementById('message').textContent.includes({said!r})")
         assert text(browser, "uploading") == ""
     assert "DATA=mine" in text(browser, "command")
+
+
+def test_a_file_of_unknown_columns_is_asked_about_divided_listed_and_deleted(page):
+    folder, browser, url = page
+    go(browser, url, {"view": "home"})
+    browser.wait("document.querySelector('#door_chats[href]')")
+    click(browser, "#door_chats")
+    browser.wait("document.querySelector('#next [aria-current=step]')?.textContent == '1 My file'")
+    assert not browser.run("document.getElementById('settings').open")
+    given(browser, "mine.csv", "ask,say\n" + "".join(f"why {n}?,so {n}\n" for n in range(20)))
+    browser.wait("!document.querySelector('#division .column').hidden && !document.getElementById('divide').hidden")
+    browser.run("division.elements.prompt.value = 'ask'; division.elements.response.value = 'say'")
+    browser.run("division.elements.held_back.value = '25'")
+    click(browser, "#next button")
+    browser.wait("document.getElementById('data').textContent.includes('15 rows train, 5 held back: ')")
+    assert browser.run("document.querySelector('#next [aria-current=step]').textContent") == "2 The model"
+    kept = "document.querySelector('#kept li')?.textContent"
+    assert browser.run(kept).startswith("mine.csv, 1 kB")
+    browser.run("document.querySelector('#kept li button:last-child').click()")
+    browser.wait(f"{kept}.includes('Really delete?')")
+    assert (folder / "build/uploads/mine/data/dev.json").exists()
+    browser.run("document.querySelector('#kept li button:last-child').click()")
+    browser.wait("document.getElementById('kept').hidden")
+    assert not (folder / "build/uploads/mine").exists()
+
+
+ONE_CARD = """
+from launch.studio import app; real = app.offered
+app.offered = lambda: real() | {"here": {"card": "4090", "count": 1, "memory_gb": 24, "fault": None}}
+"""
+
+
+@pytest.mark.parametrize("page", [ONE_CARD], indirect=True, ids=["one card"])
+def test_recipes_are_found_by_typing_and_more_cards_than_there_are_name_what_fits(page):
+    _, browser, url = page
+    command = "document.getElementById('command')?.textContent"
+    go(browser, url, {"view": "plan", "recipe": "dpo-llama3-8b"})
+    first = "document.querySelector('#next button')"
+    browser.wait(f"{first}?.textContent == 'GPUS=1'")
+    click(browser, "#next button")
+    browser.wait(f"{command} == 'make dpo-llama3-8b GPUS=1'")
+    browser.run(TYPE % {"recipe": "finetune-llama7b", "GPUS": "1", "CARD": "4090"})  # of which a copy takes four
+    browser.wait("document.getElementById('next').textContent.includes('Take: qlora-llama7b')")
+    assert browser.run("document.getElementById('result').hidden")
+
+    browser.run("document.querySelector('[name=recipe]').select()")
+    browser.call("Input.insertText", {"text": "4 bits qwen3 4b"})
+    options = "[...document.querySelectorAll('#recipe_options [role=option]')].map(one => one.textContent)"
+    browser.wait(f"{options}.length == 1")
+    assert browser.run(options)[0].startswith("grpo-qlora-qwen3-4b Qwen3-4B reinforcement")
+    for key in ("ArrowDown", "Enter"):
+        browser.run(
+            f"document.querySelector('[name=recipe]').dispatchEvent(new KeyboardEvent('keydown', {{key: {key!r}}}))"
+        )
+    browser.wait(f"{command}.startsWith('make grpo-qlora-qwen3-4b')")
+    price = {"recipe": "lora-qwen3-8b", "currency": "EUR", "price": "2"}
+    browser.run(TYPE % price)
+    browser.wait("document.getElementById('numbers').textContent.includes('€')")
+    go(browser, url, {"view": "plan", "recipe": "finetune-qwen3-8b"})  # the browser keeps the price
+    browser.wait("document.getElementById('numbers')?.textContent.includes('€')")

@@ -292,7 +292,7 @@ function showNext({needs: missing, faults: found, fits, values, rows, steps, dur
   else if (here && gpus && !controls.CARD.value && wanted > here.count) step(`${labelled("this plan takes more cards than this machine has", `${wanted} > ${here.count}`)}`, [
     button(`GPUS=${here.count}`, () => change({GPUS: String(here.count)})), ...recipesFor(here.count, here.memory_gb)]);
   else if (fits === false) step("it does not fit. Take a change that makes it fit, or larger cards.", [
-    ...offers.filter(({args}) => !args.includes("model_name_or_path")).slice(0, 2).map(({title, args}, number) => button(labelled("Take", title), () => go({ARGS: args}), !number)), ...(gpus ? recipesFor(cards, memory) : [])]);
+    ...offers.slice(0, 2).map(({title, args}, number) => button(labelled("Take", title), () => go({ARGS: args}), !number)), ...(gpus ? recipesFor(cards, memory) : [])]);
   else if (need === "model" && starts) downloading(first);
   else if (need === "data" && starts) step("give the rows to train on, as .jsonl, .json, .csv or .parquet.", [button("Choose a file", () => $("dropped").click())]);
   else if (need === "file") step("the data are one file. Divide its rows into those to train on and those to measure by.", [button("Divide it", () => $("divide").click())]);
@@ -429,7 +429,7 @@ function showNumbers() {
                 [what, data ? data.duration : planned.duration], [t("disk"), size(gigabytes(disk))],
                 [t("host memory of a rank"), `${gib(gigabytes(host))} GiB`]];
   const price = Number(controls.price.value);
-  if (price > 0 && planned.cards) rows.splice(3, 0, [labelled("price of", what), cost(price)]);
+  if (price > 0 && planned.cards) rows.splice(3, 0, [`${t("price of")} ${what}`, cost(price)]);
   $("numbers").replaceChildren(...rows.map(([name, value, range]) => element("div", {},
     element("dt", {textContent: name}), element("dd", {}, value, ...(range ? [band(range)] : [])))));
 }
@@ -457,7 +457,8 @@ async function advise() {
   advising = true;
   $("advice").replaceChildren(element("li", {textContent: "…"}));
   try {
-    const offers = await call("advice", choice());
+    const otherModel = ({args}) => args.includes("model_name_or_path"), found = await call("advice", choice());
+    const offers = [...found.filter(one => !otherModel(one)), ...found.filter(otherModel)];
     adviceFor = wanted;
     if (location.search === wanted && latest === planned && planned.fits === false) showNext(latest, offers);
     showOffers($("advice"), offers, planned.fits === false ? t("No single change is enough: more or larger cards, or a smaller model.") : t("Nothing that would be worth a change."));
