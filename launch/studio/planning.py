@@ -32,7 +32,7 @@ from launch.plan.hardware import CARDS, kind_of
 from launch.plan.interconnect import NETWORKS
 from launch.plan.job import Job
 from launch.plan.memory_model import PARTS, plan_memory
-from launch.plan.plan_report import MILLION, as_json, duration_of, mfu_of, speed_of, verdict, verdict_on_host
+from launch.plan.plan_report import as_json, duration_of, mfu_of, speed_of, verdict, verdict_on_host
 from launch.plan.plan_report import describe as describe_job
 from launch.plan.time_plan import DAY, TimePlan, plan_time
 from launch.preflight.flag_check import purposes_of
@@ -45,6 +45,7 @@ from launch.processes.command import LaunchCommand
 VARIABLES = ("MODEL", "DATA", "OUTPUT", "GPUS", "CARD", "PROCESSES", "NNODES", "NETWORK", "ARGS")
 FROM_HERE = ("CUDA_VISIBLE_DEVICES",)  # what a recipe also reads, from the environment that it is started in
 LONGEST_VALUE = 10_000  # letters of a variable
+SAMPLES = 1000  # whose time is shown where neither steps nor rows are known
 OFFERED = 5  # changes that make a run fit
 # The key in front of a message, which tells the control that it is about.
 KEY = re.compile(r"(?:--)?(\w+)(?:=|: )")
@@ -200,7 +201,7 @@ def _planned(run: RunConfig, job: Job, notes: list[str]) -> dict:
         "verdict": verdict(memory) if run.devices else verdict_on_host(run.processes * memory.peak_bytes, memory_here),
         "speed": speed_of(time),
         "mfu": mfu_of(time),
-        "duration": duration_of(time, time.seconds(steps) if steps else time.days(MILLION) * DAY),
+        "duration": duration_of(time, time.seconds(steps) if steps else time.days(SAMPLES) * DAY),
         "steps": steps,
         "rows": _rows(run, time) if not steps else None,
         "calibrated": time.calibrated,

@@ -157,7 +157,7 @@ def started(folder: Path, name: str, created: float, pid: int, **files: str) -> 
 
 QUESTIONS = {  # the name of its picture -> the screen, the element with the answer, and words of it
     "now": ("learn", "#next", "made here. Watch it learn from nothing. (5–10 minutes)"),
-    "cost": ("cards", "#numbers", "price of a million samples"),
+    "cost": ("cards", "#numbers", "price of a thousand samples"),
     "learning": ("run", "#curves .legend", "learning: loss fell from 4.800 to 3.000"),
     "failed": ("list", "#list li:has([id='showbuild/no-card'])", "found no card. Choose CARD. (exit code 2)The whole"),
     "stop": ("list", "#list li:has([id='showbuild/goes-on'])", "step 10 of 20 · loss 4.9000 · minutes left: 5"),

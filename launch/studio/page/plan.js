@@ -424,7 +424,7 @@ function showNumbers() {
   if (!planned || planned.faults.length) return;
   const {time, host_bytes: host, disk_bytes: disk} = planned.plan;
   const {rows: data} = planned;
-  const what = data ? `${data.count.toLocaleString("en")} ${t("rows")} × ${data.epochs} ${t("epochs")}` : planned.steps ? `${planned.steps.toLocaleString("en")} ${t("steps")}` : t("a million samples");
+  const what = data ? `${data.count.toLocaleString("en")} ${t("rows")} × ${data.epochs} ${t("epochs")}` : planned.steps ? `${planned.steps.toLocaleString("en")} ${t("steps")}` : t("a thousand samples");
   const rows = [[t(planned.cards ? "tokens/s, all cards" : "tokens/s"), planned.speed, time.tokens_per_second_range], [t("MFU"), planned.mfu],
                 [what, data ? data.duration : planned.duration], [t("disk"), size(gigabytes(disk))],
                 [t("host memory of a rank"), `${gib(gigabytes(host))} GiB`]];
@@ -437,8 +437,8 @@ function showNumbers() {
 // Hours x cards x price; without published runs like this one, a range.
 function cost(price) {
   const {steps_seconds: steps, million_samples_days: days} = planned.plan.time;
-  const hours = planned.rows ? planned.rows.seconds / 3600 : steps ? steps / 3600 : days * 24;
-  const money = share => (hours / share * planned.cards * price).toLocaleString("en", {style: "currency", currency: controls.currency.value || "USD", maximumSignificantDigits: planned.calibrated ? 3 : 2});
+  const hours = planned.rows ? planned.rows.seconds / 3600 : steps ? steps / 3600 : days * 24 / 1000;
+  const money = share => (hours / share * planned.cards * price).toLocaleString(document.documentElement.lang, {style: "currency", currency: controls.currency.value || "USD", maximumSignificantDigits: planned.calibrated ? 3 : 2});
   return planned.calibrated ? money(1) : `${money(planned.shares[1])}–${money(planned.shares[0])}`;
 }
 
