@@ -15,7 +15,7 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 import paddlenlp.trainer
-from paddlenlp.trainer.trainer_callback import PrinterCallback, ProgressCallback
+from paddlenlp.trainer.trainer_callback import DefaultFlowCallback, PrinterCallback, ProgressCallback
 from paddlenlp.trainer.trainer_utils import OptimizerNames, SchedulerType
 from paddlenlp.transformers import CosineAnnealingWithWarmupDecay, LinearAnnealingWithWarmupDecay
 
@@ -40,6 +40,28 @@ from launch.training.update_in_backward import ClipByPastNorm, update_in_backwar
 from launch.training.watches import Watches
 
 SCHEDULES_WITH_FLOOR = {"cosine": CosineAnnealingWithWarmupDecay, "linear": LinearAnnealingWithWarmupDecay}
+
+
+class EpochFlow(DefaultFlowCallback):
+    """Upstream's flow of logs, evaluations and saves, with the epochs of the data.
+
+    Upstream's loop sees one epoch, the whole stream of samples, whose end is also that of a stopped run. Here an epoch
+    ends with the step that reads its last sample, the same in every layout and after a resume, and with the last step.
+    """
+
+    def __init__(self, data: TrainingData):
+        self._data = data
+
+    def on_step_end(self, args, state, control, **kwargs):
+        """Log, evaluate and save after so many steps, or at the end of an epoch."""
+        super().on_step_end(args, state, control, **kwargs)
+        stream, step = self._data.stream, state.global_step
+        epoch_before, epoch = (stream.position(one) // stream.samples for one in (step - 1, step))
+        if epoch > epoch_before or step >= state.max_steps:
+            super().on_epoch_end(args, state, control, **kwargs)
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        """Do nothing where upstream's loop ends."""
 
 
 class Trainer(paddlenlp.trainer.Trainer):
@@ -86,8 +108,9 @@ class Trainer(paddlenlp.trainer.Trainer):
             eval_dataset=data.valid,
             callbacks=[*self.watches.before_reports, *(report() for report in REPORTS), *self.watches.after_reports],
         )
-        for upstream_printer in (PrinterCallback, ProgressCallback):
-            self.remove_callback(upstream_printer)
+        for replaced in (DefaultFlowCallback, PrinterCallback, ProgressCallback):
+            self.remove_callback(replaced)
+        self.callback_handler.callbacks.insert(0, EpochFlow(data))
         self.loss.attach(model, args)
         self.result = Result(self)
         self.reporter = Reporter(self, throughput)

@@ -108,6 +108,8 @@ GPUS=1 ✗ memory: DOES NOT FIT: 137 ✓ --sharding: stage2 does nothing on 1 pr
     ✗ --learning_rate: 1e-06 with --min_learning_rate 5e-06: --lr_scheduler_type cosine ends at the latter
 --learning_rate 0 ✗ --learning_rate: 0 with --min_learning_rate 5e-06
 --learning_rate 1e-6 --lr_scheduler_type constant
+--learning_rate 90 ✓ --learning_rate: 90 for all parameters: usual rates are 1e-6 to 6e-4
+--learning_rate 1e-3
 --max_eval_samples 0 ✗ --max_eval_samples: 0 with --do_eval 1: an evaluation needs samples
 --bf16 1 --fp16 1 ✗ --fp16: one precision at a time
 --amp_master_grad 1 --sharding_parallel_degree 4 ✗ --amp_master_grad: 1 with stage2 and data parallel 2
@@ -200,6 +202,8 @@ GPUS=2 --tensor_parallel_degree 2 --trainable_token_indices 7
 --lora_target_modules q_proj qkv_proj ✗ --lora_target_modules: found qkv_proj, allowed: q_proj, k_proj
 --prefix_tuning 1 ✗ --zero_padding: in a way of its own ✗ --lora: 1 with --prefix_tuning 1: one adapter at a time
 --lora 0 --prefix_tuning 1 --zero_padding 0
+--learning_rate 90 ✓ --learning_rate: 90 for a LoRA: usual rates are 1e-5 to 1e-3
+--learning_rate 0.01
 --pad_to_multiple_of 7 ✗ --pad_to_multiple_of: 7, which does not divide --max_length
 --lora 0 --weight_quantize_algo nf4 ✗ --weight_quantize_algo: nf4 without an adapter
 --weight_quantize_algo llm.int8 --pad_to_multiple_of 8

@@ -13,7 +13,8 @@ from launch.adapters.lora_files import read_lora
 from launch.config import resume_flags
 from launch.config.flag_values import all_flags
 from launch.reporting.records import read_train_log
-from tests.distributed.cells import FULL, PAIRS
+from tests.distributed.cells import ANSWERED, DP2_TWICE, FULL, PACKED, PAIRS, PRETRAINING, REINFORCEMENT
+from tests.distributed.layouts import SINGLE
 from tests.runs import load_weights
 from tests.training.finetune_material import write_first
 
@@ -34,6 +35,34 @@ def with_other_weights(model: Path, target: Path) -> Path:
     weights["llama.norm.weight"] *= 2
     save_file(weights, target / "model.safetensors", metadata={"format": "np"})
     return target
+
+
+# ---- the ends of epochs
+
+EACH_EPOCH = {f"{what}_strategy": "epoch" for what in ("logging", "evaluation", "save")} | {"logging_first_step": 0}
+PASSES = ANSWERED | {"rollout_passes": 2}
+
+
+@pytest.mark.parametrize(
+    ("method", "layout", "flags", "ends"),
+    [
+        (FULL, SINGLE, {}, [3, 5, 6]),  # 20 rows, 8 a step: two epochs end within steps, and the last step is an end
+        pytest.param(FULL, DP2_TWICE, {"max_steps": -1, "num_train_epochs": 3}, [3, 5, 8], marks=pytest.mark.long),
+        pytest.param(FULL, SINGLE, PACKED, [2, 4, 5, 6], marks=pytest.mark.long),
+        pytest.param(PAIRS, SINGLE, {}, [3, 6], marks=pytest.mark.long),  # 22 pairs
+        pytest.param(PRETRAINING, SINGLE, {}, [3, 6], marks=pytest.mark.long),  # 23 samples
+        pytest.param(REINFORCEMENT, SINGLE, PASSES, [5, 6], marks=pytest.mark.long),
+    ],
+)
+def test_an_epoch_ends_with_the_step_that_reads_its_last_sample_also_after_a_resume(runs, method, layout, flags, ends):
+    def acted(run) -> list[list[int]]:
+        log = read_train_log(run.output)
+        kinds = ([one["global_step"] for one in log if key in one] for key in ("learning_rate", "eval_loss"))
+        return [*kinds, sorted(int(path.name.rpartition("-")[2]) for path in run.output.glob("checkpoint-*"))]
+
+    flags = EACH_EPOCH | flags
+    assert acted(runs(method, layout=layout, **flags)) == [ends] * 3
+    assert acted(runs.continued(method, layout=layout, **flags)) == [ends[1:], ends[1:], ends]
 
 
 # ---- the best at the end

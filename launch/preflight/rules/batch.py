@@ -1,7 +1,7 @@
 """Batch, steps and precision: arithmetic of the numbers that a run is given."""
 
 from launch.config.run_config import SENDS_SHAPES
-from launch.preflight.rules.rule import ANNOUNCE, Rule
+from launch.preflight.rules.rule import ANNOUNCE, WARN, Rule
 
 ARGUMENTS = "paddlenlp/trainer/training_args.py, TrainingArguments.__post_init__"
 WRAP_MODEL = "paddlenlp/trainer/trainer.py, Trainer._wrap_model"
@@ -82,6 +82,28 @@ RULES = (
         reason="no weight changes",
         source="arithmetic",
         action=ANNOUNCE,
+    ),
+    Rule(
+        flag="learning_rate",
+        when=lambda run: bool(run.flags.do_train and run.flags.lora) and run.flags.learning_rate > 1e-2,
+        found="{run.flags.learning_rate:g} for a LoRA",
+        reason="usual rates are 1e-5 to 1e-3; with far higher ones training diverges",
+        source="arXiv 2106.09685, appendix D: 2e-4 to 5e-4; arXiv 2305.14314, table 9: 1e-4 to 2e-4",
+        fix="--learning_rate 2e-4",
+        action=WARN,
+    ),
+    Rule(
+        flag="learning_rate",
+        when=lambda run: (
+            bool(run.flags.do_train)
+            and not (run.flags.lora or run.flags.prefix_tuning)
+            and run.flags.learning_rate > 1e-3
+        ),
+        found="{run.flags.learning_rate:g} for all parameters",
+        reason="usual rates are 1e-6 to 6e-4; with far higher ones training diverges",
+        source="arXiv 2005.14165, table 2.1: pretraining of 125M to 175B by 6e-4 to 6e-5; 2307.09288: tuning by 2e-5",
+        fix="--learning_rate 3e-4 to train from random weights, 2e-5 to tune",
+        action=WARN,
     ),
     Rule(
         flag="warmup_steps",

@@ -17,7 +17,7 @@ from launch.preflight.report import Finding
 from launch.switches.precision import stated as stated_precision
 from launch.tape.quantized import HEAD_WEIGHT
 
-REFUSE, ANNOUNCE = "refuse", "announce"
+REFUSE, WARN, ANNOUNCE = "refuse", "warn", "announce"
 
 # Of --lr_scheduler_type, those that end at --min_learning_rate (launch/training/trainer.py, create_scheduler).
 SCHEDULES_WITH_FLOOR = ("cosine", "linear")
@@ -232,7 +232,7 @@ def _is_count(value: str) -> bool:
 
 @dataclass(frozen=True)
 class Rule:
-    """A row: where `when` is true, the run is refused or an announcement is made.
+    """A row: where `when` is true, the run is refused, or a warning or an announcement is made.
 
     Attributes:
         flag: The one to change, without dashes.
@@ -251,5 +251,6 @@ class Rule:
     def finding(self, run: Request) -> Finding:
         """Return the finding of a run that meets the rule."""
         found = f"{self.found}: {self.reason}".format(run=run)
-        ok = self.action == ANNOUNCE
-        return Finding(ok, f"--{self.flag}", found, "" if ok else self.fix.format(run=run))
+        return Finding(
+            self.action != REFUSE, f"--{self.flag}", found, self.fix.format(run=run), warns=self.action == WARN
+        )
