@@ -26,6 +26,8 @@ COLLAPSE_STEPS = 100
 USUAL_LOSSES = 20  # losses that a spike is compared with
 ENOUGH_LOSSES = 5  # of them, to know what is usual
 STUCK = 3  # records in a row without a gradient
+CLIMB = 1.0  # nats above the first loss, to which too high a learning rate takes it
+USUAL_RATE = 1e-4  # of LoRA and of most pretraining
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ class LossWatch:
         self._recent = deque(past, maxlen=USUAL_LOSSES)
         self._first: float | None = None
         self._first_step = 0
+        self._highest, self._rate = -math.inf, 0.0
         self._without_gradient = 0
 
     def fault(self, record: dict) -> TrainingFault | None:
@@ -120,6 +123,8 @@ class LossWatch:
         step, loss, grad_norm = record["global_step"], record["loss"], record["grad_norm"]
         if self._first is None:
             self._first, self._first_step = loss, step
+        self._highest = max(self._highest, loss if math.isfinite(loss) else -math.inf)
+        self._rate = max(record["learning_rate"], self._rate)
         self._without_gradient = self._without_gradient + 1 if grad_norm == 0 else 0
         found = (
             self._no_number(loss, grad_norm)
@@ -129,6 +134,11 @@ class LossWatch:
             or self._stuck()
         )
         self._recent.append(loss)
+        if found and self._highest > self._first + CLIMB:
+            lower = min(self._rate / 10, USUAL_RATE)
+            high = f"the learning rate is too high: found {self._rate:g}, try {lower:g}; also --max_grad_norm 1.0"
+            rest = (cause for cause in found.causes if not cause.startswith("the learning rate"))
+            found = replace(found, causes=(high, *rest))
         if found and self.limits.on_cpu:
             return replace(found, causes=tuple(cause for cause in found.causes if "on this card" not in cause))
         return found

@@ -81,11 +81,26 @@ SCORES = [  # losses, losses on held-out rows, whether it goes on, what is said
     ({1: 3.0, 20: 3.2, 60: 2.5}, {}, True, "learning: loss fell from 3.000 to 2.500"),
     ({1: 3.0, 20: 3.2, 60: 3.25}, {}, True, "not learning: loss went from 3.000 to 3.250"),
     ({1: 3.0, 9: 3.2, 18: 2.5}, {}, False, "learning: loss fell from 3.000 to 2.500"),
+    ({1: 6.0, 2: 0.9, 12: 2.7}, {12: 2.9}, False, "These are too few steps to say whether it has learned."),
+    ({1: 3.0, 2: 1.0, 17: 3.5, 18: 2.5}, {}, False, "no clear trend: loss went from 3.000 to 2.500"),
     (
-        {1: 3.0, 9: 3.2, 12: 3.5},
-        {6: 3.0, 12: 2.5},
+        {1: 6.0, 9: 1.0, 114: 0.002},
+        {114: 1.084},
         False,
-        "loss went from 3.000 to 3.500, on held-out rows from 3.000 to 2.500",
+        "learning: loss fell from 6.000 to 0.002, on held-out rows: 1.084",
+    ),
+    (
+        {1: 6.0, 60: 1.0, 114: 0.002},
+        {38: 0.9, 76: 0.8, 114: 1.084},
+        False,
+        "overfitting: on held-out rows loss rose from 0.800 to 1.084 (since step 76), "
+        "on training rows from 6.000 to 0.002",
+    ),
+    (
+        {1: 3.0, 9: 3.2, 18: 3.5},
+        {6: 3.0, 18: 2.5},
+        False,
+        "learning: on held-out rows loss fell from 3.000 to 2.500, on training rows from 3.000 to 3.500",
     ),
 ]
 
@@ -99,6 +114,30 @@ def test_whether_a_run_learns_is_said_after_enough_steps_and_not_against_the_hel
             write_start(folder, f"run{place}", alive.pid, alive.create_time() - 1)
         go(browser, url, {"view": "runs", "shown": f"build/run{place}"})
         browser.wait(f"document.querySelector('#curves .legend')?.textContent == {words!r}")
+
+
+FAILED = """error: launch: stopped after step 5: the gradient is 0 in 3 records in a row: the weights do not change.
+Likely causes, the likeliest first:
+  1. the learning rate is too high: found 90, try 0.0001; also --max_grad_norm 1.0
+  2. no token counts: every answer was cut off (--src_length, --max_length), or labels are all ignored
+Nothing was saved since: there is no checkpoint yet. To go on all the same: --loss_watch 0.
+"""
+
+
+def test_a_failed_run_names_the_likeliest_cause_and_starts_anew_where_it_has_no_checkpoint(page):
+    folder, browser, url = page
+    write_start(folder, "bad")
+    (folder / "build/studio/bad.exit").write_text("2")
+    (folder / "build/studio/bad.log").write_text(FAILED)
+    go(browser, url, {"view": "runs"})
+    browser.wait("document.querySelector('#list .reason')?.textContent")
+    assert browser.run("document.querySelector('#list .reason > p').textContent") == (
+        "launch: stopped after step 5: the gradient is 0 in 3 records in a row: the weights do not change. "
+        "The likeliest cause: the learning rate is too high: found 90, try 0.0001; "
+        "also --max_grad_norm 1.0 (exit code 2)"
+    )
+    buttons = "[...document.querySelectorAll('#list .buttons button')].map(one => one.textContent)"
+    assert "Start anew" in browser.run(buttons) and "Resume" not in browser.run(buttons)
 
 
 def test_a_finished_run_leads_to_what_comes_after_and_a_rehearsal_to_the_real_run(page):

@@ -8,6 +8,7 @@ import pytest
 from launch.errors import UserError
 from launch.watch import Limits, LossWatch, Window, parse_window
 
+RATE = 15.0  # of the first step, in a warm-up
 USUAL = Limits(first_loss=None, collapse=0.01, spike=2.0)
 
 
@@ -17,7 +18,9 @@ def first_fault(losses, limits=USUAL, grad_norms=None, first_step=1, every=1, pa
     for index, loss in enumerate(losses):
         step = first_step + index * every
         norm = grad_norms[index] if grad_norms else 1.0
-        fault = watch.fault({"global_step": step, "epoch": epoch, "loss": loss, "grad_norm": norm})
+        fault = watch.fault(
+            {"global_step": step, "epoch": epoch, "loss": loss, "grad_norm": norm, "learning_rate": step * RATE}
+        )
         if fault:
             return step, fault
     return None
@@ -104,6 +107,21 @@ def test_gradients_that_stay_zero():
     step, fault = first_fault([2.0] * 5, grad_norms=[0.0, 1.0, 0.0, 0.0, 0.0])
     assert step == 5 and fault.found.startswith("the gradient is 0 in 3 records")
     assert first_fault([2.0] * 4, grad_norms=[0.0, 0.0, 1.0, 0.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("losses", "grad_norms"),
+    [
+        ([6.0, 28.0, 10.8, 10.8, 10.8, 10.8], [1.0, 21_610.0, 1.0, 0.0, 0.0, 0.0]),
+        ([6.0, 7.5, 7.0, 6.9, 6.8, math.nan], None),
+        ([6.0] * 5 + [9.0], None),
+    ],
+)
+def test_after_a_climb_of_the_loss_the_likeliest_cause_is_the_learning_rate(losses, grad_norms):
+    step, fault = first_fault(losses, grad_norms=grad_norms)
+    assert step == 6 and len(fault.causes) == len({*fault.causes})
+    assert fault.causes[0].startswith("the learning rate is too high: found 90, try 0.0001;")
+    assert sum("learning rate" in cause for cause in fault.causes) == 1
 
 
 def test_no_cause_is_a_kernel_of_a_card_where_there_is_none():

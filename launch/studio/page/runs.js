@@ -180,8 +180,9 @@ function duration({began, changed}) {
 function reasonOf({reason, exit_code: code, state}) {
   if (state !== "failed") return [];
   const ended = code ? ` (${t("exit code")} ${code})` : "";
+  const cause = reason.match(/(?<=[:：] 1\. ).+?(?= 2\. |$)/)?.[0];  // of those that a run names, the likeliest
   const sentences = reason.split(/(?<=[.!?])\s+(?=[^a-z0-9])|(?<=[。！？])\s*/u).filter(Boolean);
-  const fix = sentences.slice(1).find(one => FIX.test(one)) || sentences.at(-1);
+  const fix = cause ? labelled("The likeliest cause", cause) : sentences.slice(1).find(one => FIX.test(one)) || sentences.at(-1);
   const clipped = text => text.length > 240 ? `${text.slice(0, 240)} …` : text;
   const short = [...new Set([sentences[0], fix])].filter(Boolean).map(clipped).join(" ");
   if (short === reason || !reason) return [element("p", {className: "wrong", textContent: reason + ended})];
@@ -200,7 +201,7 @@ function buttonsOf(row) {
     if (row.can_stop) found.push(stopButton(row));
   }
   if (row.page) found.push(element("a", {href: row.page, target: "_blank", textContent: t("Open its page"), id: `page${row.output}`}));
-  const anew = row.action === "demo" && row.command.includes("grpo");  // it keeps no checkpoints
+  const anew = row.action === "demo" ? row.command.includes("grpo") : !row.result;  // no checkpoint is there
   if (row.can_resume) found.push(button(t(anew ? "Start anew" : "Resume"), `resume${row.output}`, "resume", {output: row.output}, true));
   if (row.result && !rehearsed(row)) found.push(link(t(row.result === row.output ? "Try" : "Try its newest checkpoint"), `try${row.output}`, toTry(row.result)));
   if (row.result && isRun(row) && row.state === "finished" && !row.rehearses) found.push(element("button", {textContent: t("Keep: merge, export, serve"), id: `keep${row.output}`, onclick: () => go({...toTry(row.result), keep: "1"})}));
@@ -352,18 +353,23 @@ function firstAndLast(output, key) {
   return values.length > 1 ? [values[0], values.at(-1)] : null;
 }
 
-// Whether it learns, in words: of losses after the warm-up has ended and 20 steps, or a tenth of the run, have followed; only where those on held-out rows say the same.
+// Whether it learns, in words: by the losses on held-out rows where there are two, and once enough steps have followed the warm-up: 20 or a tenth of a run that goes on, 10 of one that has ended. Losses of single steps are noise, so those of training also count by halves.
 function scores(output) {
   const row = rows.find(one => one.output === output), rewards = firstAndLast(output, "reward"), losses = firstAndLast(output, "loss");
   if (rewards) return `${t("reward went from")} ${small(rewards[0])} ${t("to")} ${small(rewards[1])}`;
   if (!losses || !row) return "";
-  const points = kept.get(output).records.filter(one => one.loss != null), {steps = 0} = row.progress, {warmup_steps: warmup, warmup_ratio: ratio} = row.summary.arguments || {};
-  const warm = Number(warmup) || Math.ceil(steps * (Number(ratio) || 0)), needed = row.state === "running" ? Math.max(20, steps / 10) : 1;
-  if (points.length < 3 || points.at(-1).global_step < warm + needed) return row.state === "running" ? t("It is too early to say whether it learns.") : "";
-  const held = firstAndLast(output, "eval_loss"), fell = ([first, last]) => last < first, told = pair => `${pair[0].toFixed(3)} ${t("to")} ${pair[1].toFixed(3)}`;
-  const learns = fell(losses);
-  if (held && fell(held) !== learns) return `${t("loss went from")} ${told(losses)}${isChinese() ? "，" : ", "}${t("on held-out rows from")} ${told(held)}`;
-  return `${t(learns ? "learning: loss fell from" : "not learning: loss went from")} ${told(losses)}`;
+  const records = kept.get(output).records, points = records.filter(one => one.loss != null), {steps = 0} = row.progress, running = row.state === "running";
+  const {warmup_steps: warmup, warmup_ratio: ratio} = row.summary.arguments || {};
+  const warm = Number(warmup) || Math.ceil(steps * (Number(ratio) || 0)), needed = running ? Math.max(20, steps / 10) : 10;
+  if (points.length < 3 || points.at(-1).global_step < warm + needed) return t(running ? "It is too early to say whether it learns." : "These are too few steps to say whether it has learned.");
+  const mean = some => some.reduce((sum, one) => sum + one.loss, 0) / some.length, middle = Math.ceil(points.length / 2);
+  const fell = losses[1] < losses[0], falls = mean(points.slice(-middle)) < mean(points.slice(0, middle));
+  const pair = (first, last) => `${first.toFixed(3)} ${t("to")} ${last.toFixed(3)}`, after = isChinese() ? "，" : ", ";
+  const measured = records.filter(one => one.eval_loss != null), held = measured.map(one => one.eval_loss), last = held.at(-1), beside = `${after}${t("on training rows from")} ${pair(...losses)}`;
+  if (held.length < 2) return `${t(fell !== falls ? "no clear trend: loss went from" : fell ? "learning: loss fell from" : "not learning: loss went from")} ${pair(...losses)}` + (held.length ? `${after}${labelled("on held-out rows", last.toFixed(3))}` : "");
+  const best = measured.findLast(one => one.eval_loss === Math.min(...held));
+  if (last > 1.02 * best.eval_loss && fell && falls) return `${t("overfitting: on held-out rows loss rose from")} ${pair(best.eval_loss, last)} ${isChinese() ? "（" : "("}${t("since step")} ${best.global_step}${isChinese() ? "）" : ")"}${beside}`;
+  return `${t(last < held[0] ? "learning: on held-out rows loss fell from" : "not learning: on held-out rows loss went from")} ${pair(held[0], last)}${beside}`;
 }
 
 // ---- differences
