@@ -1,7 +1,11 @@
 """The start of every entry point that trains: checks and settings before Paddle is imported."""
 
+import atexit
 import os
+import shutil
 import sys
+import tempfile
+from collections.abc import MutableMapping
 
 from data_tools.language import localized
 from launch import preflight
@@ -54,6 +58,8 @@ def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
         lines.append(prepare(cpu_fast, _variable("PADDLE_LOCAL_SIZE", 1)))
     if not on_cpu:
         set_card_flags(os.environ)
+    if "paddlenlp" not in sys.modules:
+        _give_home(os.environ)
     import_paddle_quietly()
     correct()
     if on_cpu:
@@ -65,6 +71,22 @@ def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
 
         install()
     return lines
+
+
+def _give_home(environment: MutableMapping[str, str]) -> None:
+    """Name an empty folder as paddlenlp's where it cannot make its own in HOME, which it does when it is imported.
+
+    Raises:
+        UserError: If a folder is named by PPNLP_HOME and cannot be made.
+    """
+    named = environment.get("PPNLP_HOME")
+    try:
+        os.makedirs(os.path.join(named or os.path.expanduser("~/.paddlenlp"), "models"), exist_ok=True)
+    except OSError as error:
+        if named:
+            raise UserError(f"PPNLP_HOME={named}: {error.strerror}. Name a folder you may write to.") from None
+        environment["PPNLP_HOME"] = tempfile.mkdtemp(prefix="paddlenlp-")
+        atexit.register(shutil.rmtree, environment["PPNLP_HOME"], ignore_errors=True)
 
 
 def check(run: RunConfig) -> None:
