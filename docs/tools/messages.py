@@ -86,6 +86,15 @@ TERMS = (
     *("RMSNorm", "the framework's own RMSNorm", "--use_flash_attention auto for exact attention"),
     "fused RMSNorm: {0}, if the start finds it right ({1})",
     *("{0} minutes", "{0} hours", "{0} days", "{0} steps", "{0} process", "{0} processes", "{0} card", "{0} cards"),
+    *(
+        "{0} rank",
+        "{0} ranks",
+        "here: none",
+        "Download",
+        "{0} s–{1} minutes",
+        "{0} minutes–{1} hours",
+        "{0} hours–{1} days",
+    ),
     *("{0} broken row", "{0} broken rows"),
     *(f"{{0}} GiB at the peak ({phase})" for phase in (LOADING, FORWARD, BACKWARD, OPTIMIZER)),
     *(

@@ -156,7 +156,7 @@ def test_from_the_first_view_to_compared_curves(browser):
         browser.run(f"document.getElementById('show{output}').click()")
     browser.wait("!document.getElementById('compare').disabled")
     click(browser, "#compare")
-    label = "document.querySelector('#curves svg').getAttribute('aria-label')"
+    label = "document.querySelector('#curves .legend').textContent"
     browser.wait(f"{label}.includes('Rehearsal: LoRA · demo · ')")
     browser.wait("new Set([...document.querySelectorAll('#curves polyline')].map(line => line.outerHTML)).size >= 8")
     picture(browser, "runs")
