@@ -15,6 +15,7 @@ from fastapi.responses import FileResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from data_tools.formats.errors import DataError
@@ -33,6 +34,7 @@ from launch.studio.trying import Trial, add_requests
 
 PAGE = Path(__file__).parent / "page"
 LARGEST_BODY = 1 << 20  # bytes
+SMALL = 1 << 13  # bytes of answers that are not compressed
 UPLOAD = "/api/upload"
 # Keys of answers whose texts are messages.
 MESSAGES = {
@@ -90,6 +92,7 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool 
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_middleware(BodyLimit, largest=LARGEST_BODY, unbounded=UPLOAD)  # `kept` bounds uploads
+    app.add_middleware(GZipMiddleware, minimum_size=SMALL, compresslevel=5)
     if local:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
     app.add_exception_handler(UserError, _mistake)

@@ -53,6 +53,8 @@ def test_nothing_but_the_page_is_answered_without_the_token_nor_by_other_names(c
     assert client.get("/page/main.js").headers["content-security-policy"].startswith("default-src 'self'")
     assert client.get("/page/../app.py").status_code == 404
     assert "export function chat(" in client.get("/chat/chat.js").text
+    packed = client.get("/api/offered", headers=KEY)
+    assert packed.headers["content-encoding"] == "gzip"
     assert TestClient(client.app, base_url="http://[::1]:8020").get("/").status_code == 200
     assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
     assert client.post("/api/start/rehearse", headers=KEY | {"Host": "evil.example"}, json=CHOICE).status_code == 400

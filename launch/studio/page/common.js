@@ -52,7 +52,7 @@ export async function request(path, body, signal) {
   }
   if (reply.status === 401) {
     $("token_form").hidden = false;
-    throw Error(t("Open the address that the studio has printed, or give its token."));
+    throw Error(localStorage.getItem(TOKEN) ? t("This token is not that of this studio: give the one that it has printed, or open its address.") : t("Open the address that the studio has printed, or give its token."));
   }
   if (!reply.ok) {
     const {detail} = await reply.json().catch(() => ({}));
