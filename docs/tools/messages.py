@@ -103,6 +103,7 @@ TERMS = (
         for phase in (LOADING, FORWARD, BACKWARD, OPTIMIZER)
     ),
     *("recompute full", "recompute full_attn", "recompute core_attn"),
+    *("a directory", "a file", "a link", "a special file"),
     *("a number", "stage {0}", "fits: {0}, {1}{2}", "other {0}", "sampling: {0}", "learning: {0}"),
     # Why a row of data cannot be read, and how rows are read.
     *("not JSON, {0} at column {1}", "chat template: {0}", "none, the bare texts"),

@@ -68,10 +68,10 @@ def read_manifest(checkpoint: Path) -> Manifest:
         UserError: If it is missing, damaged or of another format.
     """
     path = Path(checkpoint) / MANIFEST
+    if not path.is_file():  # a FIFO would be waited for
+        raise UserError(f"{checkpoint} is not whole: it has no {MANIFEST}, which is written last.")
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{checkpoint} is not whole: it has no {MANIFEST}, which is written last.") from None
     except (ValueError, RecursionError, OSError) as error:
         raise UserError(f"{path}: not a manifest: {error}.") from None
     if not isinstance(values, dict):

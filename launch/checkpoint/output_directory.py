@@ -28,6 +28,7 @@ from launch.checkpoint.manifest import (
 from launch.errors import UserError
 
 LOCK, START_LOCK = "run.lock", "start.lock"
+OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 SAVE_NOW = "save-now"  # a file that asks the run for a checkpoint after its current step; the run removes it
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)  # the last by Lustre mounted without flock
 TRIES, SECONDS_BETWEEN_TRIES = 5, 0.02  # `active_run` of another process takes the lock for a moment
@@ -43,7 +44,7 @@ def lock_output(output: Path | str) -> int:
         UserError: If another run has the lock.
     """
     path = Path(output) / LOCK
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    descriptor = os.open(path, OPEN_LOCK, 0o644)
     if not _lock(descriptor):
         run = _run_named_in(descriptor)
         os.close(descriptor)
@@ -63,7 +64,7 @@ def lock_start(output: Path | str) -> int:
         os.close(descriptor)
         if error.errno != errno.EBADF:
             raise
-        descriptor = os.open(Path(output) / START_LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(Path(output) / START_LOCK, OPEN_LOCK, 0o644)
         locked = _lock(descriptor)
     if not locked:
         os.close(descriptor)
@@ -103,7 +104,7 @@ def noted_outputs() -> list[str]:
 def active_run(output: Path | str) -> str | None:
     """Return the run that has locked a directory; None where there is none. It locks and changes nothing."""
     for path in (Path(output) / LOCK, Path(output) / START_LOCK, Path(output)):
-        if not path.exists():
+        if not path.exists() or _blocks(path):
             continue
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -177,12 +178,16 @@ def left_by_a_kill(output: Path) -> list[Path]:
 
 
 def in_the_way(output: Path) -> list[Path]:
-    """Return files where the run creates directories, and directories where it writes files."""
+    """Return what is no directory where the run creates one, and no regular file where it writes one."""
+    return [path for path in sorted(Path(output).glob("*")) if _blocks(path)]
 
-    def blocks(path: Path) -> bool:
-        if path.is_dir():
-            return path.name in FILES
-        is_ours = CHECKPOINT.fullmatch(path.name.removeprefix(PARTIAL)) or path.name == PARTIAL_MODEL
-        return bool(is_ours) and path.is_file() and not path.is_symlink()
 
-    return [path for path in sorted(Path(output).glob("*")) if blocks(path)]
+def _blocks(path: Path) -> bool:
+    if path.name in (LOCK, START_LOCK):  # what a link points to would be overwritten
+        return path.is_symlink() or not path.is_file()
+    if path.name in FILES:
+        return path.exists() and not path.is_file()
+    if path.is_symlink():
+        return bool(CHECKPOINT.fullmatch(path.name)) and not path.exists()
+    is_ours = CHECKPOINT.fullmatch(path.name.removeprefix(PARTIAL)) or path.name == PARTIAL_MODEL
+    return bool(is_ours) and not path.is_dir()

@@ -31,7 +31,8 @@ def check_continuation(run: RunConfig, continuation: Continuation) -> list[Findi
     if not flags.do_train:
         return []
     if blocked := in_the_way(output):
-        kind = "a file" if blocked[0].is_file() else "a directory"
+        kinds = {"a link": Path.is_symlink, "a directory": Path.is_dir, "a file": Path.is_file}
+        kind = next((kind for kind, fits in kinds.items() if fits(blocked[0])), "a special file")
         found = f"{blocked[0]} is {kind}, in the place of what the run writes"
         return [Finding(False, "output", found, "move it elsewhere")]
     if (model := Path(flags.model_name_or_path or "")).is_dir() and output.is_dir() and output.samefile(model):

@@ -1,6 +1,7 @@
 """Which checkpoint a run continues from: auto, none, a path; beside --overwrite_output_dir; at the same batch."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from data_tools.formats.tokens.blend import training_identities
 from launch.checkpoint.continuation import Continuation
 from launch.checkpoint.manifest import MANIFEST, Manifest
 from launch.checkpoint.model_identity import model_identity
-from launch.checkpoint.output_directory import remove_partial
+from launch.checkpoint.output_directory import active_run, lock_output, remove_partial
 from launch.config.flag_values import parse_flags
 from launch.config.run_config import RunConfig
 from launch.families.named_configs import load_config
@@ -233,6 +234,26 @@ def test_a_directory_in_the_place_of_a_file_is_refused_at_the_start(tmp_path):
         (tmp_path / name).mkdir()
         assert told(tmp_path) == [(False, f"{name} is a directory, in the place of what the run writes")]
         (tmp_path / name).rmdir()
+
+
+def test_what_a_lock_or_a_checkpoint_would_be_written_through_is_refused(tmp_path):
+    """The target of a link called run.lock was overwritten; a FIFO was waited for, without an end."""
+    mine = tmp_path / "mine"
+    mine.write_text("mine")
+    for name, kind, make in (
+        ("run.lock", "a link", lambda path: path.symlink_to(mine)),
+        ("checkpoint-4", "a link", lambda path: path.symlink_to("gone")),
+        ("run.lock", "a special file", os.mkfifo),
+        ("start.lock", "a directory", Path.mkdir),
+    ):
+        make(tmp_path / name)
+        assert told(tmp_path) == [(False, f"{name} is {kind}, in the place of what the run writes")]
+        assert active_run(tmp_path) is None
+        (tmp_path / name).rmdir() if kind == "a directory" else (tmp_path / name).unlink()
+    (tmp_path / "run.lock").symlink_to(mine)
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        lock_output(tmp_path)
+    assert mine.read_text() == "mine"
 
 
 @pytest.mark.parametrize(("key", "value", "was"), [("num_hidden_layers", 3, 4), ("rope_theta", 2e4, 1e4)])
