@@ -184,7 +184,8 @@ async function plan() {
   $("launch").textContent = found.launch;
   if ($("verdict").textContent !== found.verdict) $("verdict").textContent = found.verdict;
   $("verdict").className = found.fits === false ? "wrong" : "good";
-  $("notes").replaceChildren(...[...found.about, ...found.notes].map(text => element("li", {textContent: text})));
+  const range = planned.calibrated || !planned.cards ? [] : [t("uncalibrated: no published run on such cards stands behind it, so speed, duration and price are ranges")];
+  $("notes").replaceChildren(...[...found.about, ...found.notes, ...range].map(text => element("li", {textContent: text})));
   showBars();
   showNumbers();
   showParts();
@@ -264,12 +265,12 @@ function stages() {
 
 // offers: advice for a run that does not fit.
 function showNext({needs: missing, faults: found, fits, values, rows, steps, duration, verdict}, offers = []) {
-  const door = parameters().door, isFile = ({kind}) => ["data", "file"].includes(kind);
+  const {door} = parameters(), isLearning = door === "learn", isFile = ({kind}) => ["data", "file"].includes(kind);
   const needs = door === "chats" ? [...missing.filter(isFile), ...missing.filter(one => !isFile(one))] : missing;
   const [first] = needs, need = first?.kind, run = needs.find(({kind}) => kind === "run"), key = `${location.search} ${JSON.stringify(needs)} ${found.length} ${offers.length} ${verdict}`;
   $("division").querySelector("#divide").hidden = !needs.some(({kind}) => kind === "file");
   $("look").parentNode.hidden = door === "chats" && need === "data";
-  $("settings").hidden = $("data_section").hidden = door === "learn" && need === "demo";
+  $("settings").hidden = $("data_section").hidden = isLearning && need === "demo";
   if ($("next").dataset.key === key || following) return;
   $("next").dataset.key = key;
   const {gpus} = recipeOf(parameters().recipe), {here} = offered, starts = here || !gpus, wanted = Number(values.GPUS);
@@ -278,7 +279,7 @@ function showNext({needs: missing, faults: found, fits, values, rows, steps, dur
   const rehearsing = main => button("Rehearse on this machine's CPU", () => alone(() => start("rehearse")), main);
   const checking = main => button("Check", check, main, "check");
   const about = rows || steps ? [element("p", {className: "small", textContent: listed(rows ? `${rows.count.toLocaleString("en")} ${t("rows")} × ${rows.epochs} ${t("epochs")}` : `${steps.toLocaleString("en")} ${t("steps")}`, rows ? rows.duration : duration, verdict)})] : [];
-  if (need === "demo") step(`${t(DEMOS[first.name])} (${minutes(offered.demo_minutes[first.name])})`, [button("Make them", () => begin("demo", {folder: first.name}))], element("p", {className: "small"}, `${labelled("Command", "")} `, element("code", {textContent: offered.demo_commands[first.name]})));
+  if (need === "demo") step(`${t(DEMOS[first.name])} (${minutes(offered.demo_minutes[first.name])})`, [button(t(isLearning ? "Start" : "Make them"), () => begin("demo", {folder: first.name}))], element("p", {className: "small"}, `${labelled("Command", "")} `, element("code", {textContent: offered.demo_commands[first.name]})));
   else if (gpus && here?.fault) step("the card of this machine cannot be used yet. Mend that in a terminal, then start the studio again.", [rehearsing(false)], element("p", {className: "fault"}, here.fault.found, element("span", {className: "fix", textContent: labelled("fix", here.fault.fix)})));
   else if (faults.length) step("change what is marked below, it cannot work as it is.", [button("Show", () => {
     $("settings").open = true;
