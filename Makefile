@@ -10,6 +10,9 @@
 # Paths are those of this folder.
 $(if $(wildcard launch/recipe.sh),,$(error make -f works in the Makefile's own folder alone. Say \
     make -C $(dir $(lastword $(MAKEFILE_LIST))) $(MAKECMDGOALS)))
+# What is typed as $(x) make would fill in, or run, before any command sees it.
+$(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(if \
+    $(findstring $$,$(subst $$$$,,$(value $(name)))),$(error $(name)=$(value $(name)): make takes $$ as its own. Write $$$$ for it))))
 ifeq ($(origin CONFIG),environment)
 unexport CONFIG
 endif

@@ -38,6 +38,7 @@ from data_tools.formats.atomic import check_not_input, written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.inspect import length_histogram
+from data_tools.language import localized
 from data_tools.preferences.datasets import encode_preference_rows
 from data_tools.preferences.forms import Preference, PreferenceColumns
 from data_tools.preferences.samples import EncodedPreference, PreferenceCuts, encode_preferences
@@ -241,9 +242,9 @@ def split(args) -> None:
     write_sides(Path(args.output), written, args.input)
     for name, side in written.items():
         if side:
-            print(f"{args.output}/{name}.json: {plural(len(side), 'row')}")
+            print(localized(f"{args.output}/{name}.json: {plural(len(side), 'row')}"))
     if repeated:
-        print(f"{repeated:,} repeated rows dropped")
+        print(localized(f"{repeated:,} repeated rows dropped"))
 
 
 def convert(args) -> None:
@@ -297,9 +298,9 @@ def _readable(args) -> list[Rows[Preference]]:
     files = [_columns(args).read(file) for file in args.input]
     check_faults(faults_of(files), args.max_broken_rows)
     if broken := len(faults_of(files)):
-        print(f"{broken:,} broken rows left out")
+        print(localized(f"{broken:,} broken rows left out"))
     if unused := unused_line(files):
-        print(unused)
+        print(localized(unused))
     return files
 
 

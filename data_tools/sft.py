@@ -47,6 +47,7 @@ from data_tools.formats.atomic import check_not_input, written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.inspect import length_histogram
+from data_tools.language import localized
 from data_tools.text.encoders import load_encoder
 
 HASH_SCALE = 1 << 64
@@ -307,15 +308,15 @@ def main() -> None:
     write_sides(Path(args.output), written, args.input)
     for name, rows in written.items():
         if rows:
-            print(f"{args.output}/{name}.json: {plural(len(rows), 'dialogue')}")
+            print(localized(f"{args.output}/{name}.json: {plural(len(rows), 'dialogue')}"))
     for line in [*dev_warning(len(sides.dev), len(sides.train), args.dev_percent), f"form: {', '.join(sides.forms)}"]:
-        print(line)
+        print(localized(line))
     left_out = [(sides.repeated, "repeated dialogues dropped"), (sides.broken, "broken rows left out")]
     for count, what in left_out:
         if count:
-            print(f"{count:,} {what}")
+            print(localized(f"{count:,} {what}"))
     if sides.unused:
-        print(sides.unused)
+        print(localized(sides.unused))
     if args.tokenizer:
         dialogues = [*sides.train.values(), *sides.dev.values()]
         console = Console(soft_wrap=True, markup=False)
@@ -325,9 +326,8 @@ def main() -> None:
         decode = load_encoder(directory).decode_chat
         print(difference_line([*sides.train.values()], directory, special_tokens(directory), whole, decode))
     folder = shlex.quote(args.output.replace("$", "$$"))
-    print(
-        f"next, on a card: make lora-qwen3-8b MODEL=models/Qwen3-8B DATA={folder}; here: make lora-tiny DATA={folder}"
-    )
+    model = "MODEL=models/Qwen3-8B"
+    print(localized(f"next, on a card: make lora-qwen3-8b {model} DATA={folder}; here: make lora-tiny DATA={folder}"))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import unicodedata
 from typing import TextIO
 
 WIDTH = 80
-CLOSING = "，。；：、？！）》”"
+CLOSING, OPENING = "，。；：、？！）》”", "（《“"
 
 
 def width() -> int:
@@ -41,12 +41,13 @@ def columns(text: str) -> int:
 
 
 def _wrapped_by_columns(text: str, first: str, further: str) -> str:
-    """Wrap a Chinese text: a line may end behind each character, but not before a closing mark."""
+    """Wrap a Chinese text behind any character: no closing mark begins a line, and no opening one ends it."""
     lines, line = [], first
     for piece in re.findall(r"[\u2e80-\u9fff\uff00-\uffef]|\s+|[^\s\u2e80-\u9fff\uff00-\uffef]+", text):
         if columns(line + piece.rstrip()) > width() and line.strip() and piece not in CLOSING:
-            lines.append(line.rstrip())
-            line = further
+            opened = line[-1:] if line[-1:] in OPENING else ""
+            lines.append(line.removesuffix(opened).rstrip())
+            line = further + opened
             piece = piece.lstrip()
         line += piece
     return "\n".join([*lines, line.rstrip()])

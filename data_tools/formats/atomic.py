@@ -12,6 +12,8 @@ from typing import BinaryIO
 
 from data_tools.formats.errors import DataError
 
+PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
+
 
 @contextmanager
 def written_aside(path: str | Path) -> Iterator[BinaryIO]:
@@ -24,9 +26,14 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
     Raises:
         DataError: If nothing can be written.
     """
-    path = Path(path)
+    path = Path(path).resolve() if Path(path).is_symlink() else Path(path)  # a link goes on to name the file
+    # Before the work, which may be long.
     if path.is_dir():
-        raise DataError(f"cannot write {path}: it is a folder. Name a file.")  # before the work, which may be long
+        raise DataError(f"cannot write {path}: it is a folder. Name a file.")
+    if path.exists() and not path.is_file():
+        raise DataError(f"cannot write {path}: it is a pipe or a device. Name a file.")
+    if path.suffix in PACKED:
+        raise DataError(f"cannot write {path}: files are written unpacked. Name one without {path.suffix}.")
     aside = path.with_name(f"{path.name}.partial-{uuid.uuid4().hex[:12]}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

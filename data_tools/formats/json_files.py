@@ -65,8 +65,9 @@ def read_object(path: Path) -> dict:
     Raises:
         DataError: If it holds no object.
     """
-    if not path.is_file():
+    if not path.exists():
         return {}
+    require_file(path)
     try:
         content = parse_json(path.read_bytes().removeprefix(BOM), path)
     except NotJson as error:

@@ -355,8 +355,10 @@ def load_sentencepiece(path: Path) -> sentencepiece.SentencePieceProcessor:
             "form beside it."
         )
     try:
-        return sentencepiece.SentencePieceProcessor(model_file=str(path))
-    except (RuntimeError, OSError):
+        model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        model.id_to_piece([*range(len(model))])  # each is text
+        return model
+    except (RuntimeError, OSError, UnicodeDecodeError):
         raise DataError(f"{path} is not a sentencepiece model, or is damaged. Copy or train it again.") from None
 
 

@@ -95,7 +95,28 @@ TERMS = (
         "{0} minutes–{1} hours",
         "{0} hours–{1} days",
     ),
-    *("{0} broken row", "{0} broken rows"),
+    # What the commands of data print, and mistakes in their arguments.
+    *(
+        f"{{0}} {noun} in dev.json: of so few rows set more aside, --dev_percent {{1}}"
+        for noun in ("dialogue", "dialogues")
+    ),
+    "no dev.json, which an evaluation needs: of so few rows set more aside, --dev_percent {0}",
+    *("form: {0}", "keys that are not used: {0}", "{0} repeated dialogues dropped", "{0} repeated rows dropped"),
+    *("{0} broken rows left out", "next, on a card: {0}; here: {1}", "{0} row", "{0} rows", "`{0}` lists all"),
+    *("the following arguments are required: {0}", "argument {0}: {1}", "unknown argument {0}, did you mean {1}?"),
+    *("unknown argument {0}", "expected one argument", "expected at least one argument"),
+    *(
+        "rehearsing {0}: {1} on the CPU, all as in the recipe except",
+        "rehearsed. Logs of all ranks: {0}; the real run: {1}",
+    ),
+    *("{0} corpus, {1} tokens", "{0} corpora, {1} tokens", "± {0} (docs/plan.md)"),
+    *(
+        "{0} broken row",
+        "{0} broken rows",
+        "{0} checks, {1}",
+        "{0} with {1} cores and {2}",
+        "{0} has {1} GiB of memory",
+    ),
     *(f"{{0}} GiB at the peak ({phase})" for phase in (LOADING, FORWARD, BACKWARD, OPTIMIZER)),
     *(
         f"{fits}: {{0}} GiB at the peak ({phase}, stage {{1}}), {{2}}"

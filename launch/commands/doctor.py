@@ -28,6 +28,7 @@ if __name__ == "__main__":
         )
 
 from data_tools.cli import Parser
+from data_tools.language import localized
 from launch.devices.cards import driver, list_cards
 from launch.devices.cuda import paddle_build
 from launch.environment import custom_ops, doctor_checks
@@ -80,7 +81,8 @@ def main(argv):
         print(json.dumps({"ok": not faults, "findings": [asdict(finding) for finding in findings]}, indent=2))
     else:
         print_findings(findings, sys.stdout)
-        print(f"\n{len(findings)} checks, " + (f"{faults} to mend: see the fixes above" if faults else "all well"))
+        result = f"{faults} to mend: see the fixes above" if faults else "all well"
+        print("\n" + localized(f"{len(findings)} checks, {result}"))
     return 1 if faults else 0
 
 

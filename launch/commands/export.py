@@ -80,8 +80,11 @@ def _to_gguf(args: argparse.Namespace, source: Path) -> None:
 
 
 def _tell_card(source: Path, target: Path) -> None:
-    if write_card(source, target):
-        print(f"{target / README}: how it was trained, for make push")
+    try:
+        if write_card(source, target):
+            print(f"{target / README}: how it was trained, for make push")
+    except OSError as error:  # all that a model needs is there
+        print(f"{target / README}: not written: {error.strerror}", file=sys.stderr)
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:

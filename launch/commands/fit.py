@@ -149,8 +149,8 @@ def _title(args: argparse.Namespace, card: Card, batch: int, run: RunConfig) -> 
     rough = "" if card.calibrated and args.nnodes == 1 else "; uncalibrated (docs/plan.md)"
     length = getattr(run.flags, run.method.length_flag)
     cards = f"{f'{args.nnodes} nodes x ' if args.nnodes > 1 else ''}{args.gpus} x {card.named_gb} GB"
-    samples = localized(f"{batch} samples of {length:,} tokens a step")
-    return f"{args.model}, {args.method}, {cards}" + localized(taken) + f", {samples}" + localized(rough)
+    samples = localized(f", {batch} samples of {length:,} tokens a step")
+    return f"{args.model}, {args.method}, {cards}" + localized(taken) + samples + localized(rough)
 
 
 def _nothing_fits(run: RunConfig, args: argparse.Namespace, card: Card, batch: int) -> str:

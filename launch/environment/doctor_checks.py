@@ -176,7 +176,7 @@ def check_cpu(cpuinfo: Path = Path("/proc/cpuinfo")) -> Finding:
     fields = dict(re.findall(r"^(model name|flags)\s*: (.*)$", cpuinfo.read_text(), re.MULTILINE))
     flags = fields.get("flags", "").split()
     widest = "AVX-512" if "avx512f" in flags else "AVX2" if "avx2" in flags else "AVX" if "avx" in flags else ""
-    found = f"{fields.get('model name', platform.machine())}, {cores} cores, {widest or 'no AVX'}"
+    found = f"{fields.get('model name', platform.machine())} with {cores} cores and {widest or 'no AVX'}"
     if widest or platform.machine() not in ("x86_64", "AMD64"):
         return Finding(True, "CPU", found)
     return Finding(
@@ -240,7 +240,7 @@ def check_shared_memory(folder: Path = Path("/dev/shm")) -> Finding:
     if not folder.exists():
         return Finding(True, "shared memory", f"no {folder} on this system")
     size = shutil.disk_usage(folder).total / GIB
-    found = f"{folder} has {size:.1f} GiB"
+    found = f"{folder} has {size:.1f} GiB of memory"
     if size >= 1:
         return Finding(True, "shared memory", found)
     return Finding(

@@ -80,8 +80,11 @@ def _recipe_line(path: Path) -> str:
         recipe = Recipe.load(path)
     except UserError as error:
         return _row(f"  {target_of(path):<25} {'?':<8} ", str(error))
-    cards = {0: "CPU", 1: "1 card"}.get(recipe.gpus, f"{recipe.gpus} cards")
-    return _row(f"  {recipe.target:<25} {cards:<8} ", recipe.summary)
+    from data_tools.language import localized  # only here: every make runs this file
+    from data_tools.terminal import columns
+
+    cards = localized({0: "CPU", 1: "1 card"}.get(recipe.gpus, f"{recipe.gpus} cards"))
+    return _row(f"  {recipe.target:<25} {cards}{' ' * (9 - columns(cards))}", recipe.summary)
 
 
 def data_text(tools: list[str]) -> str:
@@ -95,9 +98,9 @@ def data_text(tools: list[str]) -> str:
 
 def _row(left: str, text: str) -> str:
     from data_tools.language import localized  # only here: every make runs this file
-    from data_tools.terminal import wrapped
+    from data_tools.terminal import columns, wrapped
 
-    return wrapped(localized(text), left, " " * len(left))
+    return wrapped(localized(text), left, " " * columns(left))
 
 
 def unknown_target(target: str, tools: list[str]) -> str:

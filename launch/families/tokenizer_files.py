@@ -62,18 +62,14 @@ def _sentencepiece(directory: Path) -> tuple[dict[str, int], dict[str, int]] | N
     path = next((directory / name for name in SENTENCEPIECE_FILES if (directory / name).is_file()), None)
     if path is None:
         return None
-    import sentencepiece
-
     from data_tools.text.encoders import is_tiktoken, load_sentencepiece
 
-    if is_tiktoken(path):
-        if (directory / "tokenizer.json").is_file():
-            return None
-        try:
-            load_sentencepiece(path)
-        except DataError as error:  # which names the fix
-            raise UserError(str(error)) from None
-    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    if is_tiktoken(path) and (directory / "tokenizer.json").is_file():
+        return None
+    try:
+        model = load_sentencepiece(path)
+    except DataError as error:  # which names the fix
+        raise UserError(str(error)) from None
     known = {"bos": model.bos_id(), "eos": model.eos_id(), "pad": model.pad_id(), "unk": model.unk_id()}
     vocabulary = {model.id_to_piece(number): number for number in range(model.get_piece_size())}
     return vocabulary, {role: number for role, number in known.items() if number >= 0}

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from data_tools.formats.atomic import written_aside
 from data_tools.formats.plural import plural
+from data_tools.language import localized
 from launch.checkpoint.output_directory import lock_start
 from launch.config.flag_values import Flags, flag_arguments
 from launch.config.layout import ACCUMULATION, EVALUATION_BATCH, MICRO_BATCH
@@ -179,7 +180,7 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
     flags, changes = scale_down(method, command.flags, materials_directory, directory / "output")
     os.environ[COMMAND] = f"make rehearse-{target}"  # what ranks print where they are stopped
     processes = plural(command.processes, "process")
-    print(f"rehearsing {target}: {processes} on the CPU, all as in the recipe except")
+    print(localized(f"rehearsing {target}: {processes} on the CPU, all as in the recipe except"))
     print(describe(changes))
     print(import_paddle(command.flags, command.processes), flush=True)
 
@@ -192,7 +193,7 @@ def rehearse(target: str, command: LaunchCommand, real: str, directory: Path | N
     if outcome.failed_rank is not None:
         print_failure(outcome.failed_rank, outcome.exit_code, log_dir, shown=outcome.failed_rank == 0)
     if outcome.exit_code == 0:
-        print(f"rehearsed. Logs of all ranks: {os.path.relpath(log_dir)}; the real run: {real}")
+        print(localized(f"rehearsed. Logs of all ranks: {os.path.relpath(log_dir)}; the real run: {real}"))
     return outcome.exit_code
 
 

@@ -17,6 +17,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect
 
 from data_tools.formats.errors import DataError
 from data_tools.language import translated
@@ -99,6 +100,7 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool 
     app.add_exception_handler(DataError, _mistake)
     app.add_exception_handler(OSError, _mistake)  # a path that the system refuses, a full disk
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ClientDisconnect, lambda *_: Response(status_code=499))  # amid an upload
     app.include_router(api_of(token, runs, trial, slow))
 
     @app.middleware("http")
@@ -230,5 +232,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
 
 async def _mistake(request: Request, error: Exception) -> Response:
     chinese = request.headers.get("accept-language", "").lower().startswith("zh")
-    text = shortened(str(error))
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename or 'the disk'}: {error.strerror}."
+    text = shortened(text)
     return JSONResponse({"detail": translated(text) if chinese else text}, 400)

@@ -221,4 +221,6 @@ def _placed(path: Path, stated: list, start: int, alignment: int, size: int) -> 
         if end > size:
             raise _Damaged(f"cut off: {shown(name)!r} ends at byte {end:,}, the file has {size:,}")
         found[name] = tensor
+    if size - end >= alignment:
+        raise _Damaged(f"the last tensor ends at byte {end:,}, the file has {size:,}: something was put between")
     return found

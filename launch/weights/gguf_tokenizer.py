@@ -63,7 +63,8 @@ def write_tokenizer(file: GGUFFile, directory: Path) -> None:
     if model == "gpt2":
         adds = file.metadata.get("tokenizer.ggml.add_bos_token", _split_name(file) in BEGIN)
         begins = bool(adds) and special.get("bos")
-        _bpe(file, tokens, kinds, begins or None).save(str(directory / "tokenizer.json"))
+        made = _bpe(file, tokens, kinds, begins or None)
+        (directory / "tokenizer.json").write_text(made.to_str(pretty=True), encoding="utf-8")
     elif model == "llama":
         begins = file.metadata.get("tokenizer.ggml.add_bos_token", True)
         (directory / "tokenizer.model").write_bytes(_sentencepiece(file, tokens, kinds, named))
@@ -276,9 +277,9 @@ def _ids(tokenizer, text: str) -> list[int]:
 
 
 def _of_sentencepiece(path: Path, config: dict) -> tuple[dict, str]:
-    import sentencepiece
+    from data_tools.text.encoders import load_sentencepiece
 
-    model = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    model = load_sentencepiece(path)
     marks = ((model.is_unknown, UNKNOWN), (model.is_control, CONTROL), (model.is_byte, BYTE), (model.is_unused, UNUSED))
     kinds = [next((kind for is_of, kind in marks if is_of(number)), NORMAL) for number in range(len(model))]
     pieces = {number: (model.id_to_piece(number), kind) for number, kind in enumerate(kinds)}

@@ -42,7 +42,7 @@ from launch.weights.whole import written_whole
 PIECE_BYTES = 4 << 20
 NOTHING = BeyondLora()
 # What a model directory has beside configuration and tokenizer: weights in any form, records of the run that made it.
-NOT_COPIED = (".safetensors", ".pdparams", ".index.json", ".bin", "best.json", TRAIN_LOG, RUN_SUMMARY)
+NOT_COPIED = (".safetensors", ".pdparams", ".index.json", ".bin", "best.json", "run.lock", TRAIN_LOG, RUN_SUMMARY)
 
 
 def merge(

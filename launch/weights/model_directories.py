@@ -160,7 +160,7 @@ def _pieces(parts: list[TensorSource], dtype: str | None) -> Iterator[np.ndarray
 
 def _generation_config(source: Path, theirs: dict) -> dict:
     path = source / GENERATION
-    ours = read_config(path, "a model") if path.is_file() else {}
+    ours = read_config(path, "a model") if path.exists() else {}
     tokens = {key: value for key, value in theirs.items() if key.endswith("_token_id")}
     return tokens | {key: ours[key] for key in (*GENERATION_KEYS, ENDS) if ours.get(key) is not None}
 
@@ -272,7 +272,7 @@ def _import_texts(source: Path, directory: Path, family: Family, config: dict) -
         found = f"{ids.size:,} ids, the model's vocabulary {config['vocab_size']:,}: texts with the others are refused"
         tokenizer = f"{tokenizer}\nwarning: the tokenizer has {found}"
     (directory / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-    if (source / GENERATION).is_file() and not gives_scores(config):
+    if (source / GENERATION).exists() and not gives_scores(config):
         theirs = read_config(source / GENERATION, "a Hugging Face model")
         check_values(theirs, str(source / GENERATION))
         _write_json(directory / GENERATION, {ENDS: theirs.get(ENDS) or config.get(ENDS)})

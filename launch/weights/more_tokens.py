@@ -105,11 +105,11 @@ def _extend(directory: Path, tokens: Sequence[str], ids: list[int], pieces: Path
         tokenizer = Tokenizer.from_file(str(directory / JSON))
         tokenizer.add_tokens([AddedToken(token, normalized=False) for token in tokens])
         found = [tokenizer.token_to_id(token) for token in tokens]
-        tokenizer.save(str(directory / JSON))
+        (directory / JSON).write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     else:
-        from sentencepiece import SentencePieceProcessor
+        from data_tools.text.encoders import load_sentencepiece
 
-        model, added = SentencePieceProcessor(model_file=str(pieces)), read_object(directory / ADDED)
+        model, added = load_sentencepiece(pieces), read_object(directory / ADDED)
         known = {model.id_to_piece(number): number for number in range(model.get_piece_size())} | added
         found = [known.setdefault(token, number) for token, number in zip(tokens, ids, strict=True)]
         added |= dict(zip(tokens, ids, strict=True))

@@ -13,7 +13,7 @@ from pathlib import Path
 import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from data_tools.text.encoders import NO_DUMMY_PREFIX
+from data_tools.text.encoders import NO_DUMMY_PREFIX, load_sentencepiece
 from data_tools.text.vocabulary import MODEL_TYPE, MODEL_TYPES, TRAINER_SPEC, fields, model_type
 
 SPACE = "\u2581"
@@ -38,7 +38,7 @@ def write_json(model_file: Path, target: Path, added: dict[str, int], each_begin
         target: The file to write.
     """
     message = model_file.read_bytes()
-    model = sentencepiece.SentencePieceProcessor(model_proto=message)
+    model = load_sentencepiece(model_file)
     if _settings(message, TRAINER_SPEC).get(MODEL_TYPE, 1) not in MODEL_TYPES:
         return False  # words or characters
     tokenizer = _convert(model, message, each_begins)
@@ -51,7 +51,7 @@ def write_json(model_file: Path, target: Path, added: dict[str, int], each_begin
         ids = (model if each_begins or not text.startswith(" ") else bare).encode(text)
         if tokenizer.encode(text, add_special_tokens=False).ids != ids:
             return False
-    tokenizer.save(str(target))
+    target.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")  # an error of its own `save` has no type
     return True
 
 

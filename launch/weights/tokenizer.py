@@ -12,11 +12,9 @@ import json
 import shutil
 from pathlib import Path
 
-import sentencepiece
-
 from data_tools.dialogues.chat_template import JINJA_FILE, JSON_FILE, directory_template
 from data_tools.formats.json_files import read_object, shown
-from data_tools.text.encoders import PUBLISHED_TOKENS, JsonEncoder
+from data_tools.text.encoders import PUBLISHED_TOKENS, JsonEncoder, load_sentencepiece
 from launch.errors import UserError
 from launch.families.registry import Family
 from launch.families.tokenizer_files import read_tokenizer
@@ -62,7 +60,7 @@ def import_tokenizer(source: Path, target: Path, family: Family) -> str:
             )
         tokenizer_class, line = config["tokenizer_class"], config["tokenizer_class"]
     elif (source / VOCABULARY).is_file() and (source / MERGES).is_file():
-        _make_json(source, config, files.byte_level).save(str(target / JSON))
+        (target / JSON).write_text(_make_json(source, config, files.byte_level).to_str(True), encoding="utf-8")
         tokenizer_class, line = FAST, f"{JSON}, made from {VOCABULARY} and {MERGES}"
     else:
         return "tokenizer: no files of one"
@@ -128,7 +126,7 @@ def _write_added_tokens(model: Path, config: dict, target: Path) -> None:
     if published:
         config[PUBLISHED_TOKENS] = published
     decoder = {int(number): token["content"] for number, token in published.items()}
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model)).get_piece_size() if decoder else 0
+    pieces = load_sentencepiece(model).get_piece_size() if decoder else 0
     added = {token: number for number, token in decoder.items() if number >= pieces}
     if added:
         (target / ADDED).write_text(json.dumps(added, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,5 +1,6 @@
 """A directory that is there when it is whole, or not at all."""
 
+import errno
 import fcntl
 import os
 import re
@@ -39,7 +40,12 @@ def written_whole(target: Path) -> Iterator[Path]:
             unfinished.chmod(0o755)  # a temporary directory is its owner's alone
             unfinished.rename(target)
     except OSError as error:
-        raise UserError(f"{target}: cannot be written: {error.strerror or error}.") from error
+        if error.errno == errno.ENOTEMPTY:
+            raise UserError(f"{target}: another command has written it meanwhile. Name another directory.") from None
+        reason = error.strerror or f"no room left ({error})"  # NumPy names no number where its write was cut short
+        if error.filename and unfinished and not str(error.filename).startswith(str(unfinished)):
+            reason += f": {error.filename}"
+        raise UserError(f"{target}: cannot be written: {reason}.") from error
     finally:
         if unfinished:
             shutil.rmtree(unfinished, ignore_errors=True)

@@ -155,6 +155,21 @@ def test_a_closed_standard_output_is_no_place(command, monkeypatch, write_rows):
     assert done.stderr.startswith("error: --output -: the standard output is closed.")
 
 
+def test_a_link_goes_on_to_name_what_is_written(command, tmp_path, write_rows):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "o.jsonl").symlink_to(tmp_path / "elsewhere" / "whole.jsonl")
+    done = command(
+        "clean",
+        "--input",
+        write_rows("a.jsonl", [{"text": "a text"}]),
+        "--output",
+        str(tmp_path / "o.jsonl"),
+        "--exact",
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "o.jsonl").is_symlink() and "a text" in (tmp_path / "elsewhere" / "whole.jsonl").read_text()
+
+
 def test_what_is_read_is_not_replaced(command, tmp_path):
     """A file by another name; what an earlier run wrote into the folder that is read; --dropped, too."""
     source, linked = tmp_path / "a.jsonl", tmp_path / "linked.jsonl"

@@ -177,6 +177,14 @@ def test_help(command):
         ("clean --input x.jsonl --output y --near 1.5", "--near 1.5: a similarity above 0"),
         ("clean --input - --output . --exact", "cannot write .: it is a folder. Name a file."),
         (
+            "clean --input - --output y.jsonl.gz --exact",
+            "cannot write y.jsonl.gz: files are written unpacked. Name one",
+        ),
+        (
+            "clean --input - --output /dev/null --exact",
+            "cannot write /dev/null: it is a pipe or a device. Name a file.",
+        ),
+        (
             "clean --input - --output y --dropped ./y --exact",
             "--output and --dropped: found y for both, name two files",
         ),

@@ -91,6 +91,19 @@ def test_no_target_takes_a_value_of_a_variable_for_its_own(folder):
     assert {words[0] for words, _ in calls} >= {"run", "rehearse", "print", "plan", "k8s"}
 
 
+def test_a_dollar_that_make_would_take_as_its_own_is_refused(folder):
+    """In every variable that the Makefile names."""
+    names = set(re.findall(r"[$:]\(?([A-Z_]{2,})\b", (folder / "Makefile").read_text())) - {"PPID"}
+    assert len(names) > 25
+    for name in names:
+        for value in ("$(shell touch pwned)", "a$b", "$$$"):
+            command = ["make", "print-pretrain-tiny", f"{name}={value}"]
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+            said = f"{name}={value}: make takes $ as its own. Write $$ for it.  Stop."
+            assert done.returncode == 2 and said in done.stderr, done.stderr
+    assert not list(folder.rglob("pwned")) and not (folder / "told").exists()
+
+
 def test_a_target_and_a_python_with_any_name_are_not_there(folder):
     nasty = "x';touch pwned;'$(touch pwned)`touch pwned`"
     words, _ = make(folder, nasty)[-1]

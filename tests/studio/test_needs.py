@@ -33,6 +33,10 @@ def shut(*_) -> None:
     raise PermissionError
 
 
+def read_only(*_) -> None:
+    raise OSError(30, "Read-only file system", "build/uploads")
+
+
 def choice(recipe: str, **variables: str) -> RecipeChoice:
     return RecipeChoice.read({"recipe": recipe} | variables)
 
@@ -146,6 +150,9 @@ def test_what_is_no_data_or_too_large_leaves_nothing(client, monkeypatch):
         headers={"Content-Length": "1001"},
     )
     assert reply.status_code == 400 and "more than 1000 bytes" in reply.text
+    monkeypatch.setattr(needs, "new_folder", read_only)
+    reply = client.put("/api/upload", params={"recipe": "lora-qwen3-8b", "name": "a.jsonl"}, content=b"{}")
+    assert reply.json()["detail"] == "build/uploads: Read-only file system."
     assert (
         client.put("/api/upload", params={"recipe": "x", "name": "y"}, headers={"Authorization": ""}).status_code == 401
     )

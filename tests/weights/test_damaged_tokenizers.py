@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import shutil
 
 import pytest
@@ -14,7 +15,7 @@ from launch.families.encoding import find_template
 from launch.families.registry import FAMILIES
 from launch.families.tokenizer_files import read_tokenizer
 from launch.rehearsal.materials import documents
-from launch.weights.tokenizer import import_tokenizer
+from launch.weights.tokenizer import export_tokenizer, import_tokenizer
 
 CONFIGS = {
     "unknown class": b'{"tokenizer_class": "NobodysTokenizer"}',
@@ -59,6 +60,8 @@ def damaged(whole, tmp_path_factory):
         for how, values in CONFIGS.items():
             shutil.copytree(whole / kind, root / f"{kind} {how}")
             (root / f"{kind} {how}" / "tokenizer_config.json").write_bytes(values)
+    model = shutil.copytree(whole / "sentencepiece", root / "sentencepiece no text") / "sentencepiece.bpe.model"
+    model.write_bytes(re.sub(rb"(?<=\n.[a-z])[a-z]", b"\xff", model.read_bytes(), count=1))  # a piece
     shutil.copytree(whole / "json", root / "json slow")
     values = json.loads((whole / "json" / "tokenizer.json").read_text())
     values["pre_tokenizer"] = {"type": "Split", "behavior": "Isolated", "invert": False}
@@ -81,10 +84,13 @@ def test_are_refused_without_paddle(damaged, tmp_path):
             except (DataError, UserError) as error:
                 outcomes[directory.name, name] = str(error)
         (tmp_path / directory.name).mkdir()
-        try:
-            import_tokenizer(directory, tmp_path / directory.name, FAMILIES["llama"])
-        except (DataError, UserError) as error:
-            assert str(directory) in str(error)
+        for convert in (import_tokenizer, export_tokenizer):
+            try:
+                convert(directory, tmp_path / directory.name, FAMILIES["llama"])
+            except (DataError, UserError) as error:
+                assert str(directory) in str(error)
+    for reader in ("encoder", "ids"):
+        assert "model is not a sentencepiece model, or is damaged" in outcomes["sentencepiece no text", reader]
     refused = outcomes["sentencepiece sentencepiece.bpe.model half", "encoder"]
     assert "sentencepiece.bpe.model is not a sentencepiece model, or is damaged" in refused
     assert "takes too long, such as for 4,096 characters" in outcomes["json slow", "encoder"]
@@ -104,4 +110,4 @@ def test_are_refused_where_a_model_is_trained_or_asked(ranks, damaged, whole):
     assert {one for one in found.values() if not one.startswith("UserError: ")} <= {"read"}
     assert "NobodysTokenizer" in found["sentencepiece unknown class"]
     assert "`make import` writes it" in found["json unknown class"]
-    assert "a file of the tokenizer is damaged" in found["sentencepiece sentencepiece.bpe.model half"]
+    assert "is not a sentencepiece model" in found["sentencepiece sentencepiece.bpe.model half"]

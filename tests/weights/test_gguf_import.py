@@ -200,6 +200,9 @@ def test_places_of_tensors_are_checked(tmp_path, whole):
         path.write_bytes(replaced(whole, entry + place, code, value))
         with pytest.raises(UserError, match=said):
             read_gguf(path)
+    path.write_bytes(whole[:-40] + bytes(64) + whole[-40:])
+    with pytest.raises(UserError, match="the last tensor ends at byte .* something was put between"):
+        read_gguf(path)
     for kind in ("TQ1_0", "IQ4_XS", "Q8_K"):
         path.write_bytes(replaced(whole, entry + 20, "I", int(GGMLQuantizationType[kind])))
         with pytest.raises(UserError, match=f"type: found {kind}, allowed: F32, F16, BF16, Q8_0"):

@@ -98,7 +98,7 @@ def test_the_result_is_a_model_directory_like_the_base(base, adapter, target):
     names = load_file(base / "model-00001-of-00001.safetensors")
     places = dict.fromkeys(names, "model-00001-of-00001.safetensors")
     (base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    for name in ("train_log.jsonl", "run_summary.json", "training_args.bin"):
+    for name in ("train_log.jsonl", "run_summary.json", "training_args.bin", "run.lock"):
         (base / name).touch()
     merged(base, adapter, target)
     assert {file.name for file in target.iterdir()} == {"config.json", "tokenizer_config.json", "model.safetensors"}

@@ -1,6 +1,8 @@
 """A directory that a killed process left unfinished is removed by the next that writes the same one."""
 
+import errno
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from launch.errors import UserError
 from launch.weights.whole import written_whole
 from tests.store import ROOT
 
@@ -38,6 +41,20 @@ def test_what_a_kill_left_goes_and_what_lives_or_is_anothers_stays(tmp_path):
         (first / "model.safetensors").write_text("whole")
     assert names(tmp_path) == [f".{target.name}.unfinished-notes", target.name]
     assert (target / "model.safetensors").read_text() == "whole" and os.access(target, os.R_OK)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (OSError("76800 requested and 14144 written"), "no room left (76800 requested and 14144 written)"),
+        (FileNotFoundError(2, "No such file", "/nobody/.cache"), "No such file: /nobody/.cache"),
+        (OSError(errno.ENOTEMPTY, "Directory not empty"), "another command has written it meanwhile"),
+    ],
+)
+def test_why_a_directory_cannot_be_written_is_said(tmp_path, error, said):
+    with pytest.raises(UserError, match=re.escape(said)), written_whole(tmp_path / "merged"):
+        raise error
+    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
