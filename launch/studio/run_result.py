@@ -25,6 +25,7 @@ from launch.families.named_configs import load_config, read_config
 from launch.families.registry import parameters
 from launch.prediction.model_flags import default_device
 from launch.prediction.trained_rows import data_files, first_turns, flag_of_run, system_text
+from launch.weights.gguf_export import QUANTS
 
 COMMANDS = ROOT / "launch" / "commands"
 MODEL, LORA, PREFIX = "model", "LoRA", "prefix"
@@ -60,6 +61,13 @@ class StudioTask:
     def lacks(self) -> str:
         """Why it cannot start now: "export" or "folder"; "" where it can."""
         return "export" if not self.source.is_dir() else "folder" if self.output.exists() else ""
+
+
+def files_in(output: Path) -> list[dict]:
+    """Return the names and sizes of an output's files, the largest first; [] where it is not there."""
+    found = [output] if output.is_file() else output.iterdir() if output.is_dir() else []
+    sizes = [{"name": one.name, "bytes": one.stat().st_size} for one in found if one.is_file()]
+    return sorted(sizes, key=lambda one: (-one["bytes"], one["name"]))
 
 
 def result_in(run: Path) -> str:
@@ -124,13 +132,20 @@ class RunResult:
             return None
         return BYTES[default_device()] * sum(parameter.size for parameter in sizes)
 
-    def tasks(self, output: str, to: str = "") -> dict[str, StudioTask]:
+    def tasks(self, output: str, to: str = "", quant: str = "") -> dict[str, StudioTask]:
         """Return what can be done with the result, by the target of make (gguf is another export).
 
         Args:
             output: The new folder; "": one with the name of the run.
             to: HUB:OWNER/NAME, where an export is sent.
+            quant: Type of the matrices of a GGUF file; "": q8_0.
+
+        Raises:
+            UserError: For a folder or a type that cannot be.
         """
+        quant = quant or "q8_0"
+        if quant not in QUANTS:
+            raise UserError(f"QUANT: found {quant!r}, allowed: {', '.join(QUANTS)}.")
         if "\0" in output:
             raise UserError(f"output: found {output!r}, which is no name of a folder.")
         model = {"MODEL": self.base or self.folder}
@@ -147,7 +162,7 @@ class RunResult:
         given = {"MODEL": self.folder, "OUTPUT": target, "ARGS": shlex.join(other_base)}
         found = {"export": _task("export", given, arguments)}
         target = target if output else f"{exported}-gguf"
-        found["gguf"] = self._merged_gguf(target) if self.kind == LORA else _gguf(self.folder, target)
+        found["gguf"] = self._merged_gguf(target, quant) if self.kind == LORA else _gguf(self.folder, target, quant)
         form, held_out = self._held_out()
         if held_out:
             target, task = _free(f"evaluations/{self.name}", ".json"), f"{form}={held_out}"
@@ -168,10 +183,10 @@ class RunResult:
         flags = ["--model_name_or_path", self.base, "--adapter_path", self.folder, "--output_dir", target]
         return _task("merge", given, ["merge.py", *flags])
 
-    def _merged_gguf(self, target: str) -> StudioTask:
+    def _merged_gguf(self, target: str, quant: str) -> StudioTask:
         """Return the task that merges a LoRA into a new folder beside the target, and exports that."""
         merge = self._merge(_free(f"{target}-merged"))
-        export = _gguf(str(merge.output), target)
+        export = _gguf(str(merge.output), target, quant)
         both = IN_TURN.format(shlex.join(merge.arguments), shlex.join(export.arguments))
         return replace(export, command=f"{merge.command} && {export.command}", arguments=["bash", "-c", both])
 
@@ -207,9 +222,9 @@ class RunResult:
         return (run.parent.name if run.name == "output" else run.name) + step
 
 
-def _gguf(model: str, target: str) -> StudioTask:
-    given = {"MODEL": model, "OUTPUT": target, "FORMAT": "gguf", "QUANT": "q8_0"}
-    return _task("export", given, ["export.py", model, target, "--format", "gguf", "--quant", "q8_0"])
+def _gguf(model: str, target: str, quant: str) -> StudioTask:
+    given = {"MODEL": model, "OUTPUT": target, "FORMAT": "gguf", "QUANT": quant}
+    return _task("export", given, ["export.py", model, target, "--format", "gguf", "--quant", quant])
 
 
 def _free(name: str, suffix: str = "") -> str:

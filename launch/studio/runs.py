@@ -24,6 +24,7 @@ import psutil
 from pydantic import BaseModel, Field
 
 from data_tools.formats.atomic import written_aside
+from launch.checkpoint.continuation import newest_whole
 from launch.checkpoint.manifest import CHECKPOINT
 from launch.checkpoint.output_directory import SAVE_NOW, active_run, noted_outputs
 from launch.config.flag_values import known_flags
@@ -113,6 +114,7 @@ class RunNote(BaseModel):
     name: Text = Field("", max_length=100)
     tags: Text = Field("", max_length=200)
     note: Text = Field("", max_length=2000)
+    hidden: bool = False  # from the list; its files stay
 
 
 class Runs:
@@ -348,12 +350,13 @@ class Runs:
         state, reason, code = (RUNNING, "", None) if running or elsewhere else _end_of(folder, started)
         log = folder / TRAIN_LOG
         console = STARTED / f"{started.name}.log" if started else log
-        action = started.action if started else "run"
+        summary = summary_of(folder)
+        evaluates = not started and summary.get("arguments", {}).get("do_train") is False  # such as the end of a demo
+        action = started.action if started else "evaluate" if evaluates else "run"
         trains = action in ACTIONS
         unwritten = started if trains and state != FINISHED else None  # its summary is not there, or of the run before
         files = [path for path in (log, folder / RUN_SUMMARY, console) if path.exists()]
         command = started.command if started else ""
-        summary = summary_of(folder)
         if unwritten:  # a rehearsal has its own model, data and steps
             given = _arguments(command).items()
             summary["arguments"] = {
@@ -381,9 +384,11 @@ class Runs:
             "page": page_of(console) if running and not trains else "",
             "saves": (folder / SAVE_NOW).exists(),
             "trains": trains,
+            "choice": _given(command) if action in ACTIONS else None,
             "began": started.created if started else changed,
             "changed": changed,
             "ranks": len(list(log_dir.glob("workerlog.*"))),
+            "kept": newest.name.rpartition("-")[2] if running and trains and (newest := newest_whole(folder)) else "",
             "progress": progress_of(folder, started.created - SAME_PROCESS if started and running else 0.0),
             "summary": summary,
             "chosen": _chosen(command, title["script"], arguments),
@@ -396,6 +401,16 @@ def _choice_of(command: str) -> RecipeChoice:
     _, target, *variables = shlex.split(text)
     given = dict(one.split("=", 1) for one in variables)
     return RecipeChoice.read(given | {"recipe": target.removeprefix("rehearse-")})
+
+
+@lru_cache(maxsize=256)
+def _given(command: str) -> dict[str, str] | None:
+    """Return what the page's plan is given for a run's command; None of no recipe, or of one of before."""
+    try:
+        choice = _choice_of(command)
+    except (UserError, ValueError):
+        return None
+    return {"recipe": choice.recipe.target} | choice.variables
 
 
 @lru_cache(maxsize=64)

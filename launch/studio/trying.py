@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
+import psutil
 from fastapi import APIRouter, Body
 from fastapi.responses import StreamingResponse
 
@@ -22,11 +23,13 @@ from data_tools.dialogues.chat_template import directory_template
 from data_tools.formats.errors import DataError
 from launch.environment.hub_clients import destination
 from launch.errors import UserError
+from launch.prediction.model_flags import default_device
 from launch.processes.logs import last_lines
 from launch.processes.orphans import signal_at_parents_end
 from launch.serving.rest_requests import FewKeys, Text
-from launch.studio.run_result import ANY_PORTS, COMMANDS, RunResult, StudioTask
+from launch.studio.run_result import ANY_PORTS, COMMANDS, RunResult, StudioTask, files_in
 from launch.studio.runs import NOT_HANDED_ON, STARTED, Runs, new_log, page_of
+from launch.weights.gguf_export import QUANTS
 
 SERVE = COMMANDS / "serve.py"
 KEY_VARIABLE = "SERVE_API_KEY"  # as launch/commands/serve.py has it
@@ -132,7 +135,18 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
             "base": found.base,
             "weights_bytes": found.weights_bytes,
             "chat": _chats(Path(found.folder)),
-            "tasks": {name: {"command": one.command, "lacks": one.lacks} for name, one in _tasks(found, given).items()},
+            "files": files_in(Path(found.folder)),
+            "tasks": {
+                name: {
+                    "command": one.command,
+                    "lacks": one.lacks,
+                    "output": str(one.output),
+                    "files": files_in(one.output),
+                }
+                for name, one in _tasks(found, given).items()
+            },
+            "quants": [*QUANTS],
+            "free_bytes": psutil.virtual_memory().available if default_device() == "cpu" else None,
             "training": runs.in_training(),
         }
 
@@ -183,4 +197,4 @@ def _result(given: dict[str, str]) -> RunResult:
 
 
 def _tasks(result: RunResult, given: dict[str, str]) -> dict[str, StudioTask]:
-    return result.tasks(given.get("output", ""), given.get("to", ""))
+    return result.tasks(given.get("output", ""), given.get("to", ""), given.get("quant", ""))

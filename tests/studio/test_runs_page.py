@@ -45,13 +45,13 @@ def test_runs_of_other_lengths_and_rates_are_ranked_by_their_last_held_out_losse
     write_run(folder / "build/long", 40, {1: 3.0, 40: 1.5}, {20: 2.5, 40: 2.25}, **same | longer)
     better(browser, url, ", 2.2500 (then 2.4000; their steps differ: 40, 20)")
     assert text(browser, "better").startswith("The lowest loss on held-out rows: long")
-    assert ["Last loss on held-out rows", "2.4000 (step 20)", "2.2500 (step 40)"] in browser.run(ROWS)
+    assert ["Last loss on held-out rows", "2.2500 (step 40)", "2.4000 (step 20)"] in browser.run(ROWS)
     assert "Duration" in [row[0] for row in browser.run(ROWS)]
     for flag, words in (("dataset_name_or_path", "the data"), ("tokenizer_name_or_path", "the model")):
         for name in ("short", "long"):
             flags = {"arguments": {"A": same | {flag: name}}}
             (folder / f"build/{name}/run_summary.json").write_text(json.dumps(flags))
-        better(browser, url, f"cannot be ranked by their losses, for they differ in {words}. Ask both")
+        better(browser, url, f"cannot be ranked by their losses, for they differ in {words} (short / long). Ask both")
 
 
 def test_a_row_shows_step_loss_and_time_once_and_that_it_is_stopping(page):
@@ -154,7 +154,7 @@ def test_a_finished_run_leads_to_what_comes_after_and_a_rehearsal_to_the_real_ru
     row = "[...document.querySelectorAll('#list li:not([hidden])')].map(one => one.innerText).join()"
     go(browser, url, {"view": "runs", "shown": "build/rehearsed"})
     browser.wait(f"{row}.includes('The rehearsal passed. The real run: make lora-qwen3-8b OUTPUT=build/rehearsed')")
-    assert browser.run(f"{buttons}.map(one => one.textContent)") == ["Name and notes"]
+    assert browser.run(f"{buttons}.map(one => one.textContent)") == ["Change and run again", "Name and notes"]
     go(browser, url, {"view": "runs", "shown": "build/done"})
     browser.wait(f"{row}.includes('loss 1.5000 · loss on held-out rows 2.2500')")
     assert browser.run(f"{buttons}.map(one => one.textContent)")[:2] == ["Try", "Keep: merge, export, serve"]
@@ -205,3 +205,70 @@ def test_charts_are_read_by_keys_and_zoomed_by_two_fingers_and_buttons(page):
     first, last = browser.run(f"{chart}.steps")
     click(browser, "#farther")
     browser.wait(f"{chart}.steps[1] - {chart}.steps[0] >= {2 * (last - first)}")
+
+
+def test_runs_are_found_by_words_and_taken_from_the_list_without_their_files(page):
+    folder, browser, url = page
+    for name in ("first", "second"):
+        write_run(folder / f"build/{name}", 10, {1: 3.0, 10: 2.0}, {}, do_train=True)
+    write_run(folder / "build/judged/evaluation", 10, {}, {1: 2.0}, do_train=False)  # no run
+    go(browser, url, {"view": "runs"})
+    links = "[...document.querySelectorAll('#list li:not([hidden]) .title a:first-child')]"
+    links += ".map(one => one.textContent.split(' ')[0])"
+    browser.wait(f"{links}.length == 2 && other_work.textContent == 'Other work (1)'")
+
+    def search(words: str) -> None:
+        browser.run(f"search.value = {words!r}; search.dispatchEvent(new Event('input'))")
+
+    search("FIN build/second")
+    assert browser.run(links) == ["second"] and "q=FIN+build" in browser.run("location.search")
+    search("nothing")
+    assert browser.run(links) == [] and browser.run("!none_found.hidden")
+    search("")
+    press = "[...document.querySelectorAll('#list li:not([hidden]) .note button')].at(-1).click()"
+    click(browser, "[id='notebuild/second']")
+    browser.run(press)
+    browser.wait(f"{links}.join() == 'first' && hidden_runs.textContent == 'Taken from the list (1)'")
+    assert (folder / "build/second/train_log.jsonl").exists()
+    click(browser, "#hidden_runs")
+    browser.wait(f"{links}.join() == 'second'")
+    click(browser, "[id='notebuild/second']")
+    browser.run(press)
+    click(browser, "#only_runs")
+    browser.wait(f"{links}.length == 2")
+
+
+def test_a_long_list_is_short_at_first_sorted_by_loss_and_seen_again_where_one_was(page):
+    folder, browser, url = page
+    for place in range(35):
+        loss = 9 - place % 7 - place / 100  # place 34 has the lowest
+        write_run(folder / f"build/run{place:02}", 10, {1: 9.0, 10: 2.0}, {10: loss}, do_train=True)
+    browser.show_as(390, 844, "light")
+    go(browser, url, {"view": "runs"})
+    listed = "[...document.querySelectorAll('#list li:not([hidden])')].map(one => one.output)"
+    browser.wait(f"{listed}.length == 30 && all_runs.textContent == 'Show all (35)'")
+    click(browser, "#sort")
+    assert browser.run(listed)[:3] == ["build/run34", "build/run27", "build/run20"]
+    click(browser, "#all_runs")
+    assert len(browser.run(listed)) == 35
+    browser.run("scrollTo(0, 2000)")
+    browser.wait("sessionStorage.getItem(`scroll ${location.search}`) == 2000")
+    click(browser, "[id='openbuild/run13']")
+    browser.wait("document.querySelector('#curves svg') && scrollY == 0")
+    browser.run("history.back()")
+    browser.wait(f"{listed}.length == 35 && scrollY == 2000")
+    assert browser.run("comparing.getBoundingClientRect().top") == 0  # in sight
+    browser.run("window.before = true; location.reload()")
+    browser.wait(f"!window.before && {listed}.length == 35 && scrollY == 2000")
+
+
+def test_a_run_leads_to_a_plan_with_its_own_choice_alone(page):
+    folder, browser, url = page
+    write_run(folder / "build/done", 10, {1: 3.0, 10: 2.0}, {})
+    write_start(folder, "done", command="make lora-tiny OUTPUT=build/done ARGS='--learning_rate 3e-3'")
+    go(browser, url, {"view": "runs", "smooth": "0.5"})
+    browser.wait("document.querySelector('[id=\"planbuild/done\"]')")
+    click(browser, "[id='planbuild/done']")
+    browser.wait("location.search.includes('view=plan')")
+    wanted = "?recipe=lora-tiny&OUTPUT=build%2Fdone&ARGS=--learning_rate+3e-3"
+    assert set(browser.run("location.search.slice(1)").split("&")) == {"view=plan", *wanted[1:].split("&")}

@@ -95,6 +95,11 @@ def test_answers_are_texts(opened):
     )
     browser.wait(f"[...{LAST}.querySelectorAll('.status')].every(one => one.textContent == 'Stopped.')")
     assert asked(browser, "next") == ["<next>"] * 2
+    sent(browser, "slow endless", 2000)
+    browser.wait(f"[...{LAST}.querySelectorAll('.text')].some(answer => answer.textContent.length > 20)")
+    browser.run("window.before = true; location.reload()")  # an answer stays as far as it has come
+    browser.wait(f"!window.before && {LAST}?.querySelector('.status').textContent == 'Stopped.'")
+    assert browser.run(f"[...{LAST}.querySelectorAll('.text')].some(answer => answer.textContent.length > 20)")
 
 
 def test_each_result_has_a_chat_of_its_own_and_is_loaded_by_a_press_and_asked_what_was_held_out(opened):

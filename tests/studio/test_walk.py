@@ -129,20 +129,22 @@ def test_no_screen_overflows_fails_or_forgets(page):
     rows = "[...document.querySelectorAll('#differences tr')].map(row => [...row.cells].map(one => one.innerText))"
     go(browser, url, RUNS)
     browser.wait("document.getElementById('better')?.textContent")
-    assert browser.run(rows)[2:] == [
+    assert browser.run(rows)[1:] == [
+        ["Last loss on held-out rows", "2.8000 (step 10)", "3.9000 (step 10)"],
+        ["--learning_rate", "0.2", "0.1"],  # local_rank is noise
+        ["Loss, first → last", "4.800 → 3.000", "4.900 → 4.000"],
         ["Step", "10 of 10", "10 of 10"],
-        ["Loss, first → last", "4.900 → 4.000", "4.800 → 3.000"],
-        ["Last loss on held-out rows", "3.9000 (step 10)", "2.8000 (step 10)"],
+        ["State", "✓ finished", "✓ finished"],
         ["Duration", "–", "–"],
-        ["--learning_rate", "0.1", "0.2"],  # local_rank is noise
     ]
+    assert text(browser, "why") == "Its settings that are other than those of the next one: learning_rate 0.2 (0.1)."
     assert text(browser, "better") == f"The lowest loss on held-out rows: {NAMED}, 2.8000 (then 3.9000; step 10)"
-    click(browser, "#differences th:nth-child(3) a:last-child")  # taken out: the other stands alone
+    click(browser, "#differences th:nth-child(2) a:last-child")  # taken out: the other stands alone
     browser.wait("!location.search.includes('second') && list.innerText.includes('build/first')")
     for name, flags in (("first", {"src_length": 1, "lora_rank": 8}), ("second", {"src_length": 2, "lora_rank": 4})):
         change_flags(folder / f"build/{name}/output", flags | {"evaluation_strategy": "IntervalStrategy.STEPS"})
     go(browser, url, RUNS)
-    browser.wait("document.getElementById('better')?.textContent.includes('differ in the lengths. Ask both')")
+    browser.wait("document.getElementById('better')?.textContent.includes('differ in the lengths (1 / 2). Ask both')")
     assert ["--lora_rank", "8", "4"] in browser.run(rows) and "Strategy" not in text(browser, "differences")
 
 
@@ -162,7 +164,7 @@ QUESTIONS = {  # the name of its picture -> the screen, the element with the ans
     "failed": ("list", "#list li:has([id='showbuild/no-card'])", "found no card. Choose CARD. (exit code 2)The whole"),
     "stop": ("list", "#list li:has([id='showbuild/goes-on'])", "step 10 of 20 · loss 4.9000 · minutes left: 5"),
     "better": ("runs", "#differences", f"The lowest loss on held-out rows: {NAMED}, 2.8000"),
-    "keep": ("try", "#after", "Export to GGUF, for llama.cpp and Ollama"),
+    "keep": ("try", "#after", "Export to GGUF: one file for Ollama, LM Studio and llama.cpp"),
     "command": ("cards", "#plan .command", "make finetune-llama7b CARD=4090"),
 }
 

@@ -100,14 +100,14 @@ export function chat(place, {send, t}) {
   const summary = element("summary"), settings = element("details", {}, summary, element("div", {className: "fields"},
     labelled("Way", way), ...fields, labelled("System text", system, "whole"), labelled("Tools: a JSON list, as in the OpenAI API", tools, "whole")));
   const turns = element("div", {className: "turns"});
-  const prompt = element("textarea", {name: "prompt", rows: 3, required: true, placeholder: t("Enter sends, Shift and Enter make a new line")});
+  const prompt = element("textarea", {name: "prompt", rows: 3, required: true});
   const sending = element("button", {className: "main", textContent: t("Send"), disabled: true}), stopping = element("button", {type: "button", textContent: t("Stop"), disabled: true});
   const clearing = element("button", {type: "button", textContent: t("New chat")});
   const asking = element("button", {type: "button", textContent: t("A held-out question"), hidden: true});
   const form = element("form", {}, labelled("Prompt", prompt), element("div", {className: "buttons"}, sending, stopping, clearing, asking), settings);
   place.className = "chat";
   place.replaceChildren(turns, form);
-  let models = [], running = null, history = [], store = "", questions = [], number = 0, offered = null;
+  let models = [], running = null, history = [], store = "", questions = [], number = 0, offered = null, left = false;
 
   const stored = (storage, key) => { try { return JSON.parse(storage.getItem(key)); } catch { return null; /* of another version */ } };
   const put = (storage, key, value) => { try { storage.setItem(key, JSON.stringify(value)); } catch { /* full, or not allowed: it is only of this view */ } };
@@ -117,14 +117,14 @@ export function chat(place, {send, t}) {
 
   function drawTurn(turn) {
     const columns = Object.fromEntries(models.map(({id, title}) => {
-      const body = element("div"), status = element("p", {className: "small status"});
+      const body = element("div"), status = element("p", {className: "small status", textContent: turn.asking && !running ? t("Stopped.") : ""});
       status.setAttribute("role", "status");
       const column = element("div", {className: "answer"}, ...(title ? [element("h3", {textContent: title})] : []), body, status);
       column.dataset.model = id;
       if (turn.said[id]) body.replaceChildren(element("div", {className: "text"}, ...shownText(turn.said[id], turn.continues)));
       return [id, {column, body, status}];
     }));
-    const alone = turn.reference === undefined ? [] : [element("p", {className: "small", textContent: t("A held-out question, asked without the turns above")})];
+    const alone = turn.reference === undefined ? [] : [element("p", {className: "small", textContent: t("A held-out question, asked without the turns above, at temperature 0")})];
     const reference = alone.map(() => element("div", {className: "answer reference"}, element("h3", {textContent: t("Reference, from the data")}), element("div", {}, ...shownText(turn.reference))));
     turns.append(element("div", {className: "asked"}, ...alone, turn.asked), element("div", {className: "answers"}, ...reference, ...Object.values(columns).map(one => one.column)));
     return columns;
@@ -135,12 +135,14 @@ export function chat(place, {send, t}) {
     history.forEach(drawTurn);
   }
 
+  // An answer that still comes when the page is left stays as far as it has come.
   const keep = () => put(sessionStorage, store, history.slice(-50));
 
   function body(model, turn) {
     const given = name => control(name).value.trim();
     const options = {model, stream: true, stream_options: {include_usage: true}};
     for (const name of ["temperature", "max_tokens", "top_p", "seed"]) if (given(name) !== "") options[name] = Number(given(name));
+    if (turn.reference !== undefined) options.temperature = 0;  // what it knows, not what it happens to say
     const stop = control("stop").value.split("\n").filter(Boolean);
     if (stop.length) options.stop = stop;
     if (way.value === "completions") return {...options, prompt: turn.asked};
@@ -167,7 +169,7 @@ export function chat(place, {send, t}) {
           folded.lastChild.append(delta.reasoning_content);
         }
         for (const {function: called} of delta.tool_calls || []) calls += `${called.name ? `\n${called.name} ` : ""}${called.arguments || ""}`;
-        said += choice?.text ?? delta.content ?? "";
+        turn.said[model] = said += choice?.text ?? delta.content ?? "";
         shown.replaceChildren(...shownText(said, turn.continues), ...(calls ? [element("pre", {textContent: calls.trim(), tabIndex: 0})] : []));
       }
       const seconds = (performance.now() - began) / 1000, tokens = usage?.completion_tokens;
@@ -182,7 +184,7 @@ export function chat(place, {send, t}) {
   }
 
   async function ask() {
-    const turn = {asked: prompt.value, said: {}, continues: way.value === "completions", ...(prompt.value === offered?.asked && {reference: offered.reference})};
+    const turn = {asked: prompt.value, asking: true, said: {}, continues: way.value === "completions", ...(prompt.value === offered?.asked && {reference: offered.reference})};
     prompt.value = "";
     offered = null;
     history.push(turn);
@@ -192,16 +194,24 @@ export function chat(place, {send, t}) {
     turns.lastChild.scrollIntoView({block: "nearest"});
     const [of, asked, signal] = [store, history, running];
     await Promise.all(models.map(({id}) => answer(id, turn, columns[id])));
+    if (left) return;  // the page: what broke off is kept as such
+    delete turn.asking;
     if (history === asked || store !== of) put(sessionStorage, of, asked.slice(-50));  // not where it was cleared
     if (running === signal) running = null;
     update();
   }
 
   function update() {
+    const continues = way.value === "completions";
+    prompt.placeholder = t(continues ? "Begin a text, such as import os: it continues it. Enter sends, Shift and Enter make a new line" : "Enter sends, Shift and Enter make a new line");
     sending.disabled = !models.length || running !== null;
     stopping.disabled = running === null;
   }
 
+  addEventListener("pagehide", () => {
+    left = true;
+    if (running) keep();
+  });
   form.addEventListener("submit", event => {
     event.preventDefault();
     if (!sending.disabled && prompt.value.trim()) ask();
@@ -227,6 +237,7 @@ export function chat(place, {send, t}) {
   });
   settings.addEventListener("input", () => {
     summarize();
+    update();
     put(localStorage, store, Object.fromEntries([...settings.querySelectorAll("[name]")].map(one => [one.name, one.value])));
   });
   return {

@@ -42,6 +42,7 @@ function choose() {
   document.querySelector("h1").textContent = name;
   panel.use(ids.map(id => ({id, title: ids.length > 1 ? id : "", chats: known.find(model => model.id === id).chats})), `chat ${known.map(({id}) => id).join(" ")}`, {system: known.map(one => one.system).find(Boolean) || "", questions: []});
   const address = new URL("v1", location.href.split(/[?#]/)[0]).href, keyed = !$("key_label").hidden;
+  $("access").textContent = t(keyed ? "It asks for its API key." : "It asks for no key: whoever reaches this address can use it.");
   const path = chats ? "chat/completions" : "completions", [key, asked] = chats ? ["messages", [...(system ? [{role: "system", content: system}] : []), {role: "user", content: "Hello"}]] : ["prompt", "Hello"];
   const body = JSON.stringify({model: name, [key]: asked, max_tokens: 64}), written = JSON.stringify(name);
   $("address").textContent = address;

@@ -72,9 +72,10 @@ export function chart(title, lines, write, view, width, words) {
   const raw = value => view.log ? 10 ** value : value;
   const ended = drawn.map(({name, kind, points}) => `${[name, kind].filter(Boolean).join(", ")}: ${write(points.at(-1)[1])}`).join("; ");
   const picture = svg("svg", {viewBox: `0 0 ${width} ${HEIGHT}`, tabindex: 0, role: "slider", "aria-label": title, "aria-valuemin": first, "aria-valuemax": last});
-  for (const value of ticks(raw(low), raw(high), view.log)) {
+  const named = new Map(ticks(raw(low), raw(high), view.log).map(value => [write(value), value]));  // none twice
+  for (const [text, value] of named) {
     picture.append(svg("line", {class: "axis", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value)}));
-    picture.append(svg("text", {x: LEFT - 6, y: y(value) + 4, "text-anchor": "end"}, write(value)));
+    picture.append(svg("text", {x: LEFT - 6, y: y(value) + 4, "text-anchor": "end"}, text));
   }
   for (const step of ticks(first, last).filter(Number.isInteger))
     picture.append(svg("text", {x: x(step), y: HEIGHT - BOTTOM + 16, "text-anchor": "middle"}, step.toLocaleString("en")));
@@ -110,11 +111,11 @@ export function chart(title, lines, write, view, width, words) {
     const at = found.reduce((best, [, place]) => Math.abs(place - step) < Math.abs(best - step) ? place : best, found[0][1]);
     cursor.setAttribute("x1", x(at));
     cursor.setAttribute("x2", x(at));
-    const told = found.map(([{name, kind, color}, place, value]) => [name, color, `${kind ? `${kind} ` : ""}${write(value)}${place === at ? "" : ` (${Math.round(place)})`}`]);
+    const told = found.map(([{name, kind, color, dots}, place, value]) => [name, color, dots, `${kind ? `${kind} ` : ""}${write(value)}${place === at ? "" : ` (${Math.round(place)})`}`]);
     const place = `${words.x} ${Math.round(at).toLocaleString("en")}: `;
-    picture.setAttribute("aria-valuetext", place + told.map(([name, , text]) => `${name} ${text}`).join("; "));
-    return [place, ...told.flatMap(([name, color, text]) => {
-      const key = Object.assign(document.createElement("span"), {className: "key", title: name});
+    picture.setAttribute("aria-valuetext", place + told.map(([name, , , text]) => `${name} ${text}`).join("; "));
+    return [place, ...told.flatMap(([name, color, dots, text]) => {
+      const key = Object.assign(document.createElement("span"), {className: dots ? "key dots" : "key", title: name});
       key.style.background = color;
       return [key, `${text}  `];
     })];

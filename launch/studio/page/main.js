@@ -35,7 +35,7 @@ async function showHome() {
   const trained = runsOf(await call("runs")), used = name => trained.some(row => row.output === name);
   for (let number = 2, fresh = output; used(fresh); number++) showDoors(fresh = `${output}-${number}`);
   $("latest_runs").hidden = !trained.length;
-  $("latest_runs").querySelector("ul").replaceChildren(...trained.slice(0, LATEST).map(row => element("li", {},
+  $("latest_runs").querySelector("ul").replaceChildren(...trained.filter(row => !row.about.hidden).slice(0, LATEST).map(row => element("li", {},
     element("span", {className: `state ${row.state}`, textContent: `${SIGNS[row.state]} ${t(row.state)} `}),
     element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: titleOf(row)}),
     element("span", {className: "small", textContent: row.state === "running" ? ` ${progressOf(row)}` : ""}))));
@@ -43,7 +43,8 @@ async function showHome() {
 
 const progressOf = ({progress: {step, steps, eta_seconds: left}}) => step ? listed(`${t("step")} ${step}${steps ? ` ${t("of")} ${steps}` : ""}`, left >= 0 && labelled("minutes left", Math.ceil(left / 60))) : "";
 
-async function show() {
+// event: a move through the history, or a reload, leads to where one was.
+async function show(event) {
   const now = parameters(), first = now.recipe ? "plan" : "home";
   const view = Object.hasOwn(VIEWS, now.view) ? now.view : first;
   document.title = view === "home" ? TITLES.home : `${t(TITLES[view])} · ${TITLES.home}`;
@@ -54,6 +55,7 @@ async function show() {
     name === view ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
   await attempt(VIEWS[view]);
+  if (event.isTrusted) scrollTo(0, sessionStorage.getItem(`scroll ${location.search}`));
 }
 
 // A token of the address counts where none works yet: a link of somebody else changes nothing.
@@ -74,7 +76,7 @@ async function begin() {
   here = offered.here;
   demoMinutes = offered.demo_minutes["build/demo/model"];
   offer(offered);
-  await show();
+  await show({isTrusted: performance.getEntriesByType("navigation")[0].type !== "navigate"});
 }
 
 // Links between the views change nothing but the view: the choice, the shown runs and the language stay.
@@ -97,5 +99,7 @@ $("token_form").addEventListener("submit", event => {
   localStorage.setItem(TOKEN, $("token").value.trim());
   begin();
 });
+history.scrollRestoration = "manual";
+addEventListener("scroll", () => sessionStorage.setItem(`scroll ${location.search}`, scrollY));
 addEventListener("popstate", show);
 begin();

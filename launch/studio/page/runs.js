@@ -4,6 +4,8 @@ import {chart, colorOf, listen} from "./curves.js";
 import {$, attempt, call, copy, element, go, isChinese, labelled, parameters, poll, remember, t, toTry} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks
+const MOST = 30;  // runs that are listed at first
+const FEW_TOKENS = 1000;  // held-out ones, whose loss says little
 const GIB = 2 ** 30;
 export const SIGNS = {running: "▶", finished: "✓", failed: "✗", stopped: "■"};
 const kept = new Map();  // output -> {offset, identity, records}
@@ -26,6 +28,9 @@ const listed = name => (parameters()[name] || "").split("|").filter(Boolean);
 const shown = () => listed("shown");
 const rehearsed = row => row.rehearses && row.state === "finished";
 const isRun = row => row.trains || row.action === "demo";
+const HIDDEN = "hidden", kindOf = row => row.about.hidden ? HIDDEN : isRun(row) ? "" : "1";  // as the address calls them
+const keeps = row => row.trains || row.action === "demo" && !row.command.includes("grpo");  // checkpoints, also when it is stopped
+const given = command => command.match(/--input (\S+)/)?.[1] || "";  // the file that is divided
 const to = shown => `?${new URLSearchParams({view: "runs", shown, ticked: "", zoom: ""})}`;
 const number = digits => value => value.toLocaleString("en", {maximumFractionDigits: digits});
 const small = value => value && Math.abs(value) < 0.01 ? value.toExponential(1) : number(3)(value);
@@ -40,7 +45,7 @@ const CHARTS = [
   ["Divergence from the teacher", "reverse_kl", null, small, "nats a token"],
   ["|g|, norm of the gradient", "grad_norm", null, small, "norm"],
   ["Learning rate", "learning_rate", null, value => value ? value.toExponential(1).replace(".0e", "e") : "0", "learning rate"],
-  ["Tokens a second", "tokens_per_second", null, number(0), "tokens/s"],
+  ["Tokens a second", "tokens_per_second", null, value => number(value < 100 ? 1 : 0)(value), "tokens/s"],
   ["Memory of tensors", "peak_memory_bytes", null, value => value.toLocaleString("en", {maximumSignificantDigits: 3}), "GiB"],
 ];
 
@@ -50,7 +55,9 @@ export async function showRuns() {
   looking = true;
   try {
     rows = await call("runs");
-    await Promise.all(shown().map(read));
+    const gone = shown().filter(output => !rows.some(row => row.output === output));
+    $("gone").textContent = gone.length ? labelled("No run is there", gone.join(", ")) : "";
+    await Promise.all(shown().filter(output => !gone.includes(output)).map(read));
     showList();
     showCurves();
     showDifferences();
@@ -70,34 +77,47 @@ async function read(output) {
 
 // ---- the list: each run keeps its element and its place, new ones come first; a run that is shown by itself stays alone
 
-export const runsOf = all => all.filter(isRun);
+export const runsOf = all => runningFirst(all.filter(isRun));
+const runningFirst = all => [...all].sort((one, other) => (other.state === "running") - (one.state === "running"));
 
-// Method, model and time, or the name that the user has given; the command stands below.
-export function titleOf(row, timed = true) {
+const lastOf = output => output.replace(/^\w+:/, "").split("/").filter(name => !["output", "data", "evaluation"].includes(name)).pop() || output;
+
+// Method, model, folder and time, or the name that the user has given; the command stands below.
+export function titleOf(row, single = true) {
   const {about, action, command, rehearses, method, model, output} = row;
-  const last = output.replace(/^\w+:/, "").split("/").filter(name => name !== "output").pop();
+  const last = lastOf(output);
   const rewarded = command.includes("grpo"), demo = t(rewarded ? "Demo: it learns by rewards alone" : "Demo: it learns from nothing");
   const work = works()[action];
-  const what = action === "demo" ? [demo] : work ? [work, last] : [method ? t(method) : last, method && model];
-  return about.name || (rehearses ? labelled("Rehearsal", "") : "") + [...what, timed && when(row)].filter(Boolean).join(" · ");
+  const what = action === "demo" ? [demo] : work ? [work, given(command).split("/").pop() || last] : [...(method ? [t(method), model] : []), single && last];
+  return about.name || (rehearses ? labelled("Rehearsal", "") : "") + [...new Set(what), single && when(row)].filter(Boolean).join(" · ");
 }
 
 const when = ({began}) => new Date(began * 1000).toLocaleString(isChinese() ? "zh" : "en", {month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23"});
 
 function showList() {
-  const outputs = shown(), ticked = listed("ticked"), work = parameters().work === "1";
-  const ofKind = rows.filter(row => isRun(row) !== work);
+  const outputs = shown(), ticked = listed("ticked"), {work: kind = "", q = ""} = parameters();
+  const ofKind = rows.filter(row => kindOf(row) === kind), wanted = q.toLowerCase().split(/\s+/).filter(Boolean);
+  const found = ofKind.filter(row => {
+    const text = [titleOf(row), t(row.state), row.about.tags, row.about.note, row.command, row.output].join(" ").toLowerCase();
+    return wanted.every(word => text.includes(word));
+  });
   $("kinds").hidden = $("comparing").hidden = outputs.length > 0;
   $("one").hidden = !outputs.length;
   $("no_runs").hidden = outputs.length > 0 || ofKind.length > 0;
-  for (const [link, title, is] of [[$("only_runs"), t("Runs"), false], [$("other_work"), t("Other work"), true]]) {
-    link.textContent = `${title} (${rows.filter(row => isRun(row) !== is).length})`;
-    is === work ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
+  for (const [link, title, is] of [[$("only_runs"), t("Runs"), ""], [$("other_work"), t("Other work"), "1"], [$("hidden_runs"), t("Taken from the list"), HIDDEN]]) {
+    const count = rows.filter(row => kindOf(row) === is).length;
+    link.textContent = `${title} (${count})`;
+    link.hidden = is === HIDDEN && !count;
+    is === kind ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
-  $("comparing").hidden ||= work || ofKind.length < 2;
+  if (document.activeElement !== $("search")) $("search").value = q;
+  $("search").closest("form").hidden = outputs.length > 0 || ofKind.length < 2;
+  $("none_found").hidden = outputs.length > 0 || !ofKind.length || found.length > 0;
+  $("comparing").hidden ||= kind !== "" || ofKind.length < 2;
+  $("how_to_compare").textContent = t(["Tick two or more runs to compare them; click a run for its charts and its log.", "Tick one more to compare with."][ticked.length] || "");
   $("compare").disabled = ticked.length < 2;
   $("compare").textContent = `${t("Compare")}${ticked.length ? ` (${ticked.length})` : ""}`;
-  const others = rows.filter(row => isRun(row) && !outputs.includes(row.output));
+  const others = rows.filter(row => kindOf(row) === "" && !outputs.includes(row.output));
   const options = [new Option(t("choose a run"), ""), ...others.map(row => new Option(nameOf(row.output), row.output))];
   if ($("with").dataset.key !== options.map(one => one.text).join()) $("with").replaceChildren(...options);
   $("with").dataset.key = options.map(one => one.text).join();
@@ -109,12 +129,19 @@ function showList() {
       items.delete(output);
     }
   }
-  const fresh = rows.filter(row => !items.has(row.output));
+  const fresh = rows.filter(row => !items.has(row.output)), lowest = parameters().sort === "loss";
   for (const row of fresh) items.set(row.output, newItem(row.output));
-  $("list").prepend(...fresh.map(row => items.get(row.output)));
+  const held = ({progress: {eval_loss: loss}}) => loss ?? Infinity;
+  if (lowest !== $("list").lowest) {  // else each keeps its place, also when it ends
+    $("list").lowest = $("sort").checked = lowest;
+    $("list").append(...(lowest ? [...rows].sort((one, other) => held(one) - held(other) || 0) : runningFirst(rows)).map(row => items.get(row.output)));
+  } else $("list").prepend(...runningFirst(fresh).map(row => items.get(row.output)));
+  const first = new Set([...$("list").children].map(item => item.output).filter(output => found.some(row => row.output === output)).slice(0, parameters().all ? Infinity : MOST));
+  $("all_runs").hidden = outputs.length > 0 || first.size === found.length;
+  $("all_runs").textContent = `${t("Show all")} (${found.length})`;
   for (const row of rows) {
     const item = items.get(row.output);
-    item.hidden = outputs.length ? outputs.length > 1 || outputs[0] !== row.output : isRun(row) === work;
+    item.hidden = outputs.length ? outputs.length > 1 || outputs[0] !== row.output : !first.has(row.output);
     item.show(row);
   }
 }
@@ -133,22 +160,23 @@ function newItem(output) {
   const summary = element("summary"), command = element("details", {}, summary, element("div", {className: "command"}, line, copying));
   const bar = element("progress", {max: 1}), told = part("div", "small"), buttons = part("p", "buttons"), note = part("div", "note");
   below.append(bar, told, reason, buttons, note, command);
-  const item = element("li", {className: "run"}, chosen, what, state, below);
-  let before = "";
+  const item = element("li", {className: "run", output}, chosen, what, state, below);
+  let before = "", offered = "";
   item.show = row => {
     chosen.checked = listed("ticked").includes(output);
     chosen.hidden = shown().length > 0 || !isRun(row);
     const language = document.documentElement.lang;
-    const now = JSON.stringify([row, language, row.state === "running" ? Math.floor(Date.now() / 60000) : 0]);
+    const now = JSON.stringify([row, language, row.state === "running" ? Math.floor(Date.now() / 5000) : 0]);
     if (now === before || item.contains(document.activeElement) && document.activeElement.closest(".note")) return;
     before = now;
     const {step, steps, loss, eval_loss: held, eta_seconds: left} = row.progress, running = row.state === "running";
+    const quiet = running && step ? Math.round(Date.now() / 1000 - row.changed) : 0;  // a run writes every few steps
     title.textContent = titleOf(row);
     chosen.ariaLabel = labelled("Compare", titleOf(row));
     state.className = `state ${row.state}`;
     const real = row.command.replace(/^make rehearse-/, "make ");
     state.textContent = `${SIGNS[row.state]} ${!row.stopping ? t(row.state) : t(step ? "stopping: saving a checkpoint" : "stopping")}`;
-    tags.replaceChildren(...(row.about.tags || "").split(/[,，\s]+/).filter(Boolean).map(text => element("span", {className: "tag", textContent: text})));
+    tags.replaceChildren(...(row.about.tags || "").split(/[,，\s]+/).filter(Boolean).map(text => element("a", {className: "tag", textContent: text, href: `?${new URLSearchParams({view: "runs", shown: "", q: text})}`})));
     about.textContent = row.about.note || "";
     summary.textContent = t("Command");
     copying.textContent = t("Copy");
@@ -159,11 +187,12 @@ function newItem(output) {
     bar.ariaLabel = `${t("Step")} ${step ?? 0}`;
     const facts = [step && `${t("step")} ${step.toLocaleString("en")}${steps ? ` ${t("of")} ${steps.toLocaleString("en")}` : ""}`,
       loss != null && `${t("loss")} ${loss.toFixed(4)}`, row.state === "finished" && held != null && `${t("loss on held-out rows")} ${held.toFixed(4)}`, running && !row.stopping && left != null && labelled("minutes left", Math.ceil(left / 60)),
-      running && isRun(row) && !step && t("it starts: the first step comes in a while"), !(isRun(row) && step) && row.said, !running && duration(row) && `${t("took")} ${duration(row)}`, output];
+      running && isRun(row) && !step && (row.kept ? `${t("it goes on from step")} ${row.kept}` : t("it starts: the first step comes in a while")), quiet > 20 && `${t("last written, seconds ago:")} ${quiet}`, !(isRun(row) && step) && row.said, !running && duration(row) && `${t("took")} ${duration(row)}`, output];
     told.textContent = facts.filter(Boolean).join(" · ");
     reason.replaceChildren(...(rehearsed(row) ? [element("p", {className: "good", textContent: real ? labelled("The rehearsal passed. The real run", real) : t("The rehearsal passed.")})] : reasonOf(row)));
-    const active = document.activeElement?.id;
-    buttons.replaceChildren(...buttonsOf(row));
+    const {progress, changed, said, summary: _, ...rest} = row, pressed = JSON.stringify([rest, language]), active = document.activeElement?.id;
+    if (pressed !== offered) buttons.replaceChildren(...buttonsOf(row));  // else a button that asks for a second press stays
+    offered = pressed;
     if (active && buttons.contains($(active))) $(active).focus();
   };
   item.edit = row => editNote(note, row);
@@ -207,20 +236,23 @@ function buttonsOf(row) {
   if (row.result && isRun(row) && row.state === "finished" && !row.rehearses) found.push(element("button", {textContent: t("Keep: merge, export, serve"), id: `keep${row.output}`, onclick: () => go({...toTry(row.result), keep: "1"})}));
   if (/^make download /.test(row.command) && row.state === "finished") found.push(link(t("Plan with it"), `with${row.output}`, {view: "plan", MODEL: row.output}));
   if (/^make demo( |$)/.test(row.command) && row.state === "finished") found.push(link(t("Fine-tune it"), `tune${row.output}`, {view: "plan", recipe: "lora-tiny"}));
+  if (row.state === "failed" && row.action.startsWith("data-")) found.push(link(t("Mend it in the plan"), `mend${row.output}`, {view: "plan", DATA: given(row.command)}));
+  if (row.choice && row.state !== "running") found.push(element("button", {textContent: t("Change and run again"), id: `plan${row.output}`, onclick: () => go({...Object.fromEntries(Object.keys(parameters()).filter(name => name !== "language").map(name => [name, ""])), view: "plan", ...row.choice})}));
   found.push(element("button", {textContent: t("Name and notes"), id: `note${row.output}`, onclick: () => items.get(row.output).edit(row)}));
   return found;
 }
 
 // The first press asks; a second one within five seconds stops.
 function stopButton(row) {
-  const made = element("button", {textContent: t(row.trains ? "Save and stop" : "Stop"), id: `stop${row.name}`});
+  const saves = keeps(row), loses = isRun(row) && !saves;
+  const made = element("button", {textContent: t(saves ? "Save and stop" : "Stop"), id: `stop${row.name}`});
   made.addEventListener("click", () => attempt(async () => {
     if (!made.dataset.sure) {
       made.dataset.sure = "yes";
-      made.textContent = t("Really stop? Press once more");
+      made.textContent = t(saves ? "Press once more: it saves, stops, and can be resumed" : loses ? "Press once more: it stops, and what it has learned is lost" : "Really stop? Press once more");
       setTimeout(() => {
         delete made.dataset.sure;
-        made.textContent = t(row.trains ? "Save and stop" : "Stop");
+        made.textContent = t(saves ? "Save and stop" : "Stop");
       }, 5000);
       return;
     }
@@ -254,13 +286,13 @@ function editNote(place, {output, about}) {
     return [control, element("label", {}, element("span", {textContent: t(text)}), control)];
   };
   const fields = [field("name", "Name"), field("tags", "Tags"), field("note", "Note")];
-  const save = element("button", {textContent: t("Keep")});
-  save.addEventListener("click", () => attempt(async () => {
-    await call("note", {output, ...Object.fromEntries(fields.map(([control]) => [control.name, control.value]))});
+  const saving = (text, hidden) => element("button", {textContent: text, onclick: () => attempt(async () => {
+    await call("note", {output, hidden, ...Object.fromEntries(fields.map(([control]) => [control.name, control.value]))});
     place.replaceChildren();
     await showRuns();
-  }));
-  place.replaceChildren(...fields.map(([, label]) => label), save);
+  })});
+  const {hidden = false} = about;
+  place.replaceChildren(...fields.map(([, label]) => label), saving(t("Keep"), hidden), saving(t(hidden ? "Put it back into the list" : "Take it from the list; its files stay"), !hidden));
   fields[0][0].focus();
 }
 
@@ -374,6 +406,8 @@ function scores(output) {
 
 // ---- differences
 
+const inARow = words => words.join(isChinese() ? "、" : ", ");
+
 // 1e-3 and 0.001, 1 and true are the same.
 function plain(value) {
   if (value === true || value === "true" || value === "True") return "1";
@@ -389,47 +423,57 @@ function showDifferences() {
   const some = shown().map(output => rows.find(row => row.output === output)).filter(Boolean);
   $("differences").hidden = some.length < 2;
   if (some.length < 2) return;
-  const values = some.map(row => row.summary.arguments || {});
-  const chosen = [...new Set(some.flatMap(row => row.chosen))].filter(name => !NOISE.test(name));
-  const typed = name => some.some(row => row.command.includes(`--${name} `));  // a run before its end may know no others
+  const rewarded = some.every(({output}) => firstAndLast(output, "reward")), measure = rewarded ? "reward" : "loss";
+  const ends = new Map(some.map(row => [row, (kept.get(row.output)?.records || []).findLast(one => one[`eval_${measure}`] != null)]));
+  const score = row => ends.get(row)?.[`eval_${measure}`] ?? null;
+  const order = (one, other) => score(one) === null || score(other) === null ? (score(one) === null) - (score(other) === null) : (score(one) - score(other)) * (rewarded ? -1 : 1);
+  const cannot = whyUnranked(some, score), ranked = cannot ? some : [...some].sort(order);
+  const values = ranked.map(row => row.summary.arguments || {});
+  const chosen = [...new Set(ranked.flatMap(row => row.chosen))].filter(name => !NOISE.test(name));
+  const typed = name => ranked.some(row => row.command.includes(`--${name} `));  // a run before its end may know no others
   const differ = chosen.filter(name => (typed(name) || values.every(one => name in one)) && new Set(values.map(one => written(one[name]))).size > 1);
   differ.sort((one, other) => typed(other) - typed(one) || one.localeCompare(other));
-  const rewarded = some.every(({output}) => firstAndLast(output, "reward")), measure = rewarded ? "reward" : "loss";
-  const evaluated = some.map(({output}) => new Map((kept.get(output)?.records || []).filter(one => one[`eval_${measure}`] != null).map(one => [one.global_step, one[`eval_${measure}`]])));
-  const ends = evaluated.map(one => [...one].at(-1));  // step and value
-  const alike = new Set(some.map(row => titleOf(row, false))).size === 1;  // their times tell which is which
-  const head = some.map((row, place) => {
-    const {output} = row, name = !alike ? nameOf(output) : when(row) + (some.some(one => one !== row && when(one) === when(row)) ? ` (${output})` : "");
-    const key = element("span", {className: "key"});
-    key.style.background = colorOf(place);
-    const rest = shown().filter(one => one !== output).join("|");
-    return element("th", {scope: "col"}, key, element("a", {href: to(output), textContent: name}), " ",
+  const alike = new Set(some.map(row => titleOf(row, false))).size === 1;  // their folders and times tell which is which
+  const head = ranked.map((row, rank) => {
+    const {output} = row, name = !alike || row.about.name ? nameOf(output) : `${lastOf(output)} · ${when(row)}`;
+    const rest = shown().filter(one => one !== output).join("|"), best = element("span", {className: "good", textContent: `★ ${t("best")} `});
+    return element("th", {scope: "col"}, ...(cannot || rank ? [] : [best]), keyOf(shown().indexOf(output)), element("a", {href: to(output), textContent: name}), " ",
       element("a", {href: to(rest), textContent: "✕", title: t("Take out"), ariaLabel: labelled("Take out", nameOf(output))}));
   });
-  const line = (name, cells) => element("tr", {}, element("th", {scope: "row"}, ...name.split(/(?<=_)/).flatMap(part => [part, element("wbr")])), ...cells.map(text => element("td", {textContent: text ?? "–"})));
+  // What is otherwise than in the first run stands out.
+  const line = (name, cells, marked) => element("tr", {}, element("th", {scope: "row"}, ...name.split(/(?<=_)/).flatMap(part => [part, element("wbr")])),
+    ...cells.map(text => element("td", {className: marked && text !== cells[0] ? "other" : "", textContent: text ?? "–"})));
   $("differences").querySelector("table").replaceChildren(element("tr", {}, element("td", {textContent: alike ? titleOf(some[0], false) : ""}), ...head),
-    line(t("State"), some.map(row => `${SIGNS[row.state]} ${t(row.state)}`)),
-    line(t("Step"), some.map(({progress: {step, steps}}) => step && (steps ? `${step} ${t("of")} ${steps}` : step))),
-    line(t(rewarded ? "Reward, first → last" : "Loss, first → last"), some.map(({output}) => firstAndLast(output, measure)?.map(value => value.toFixed(3)).join(" → "))),
-    ...(ends.some(Boolean) ? [line(t(rewarded ? "Last reward on held-out rows" : "Last loss on held-out rows"), ends.map(one => one && `${one[1].toFixed(4)} (${t("step")} ${one[0]})`))] : []),
-    line(t("Duration"), some.map(duration)),
-    ...differ.map(name => line(`--${name}`, values.map(one => written(one[name])))));
-  const better = verdict(some, values, ends, rewarded);
+    ...(some.some(row => score(row) !== null) ? [line(t(rewarded ? "Last reward on held-out rows" : "Last loss on held-out rows"), ranked.map(row => score(row) !== null && `${score(row).toFixed(4)} (${t("step")} ${ends.get(row).global_step})` || null))] : []),
+    ...differ.map(name => line(`--${name}`, values.map(one => written(one[name])), true)),
+    line(t(rewarded ? "Reward, first → last" : "Loss, first → last"), ranked.map(({output}) => firstAndLast(output, measure)?.map(value => value.toFixed(3)).join(" → "))),
+    line(t("Step"), ranked.map(({progress: {step, steps}}) => step && (steps ? `${step} ${t("of")} ${steps}` : step))),
+    line(t("State"), ranked.map(row => `${SIGNS[row.state]} ${t(row.state)}`)),
+    line(t("Duration"), ranked.map(duration)));
+  const [, next] = values, settings = differ.filter(name => written(values[0][name]) !== written(next[name])).map(name => `${name} ${written(values[0][name])} (${written(next[name])})`);
+  const steps = ranked.map(row => ends.get(row)?.global_step), few = (some, most = 3) => [...some.slice(0, most), ...(some.length > most ? ["…"] : [])].join(", ");
+  const why = cannot ? [] : [settings.length ? labelled("Its settings that are other than those of the next one", `${few(settings, 4)}.`) : t("No setting that was given differs from the next one's.")];
+  const measured = new Set(steps).size === 1 ? `${t("step")} ${steps[0]}` : labelled("their steps differ", few(steps, 4));
+  const better = cannot || `${labelled(t(rewarded ? "The highest reward on held-out rows" : "The lowest loss on held-out rows"), nameOf(ranked[0].output))}, ${score(ranked[0]).toFixed(4)} (${t("then")} ${few(ranked.slice(1).map(row => score(row).toFixed(4)))}; ${measured})`;
+  const tokens = cannot ? [] : ranked.map(row => ends.get(row).eval_tokens).filter(count => count < FEW_TOKENS);
+  if (tokens.length) why.push(`${labelled("Measured on few tokens, so the order may be chance", few(tokens))}.`);
   if ($("better").textContent !== better) $("better").textContent = better;
+  $("why").textContent = why.join(" ");
 }
 
-// The run with the lowest last loss, or the highest reward, on the same held-out rows; why none is named where there is none.
-function verdict(some, values, ends, rewarded) {
-  const differ = Object.keys(values[0]).filter(name => values.every(one => name in one) && new Set(values.map(one => plain(one[name]))).size > 1);
-  const other = unlike(values).filter(([, flags]) => differ.some(name => flags.test(name))).map(([title]) => title);
+// Why no run is the better one by its losses on held-out rows; "" where one is.
+function whyUnranked(some, score) {
+  const values = some.map(row => row.summary.arguments || {});
+  const differ = name => values.every(one => name in one) && new Set(values.map(one => plain(one[name]))).size > 1;
+  const last = value => written(value).split("/").filter(Boolean).pop() || "–";
+  const other = unlike(values).flatMap(([title, flags]) => {
+    const name = Object.keys(values[0]).find(one => flags.test(one) && differ(one)), found = [...new Set(values.map(one => last(one[name])))];
+    return name ? [title + (found.length > 1 ? ` (${found.join(" / ")})` : "")] : [];
+  });
   if (new Set(some.map(row => row.method)).size > 1) other.unshift(t("the method"));
-  const between = isChinese() ? ["", "、", "。"] : [" ", ", ", ". "];
-  if (other.length) return `${t("These runs cannot be ranked by their losses, for they differ in")}${between[0]}${other.join(between[1])}${between[2]}${t("Ask both results the same questions under Try, or train again with these alike.")}`;
-  if (!ends.every(Boolean)) return t("Which is better shows the loss on held-out rows, which they have not all measured yet.");
-  const ranked = some.map((row, place) => [nameOf(row.output), ...ends[place]]).sort(([, , one], [, , other]) => rewarded ? other - one : one - other);
-  const steps = ranked.map(([, step]) => step), losses = ranked.map(([, , loss]) => loss.toFixed(4));
-  const measured = new Set(steps).size === 1 ? `${t("step")} ${steps[0]}` : labelled("their steps differ", steps.join(", "));
-  return `${labelled(t(rewarded ? "The highest reward on held-out rows" : "The lowest loss on held-out rows"), ranked[0][0])}, ${losses[0]} (${t("then")} ${losses.slice(1).join(", ")}; ${measured})`;
+  const [before, after] = isChinese() ? ["", "。"] : [" ", ". "];
+  if (other.length) return `${t("These runs cannot be ranked by their losses, for they differ in")}${before}${inARow(other)}${after}${t("Ask both results the same questions under Try, or train again with these alike.")}`;
+  return some.every(row => score(row) !== null) ? "" : t("Which is better shows the loss on held-out rows, which they have not all measured yet.");
 }
 
 async function showLog() {
@@ -453,6 +497,19 @@ async function showLog() {
   if (atEnd) $("log").scrollTop = $("log").scrollHeight;
 }
 
+$("search").addEventListener("input", () => {
+  remember({q: $("search").value.trim()});
+  showList();
+});
+$("searching").addEventListener("submit", event => event.preventDefault());
+$("sort").addEventListener("change", () => {
+  remember({sort: $("sort").checked ? "loss" : ""});
+  showList();
+});
+$("all_runs").addEventListener("click", () => {
+  remember({all: "1"});
+  showList();
+});
 $("compare").addEventListener("click", () => go({shown: parameters().ticked, ticked: ""}));
 $("with").addEventListener("change", () => go({shown: [...shown(), $("with").value].join("|")}));
 $("log_of").addEventListener("change", () => attempt(showLog));
@@ -462,6 +519,13 @@ $("drawing").addEventListener("input", () => {
   showCurves();
 });
 $("zoom_out").addEventListener("click", () => zoomTo(null));
+$("as_csv").addEventListener("click", () => {
+  const names = [...new Set(shown().flatMap(output => kept.get(output)?.records.flatMap(Object.keys) || []))];
+  const lines = shown().flatMap(output => (kept.get(output)?.records || []).map(record => [JSON.stringify(output), ...names.map(name => record[name] ?? "")].join()));
+  const address = URL.createObjectURL(new Blob([["run", ...names].join(), ...lines].map(line => `${line}\n`), {type: "text/csv"}));
+  element("a", {href: address, download: "runs.csv"}).click();
+  setTimeout(() => URL.revokeObjectURL(address), 1000);
+});
 $("closer").addEventListener("click", () => zoomBy(0.5));
 $("farther").addEventListener("click", () => zoomBy(2));
 listen($("curves"), {read: readAll, zoomTo, reading: () => reading});

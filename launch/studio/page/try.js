@@ -8,15 +8,33 @@ const EVERY = 1500;  // milliseconds between two looks at the server
 const DELAY = 300;  // milliseconds from a key to the result that it names
 const states = () => ({none: "", loading: t("Loading …"), ready: t("Ready."), ended: t("The server has ended. The end of its log:")});
 const kinds = () => ({model: t("A model"), LoRA: t("A LoRA"), prefix: t("A prefix")});
-const actions = () => ({export: t("Export to the format of Hugging Face"), merge: t("Merge the adapter into its base"), gguf: t(about.kind === "LoRA" ? "Merge it and export to GGUF, for llama.cpp and Ollama" : "Export to GGUF, for llama.cpp and Ollama"),
-                        evaluate: t("Evaluate on the held-out rows"), serve: t("Serve it for programs, by the OpenAI API"), push: t("Send it to a hub, after an export")});
+const actions = () => ({evaluate: t("Evaluate on the held-out rows"), gguf: t(about.kind === "LoRA" ? "Merge it and export to GGUF: one file for Ollama, LM Studio and llama.cpp on any computer" : "Export to GGUF: one file for Ollama, LM Studio and llama.cpp on any computer"),
+                        export: t("Export to the format of Hugging Face, for other programs and hubs"), merge: t("Merge the adapter into its base, a model of this repository"), serve: t("Serve it for programs, by the OpenAI API"), push: t("Send it to a hub, after an export")});
 const lacking = () => ({export: t("It sends the export, which is not there yet: export first."), folder: t("Its folder is there already. To make it again, name another one above."),
                          to: t("Name the repository above, as TO.")});
-const {folder, base} = $("of_result").elements, output = $("new_folder"), to = $("to");
-const LOGGED = ["evaluate", "gguf", "push"];  // whose logs say more than that they have ended
+const {folder, base} = $("of_result").elements, output = $("new_folder"), to = $("to"), quant = $("quant");
+const LOGGED = ["evaluate", "push"];  // whose logs say more than that they have ended
 let typing, timer, looking = false, panel = null, language = "", about = null;  // the result that is named, and what its run had
 
-const chosen = () => ({folder: folder.value.trim(), base: base.value.trim(), output: output.value.trim(), to: to.value.trim()});
+const chosen = () => ({folder: folder.value.trim(), base: base.value.trim(), output: output.value.trim(), to: to.value.trim(), quant: quant.value || parameters().quant || ""});
+
+// Lines that use what a task has made.
+function uses(target, made, files) {
+  const file = files.find(({name}) => name.endsWith(".gguf"))?.name, has = name => files.some(one => one.name === name), name = made.split("/").pop();
+  const quoted = path => /^[\w@%+=:,./-]+$/.test(path) ? path : `'${path.replaceAll("'", "'\\''")}'`, path = quoted(made);
+  if (file) return [`llama-cli -m ${quoted(`${made}/${file}`)}`, ...(has("Modelfile") ? [`ollama create ${quoted(name)} -f ${quoted(`${made}/Modelfile`)} && ollama run ${quoted(name)}`] : [])];
+  if (target === "merge") return [`make serve MODEL=${path}`];
+  if (target !== "export") return [];
+  const kind = has("adapter_config.json") ? ["peft", "AutoPeftModelForCausalLM"] : ["transformers", "AutoModelForCausalLM"];
+  return [`python -c 'from ${kind[0]} import ${kind[1]}; model = ${kind[1]}.from_pretrained("${made}")'`, ...(kind[0] === "peft" ? [] : [`vllm serve ${path}`])];
+}
+
+// The files of a folder, or one file by itself, with sizes.
+function filesOf(place, files) {
+  const all = `${files.length} ${t("files")}, ${size(files.reduce((sum, one) => sum + one.bytes, 0))}`;
+  return element("details", {open: files.length < 5}, element("summary", {textContent: labelled(place, all)}), element("ul", {className: "small"}, ...files.map(({name, bytes}) =>
+    element("li", {textContent: labelled(name, bytes < 2 ** 20 ? `${Math.ceil(bytes / 1024)} KiB` : size(bytes))}))));
+}
 
 export async function showTry() {
   const now = parameters(), {folder: loaded} = await call("trial");
@@ -24,6 +42,7 @@ export async function showTry() {
   base.value = now.base || "";
   output.value = now.folder || "";
   to.value = now.to || "";
+  quant.value = now.quant || "q8_0";
   if (!panel || language !== document.documentElement.lang) {
     language = document.documentElement.lang;
     panel = chat($("chat"), {t, send: (path, body, signal) => request(`trial/${path}`, body, signal)});
@@ -54,7 +73,7 @@ function changed(event) {
   if (event.target === folder) output.value = to.value = "";  // which are another result's
   clearTimeout(typing);
   typing = setTimeout(() => {
-    remember({result: folder.value.trim(), base: base.value.trim(), folder: output.value.trim(), to: to.value.trim()});
+    remember({result: folder.value.trim(), base: base.value.trim(), folder: output.value.trim(), to: to.value.trim(), quant: quant.value === "q8_0" ? "" : quant.value});
     attempt(() => describe());
   }, DELAY);
 }
@@ -72,38 +91,46 @@ async function describe(again = false) {
   const wanted = JSON.stringify(chosen());
   const [found, rows, data] = await Promise.all([call("result", chosen()), call("runs"), call("held_out", chosen())]);
   if (wanted !== JSON.stringify(chosen())) return;
-  const {kind, base: named, weights_bytes: weights, tasks, training} = found;
+  const {kind, base: named, weights_bytes: weights, tasks, training, files, quants, free_bytes: free} = found, kept = chosen().quant || "q8_0";
+  if (!quant.options.length) quant.replaceChildren(...quants.map(name => new Option(name)));
+  quant.value = kept;
   $("load").disabled = false;
   about = {...found, data};
   base.placeholder = named;
-  const lines = [listed(kinds()[kind], named && `${t("of the base")} ${named}`), labelled("Memory of its weights, about", size(weights))];
+  const lines = [listed(kinds()[kind], named && `${t("of the base")} ${named}`), labelled("Memory of its weights, about", size(weights)) + (free ? ` ${t("of")} ${size(free)} ${t("that are free here")}` : "")];
   lines.push(...training.map(run => listed(labelled("In training here", run.output), labelled("memory of a rank", size(run.peak_memory_bytes)))));
-  if (training.length) lines.push(t("Loading takes memory beside the training: press Load if there is room."));
-  $("about_result").replaceChildren(...lines.map(text => element("li", {textContent: text})));
+  if (training.length) lines.push(t("It is not loaded by itself while one trains: both compute more slowly then."));
+  $("about_result").replaceChildren(...lines.map(text => element("li", {textContent: text})), element("li", {}, filesOf(about.folder, files)));
   const what = command => command.replace(/ OUTPUT=evaluations\/\S+|-merged(-\d+)?(?= )/g, "");  // which are new each time
-  if (again) for (const [target, {command, lacks}] of Object.entries(tasks)) $(`task_${target}`)?.renew(command, lacks);
-  else $("tasks").replaceChildren(...Object.entries(tasks).map(([target, {command, lacks}]) => taskOf(target, command, lacks, rows.find(row => what(row.command) === what(command)))));
+  if (again) for (const [target, task] of Object.entries(tasks)) $(`task_${target}`)?.renew(task);
+  else $("tasks").replaceChildren(...Object.keys(actions()).filter(target => target in tasks).map(target => taskOf(target, tasks[target], rows.find(row => what(row.command) === what(tasks[target].command)))));
   $("after").hidden = false;
 }
 
-// lacks: why it cannot start now. before: its row among the runs, if it was started before.
-function taskOf(target, command, lacks, before) {
-  const button = (title, id, className = "") => element("button", {type: "button", id: `${id}_${target}`, className, textContent: t(title), ariaLabel: labelled(title, command)});
-  const text = element("pre", {textContent: command, tabIndex: 0}), told = element("p", {className: "small"});
-  const copying = button("Copy", "copy"), starting = button("Start", "start", "main"), stopping = button("Stop", "stop");
+// task: {command, lacks: why it cannot start now, output, files}. before: its row among the runs, if it was started before.
+function taskOf(target, task, before) {
+  const button = (title, id, className = "") => element("button", {type: "button", id: `${id}_${target}`, className, textContent: t(title), ariaLabel: labelled(title, task.command)});
+  const text = element("pre", {tabIndex: 0}), made = element("div", {className: "made", hidden: true}), told = element("p", {className: "small"});
+  const copying = button("Copy", "copy"), starting = button("Start", "start"), stopping = button("Stop", "stop");
   const bar = element("progress", {ariaLabel: actions()[target], hidden: true}), links = element("p", {className: "buttons", hidden: true});
   const log = element("pre", {tabIndex: 0, hidden: true});
   told.setAttribute("role", "status");
   stopping.hidden = true;
   const hint = element("p", {className: "hint"});
   let name = "", missing = "", running = false;
-  const renew = (command, lacks) => {
+  const renew = ({command, lacks, output: place, files}) => {
+    made.hidden = !files.length || !["export", "gguf", "merge", "evaluate"].includes(target);
+    if (!made.hidden) made.replaceChildren(element("p", {className: "good", textContent: t("Here it is:")}), filesOf(place, files), ...uses(target, place, files).map(line => {
+      const use = element("pre", {textContent: line, tabIndex: 0}), copying = element("button", {type: "button", textContent: t("Copy"), ariaLabel: labelled("Copy", line)});
+      copying.addEventListener("click", () => copy(copying, use));
+      return element("div", {className: "command"}, use, copying);
+    }));
     missing = lacks || (target === "push" && !to.value.trim() ? "to" : "");
     text.textContent = command;
     hint.textContent = lacking()[missing] || "";
     starting.disabled = running || Boolean(missing);
   };
-  renew(command, lacks);
+  renew(task);
   const say = (line, state) => {
     if (told.textContent !== line) told.textContent = line;
     told.className = `small state ${state}`;
@@ -118,20 +145,22 @@ function taskOf(target, command, lacks, before) {
     stopping.hidden = !row.can_stop;
     bar.hidden = !running || Boolean(row.page);
     const found = [];
+    const sent = row.state === "finished" && target === "push" && log.textContent.match(/https:\/\/\S+$/m)?.[0];
+    if (sent) found.push(element("a", {href: sent, target: "_blank", rel: "noreferrer", textContent: labelled("Open its page", sent)}));
     if (row.page) found.push(element("a", {href: `${row.page}?${new URLSearchParams({studio: location.href})}`, target: "_blank", textContent: labelled("Open its page", row.page)}));
     if (row.state === "finished" && target === "merge") found.push(element("a", {href: `?${new URLSearchParams(toTry(row.output))}`, textContent: t("Try it")}));
     if (row.name) found.push(element("a", {href: `?${new URLSearchParams({view: "runs", shown: row.output})}`, textContent: t("Its log among the runs")}));
     if ([...links.children].join() !== found.join()) links.replaceChildren(...found);  // a link joins as its address
     links.hidden = !found.length;
-    say(running ? row.page ? t("It answers, until Stop ends it.") : row.said || words : [words, row.state === "finished" ? row.output : row.reason].filter(Boolean).reduce(labelled), row.state);
+    say(running ? row.page ? `${t("It answers, until Stop ends it.")} ${labelled("Base URL for programs", `${row.page}v1`)}` : row.said || words : [words, row.state === "finished" ? row.output : row.reason].filter(Boolean).reduce(labelled), row.state);
   };
   const toItsEnd = async first => {
     show(first);
     const row = first.state === "running" ? await follow(first.output, show, () => told.isConnected) : first;
-    show(row);
     log.hidden = row.state !== "failed" && !(row.state === "finished" && LOGGED.includes(target));
     if (!log.hidden) log.textContent = await call(`log?${new URLSearchParams({output: row.output, of: "console"})}`);
     log.scrollTop = log.scrollHeight;
+    show(row);  // with what the log names
     if (first.state === "running" && row.state === "finished" && told.isConnected) await describe(true);  // what can be done now
   };
   copying.addEventListener("click", () => copy(copying, text));
@@ -147,7 +176,7 @@ function taskOf(target, command, lacks, before) {
   stopping.addEventListener("click", () => attemptHere(() => call("stop", {name})));
   if (before) attemptHere(() => toItsEnd(before));
   return element("div", {id: `task_${target}`, renew}, element("h3", {textContent: actions()[target]}),
-    element("div", {className: "command"}, text, element("div", {className: "buttons"}, copying, " ", starting, " ", stopping)), hint, bar, told, links, log);
+    element("div", {className: "command"}, text, element("div", {className: "buttons"}, copying, " ", starting, " ", stopping)), hint, bar, told, made, links, log);
 }
 
 // ---- the server
@@ -183,7 +212,7 @@ async function serve(path) {
 }
 
 $("of_result").addEventListener("input", changed);
-for (const one of [output, to]) one.addEventListener("input", changed);
+for (const one of [output, to, quant]) one.addEventListener("input", changed);
 $("of_result").addEventListener("submit", event => {
   event.preventDefault();
   attempt(() => serve("start"));
