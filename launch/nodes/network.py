@@ -11,6 +11,7 @@ psutil is imported where it is used: a Python without our packages gets as far a
 import contextlib
 import ipaddress
 import json
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -53,6 +54,13 @@ def address_towards(host: str) -> str:
         except OSError as error:
             raise UserError(f"MASTER: {host} cannot be reached from here: {error.strerror}.") from None
         return probe.getsockname()[0]
+
+
+def address_for_ranks() -> str:
+    """Return this machine's address by which the other ranks of a run reach it."""
+    if os.environ.get("PADDLE_NNODES", "1") == "1":  # `launch --backend gloo` does not set it
+        return "127.0.0.1"
+    return address_towards(split_address(os.environ["PADDLE_MASTER"])[0])
 
 
 def interface_of(address: str) -> str:

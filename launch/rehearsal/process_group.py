@@ -19,7 +19,7 @@ from paddle.base import core
 from paddle.distributed import collective
 
 from launch.errors import UserError
-from launch.nodes.network import address_towards, reserved_ports, split_address
+from launch.nodes.network import address_for_ranks, reserved_ports, split_address
 from launch.rehearsal.shared_memory import SharedMemory, available, reduces
 
 TIMEOUT_SECONDS = 900
@@ -44,9 +44,7 @@ def create_group(name: str, rank: int, size: int, group_id: int) -> core.Process
     """
     key = f"rehearsal/{name}"
     if rank == 0:
-        host = "127.0.0.1"  # where the other ranks find this one
-        if os.environ.get("PADDLE_NNODES", "1") != "1":  # `launch --backend gloo` does not set it
-            host = address_towards(split_address(os.environ["PADDLE_MASTER"])[0])
+        host = address_for_ranks()
         with reserved_ports(1) as [port], _sockets_without_delay():
             # A world size of 0 makes the constructor return at once instead of waiting for the others.
             store = core.TCPStore(host, port, True, 0, TIMEOUT_SECONDS)

@@ -2,12 +2,11 @@
 
 import os
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from data_tools.children import close_in_children
 from launch.checkpoint.ranks import gather, rank, world_size
-from launch.nodes.network import Connection, address_towards, split_address
+from launch.nodes.network import Connection, address_for_ranks
 
 CHILDREN = 8  # of a rank: none has many connections, also among thousands of ranks
 GREETING_SECONDS = 5.0
@@ -23,28 +22,22 @@ class Agreement:
     """
 
     def __init__(self):
-        host = "127.0.0.1"  # where the other ranks find this one
-        if os.environ.get("PADDLE_NNODES", "1") != "1":
-            host = address_towards(split_address(os.environ["PADDLE_TRAINER_ENDPOINTS"].split(",")[0])[0])
-        first, token = CHILDREN * rank() + 1, os.urandom(16).hex()
-        children = range(first, min(first + CHILDREN, world_size()))
-        self.parent: dict[int, Connection] = {}
-        self.children: dict[int, Connection] = {}
-        with socket.create_server((host, 0)) as server:
+        self.parents: list[Connection] = []  # one, but for rank 0
+        self.children: list[Connection] = []
+        token = os.urandom(16).hex()
+        with socket.create_server((address_for_ranks(), 0)) as server:
             server.settimeout(SECONDS)
             places = gather((server.getsockname(), token))
             if rank():
-                number = (rank() - 1) // CHILDREN
-                address, other_token = places[number]
-                self.parent[number] = Connection(socket.create_connection(address, timeout=SECONDS))
-                self.parent[number].send({"rank": rank(), "token": other_token})
-            while len(self.children) < len(children):
+                address, other_token = places[(rank() - 1) // CHILDREN]
+                self.parents = [Connection(socket.create_connection(address, timeout=SECONDS))]
+                self.parents[0].send({"token": other_token})
+            while len(self.children) < min(CHILDREN, world_size() - 1 - CHILDREN * rank()):
                 connection = Connection(server.accept()[0])
                 with suppress(OSError):  # of a stranger
-                    greeting = connection.receive(GREETING_SECONDS)
-                    if greeting.get("token") == token:
-                        self.children[greeting["rank"]] = connection
-        close_in_children(*self.parent.values(), *self.children.values())
+                    if connection.receive(GREETING_SECONDS).get("token") == token:
+                        self.children.append(connection)
+        close_in_children(*self.parents, *self.children)
 
     def __call__(self, requested: set[str]) -> set[str]:
         """Return the requests of all ranks.
@@ -52,23 +45,14 @@ class Agreement:
         Raises:
             RuntimeError: If a rank has ended.
         """
-        for other, connection in self.children.items():
-            with _naming(other):
+        try:
+            for connection in self.children:
                 requested = requested.union(connection.receive(SECONDS)["requested"])
-        for other, connection in self.parent.items():
-            with _naming(other):
+            for connection in self.parents:
                 connection.send({"requested": sorted(requested)})
                 requested = set(connection.receive(SECONDS)["requested"])
-        for other, connection in self.children.items():
-            with _naming(other):
+            for connection in self.children:
                 connection.send({"requested": sorted(requested)})
+        except OSError as error:
+            raise RuntimeError(f"another rank has ended before the end of this step: {error}") from error
         return requested
-
-
-@contextmanager
-def _naming(other: int) -> Iterator[None]:
-    """Name the rank whose connection is lost within the block."""
-    try:
-        yield
-    except OSError as error:
-        raise RuntimeError(f"rank {other} has ended before the end of this step: {error}") from error

@@ -39,7 +39,7 @@ def steps(output_dir: str) -> dict:
         found.append(requests._requested(args))
     if rank == 10:
         assert requests._agreement is not None
-        requests._agreement.parent[1].close()
+        requests._agreement.parents[0].close()
         return {"found": found, "error": ""}
     try:
         requests._requested(args)
