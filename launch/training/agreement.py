@@ -1,15 +1,12 @@
 """What the ranks request at the end of a step, joined on their hosts: a collective would let each wait for its card."""
 
-import os
 import socket
-from contextlib import suppress
 
 from data_tools.children import close_in_children
-from launch.checkpoint.ranks import gather, rank, world_size
+from launch.checkpoint.ranks import gather, rank
 from launch.nodes.network import Connection, address_for_ranks
 
 CHILDREN = 8  # of a rank: none has many connections, also among thousands of ranks
-GREETING_SECONDS = 5.0
 SECONDS = 3600.0  # that one rank may be later than another; the hang timer ends a run before
 
 
@@ -22,21 +19,12 @@ class Agreement:
     """
 
     def __init__(self):
-        self.parents: list[Connection] = []  # one, but for rank 0
-        self.children: list[Connection] = []
-        token = os.urandom(16).hex()
-        with socket.create_server((address_for_ranks(), 0)) as server:
+        with socket.create_server((address_for_ranks(), 0), backlog=CHILDREN) as server:
             server.settimeout(SECONDS)
-            places = gather((server.getsockname(), token))
-            if rank():
-                address, other_token = places[(rank() - 1) // CHILDREN]
-                self.parents = [Connection(socket.create_connection(address, timeout=SECONDS))]
-                self.parents[0].send({"token": other_token})
-            while len(self.children) < min(CHILDREN, world_size() - 1 - CHILDREN * rank()):
-                connection = Connection(server.accept()[0])
-                with suppress(OSError):  # of a stranger
-                    if connection.receive(GREETING_SECONDS).get("token") == token:
-                        self.children.append(connection)
+            places = gather(server.getsockname())
+            parents = [places[(rank() - 1) // CHILDREN]] if rank() else []
+            self.parents = [Connection(socket.create_connection(place, timeout=SECONDS)) for place in parents]
+            self.children = [Connection(server.accept()[0]) for _ in places[CHILDREN * rank() + 1 :][:CHILDREN]]
         close_in_children(*self.parents, *self.children)
 
     def __call__(self, requested: set[str]) -> set[str]:

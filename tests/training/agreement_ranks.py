@@ -1,12 +1,9 @@
 """Ranks that agree on what any of them requests, for test_agreement.py."""
 
-import json
-import socket
 from types import SimpleNamespace
 
 import paddle
 
-from launch.training import agreement
 from launch.training.checkpointer import Requests
 
 COLLECTIVES = ("all_reduce", "all_gather", "all_gather_object", "broadcast", "broadcast_object_list", "barrier")
@@ -15,21 +12,13 @@ COLLECTIVES = ("all_reduce", "all_gather", "all_gather_object", "broadcast", "br
 def steps(output_dir: str) -> dict:
     """What all request at each step, where rank n gets SIGTERM in step n and nobody after that; then rank 10 ends.
 
-    A stranger comes first to each rank that listens. After the first step no collective can be called.
+    After the first step no collective can be called.
     """
     from launch.rehearsal.collectives import install
 
     install()
     paddle.distributed.init_parallel_env()
     rank, size = paddle.distributed.get_rank(), paddle.distributed.get_world_size()
-    upstream, strangers = agreement.gather, []
-
-    def gather(value):
-        strangers.append(socket.create_connection(value[0]))
-        strangers[0].sendall(json.dumps({"rank": 1, "token": "guessed"}).encode() + b"\n")
-        return upstream(value)
-
-    agreement.gather = gather
     requests, args = Requests(0), SimpleNamespace(process_index=rank, output_dir=output_dir)
     found = [requests._requested(args)]
     for name in COLLECTIVES:
