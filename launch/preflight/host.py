@@ -45,8 +45,10 @@ def check_disk(run: RunConfig, continuation: Continuation) -> list[Finding]:
     needed = model + kept * checkpoint
     free = free_bytes(values.output_dir) + sum(map(_size, left_by_a_kill(Path(values.output_dir).expanduser())))
     there = f"; {len(so_far)} more are there" if so_far else ""
-    parts = f"{kept} x {checkpoint / GB:,.1f} GB of checkpoints + {model / GB:,.1f} GB model{there}"
-    found = f"{needed / GB:,.1f} GB needed ({parts}), {free / GB:,.0f} GB free at {values.output_dir}"
+    digits = 1 if model > GB / 10 else 4  # 0.0 GB would say nothing of a tiny model
+    parts = f"{kept} x {checkpoint / GB:,.{digits}f} GB of checkpoints + {model / GB:,.{digits}f} GB model{there}"
+    rest = 0 if free > GB else digits
+    found = f"{needed / GB:,.{digits}f} GB needed ({parts}), {free / GB:,.{rest}f} GB free at {values.output_dir}"
     if needed <= free:
         return [Finding(True, "disk", found)]
     each = f"a checkpoint is {parameters / GB:,.2f} billion parameters x {bytes_each(values, half)} bytes"

@@ -12,7 +12,7 @@ from pyarrow import parquet
 from data_tools.dialogues.chat_template import _read
 from data_tools.formats import records as formats
 from data_tools.formats.errors import DataError
-from data_tools.formats.json_files import quoted
+from data_tools.formats.json_files import quoted, read_object
 from data_tools.formats.records import csv_rows, records
 from data_tools.text.blocks import read_blocks
 from launch.config.key_files import read_source
@@ -24,6 +24,7 @@ READERS = {
     "a configuration": lambda path: read_config(path, "a model"),
     "a file of arguments": read_source,
     "a chat template": _read,
+    "a file that need not be there": read_object,
 }
 
 

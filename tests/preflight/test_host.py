@@ -1,6 +1,7 @@
 """The bytes that checkpoints will take: by their formula, as saved, and against the free space; and the point where
 several nodes meet."""
 
+import re
 import socket
 
 import pytest
@@ -57,6 +58,10 @@ def test_room_against_the_arithmetic(told):
         "(2 weight + 4 float32 copy + 8 AdamW)"
     )
     assert fix == "OUTPUT=FOLDER on a larger disk; --ignore_save_lr_and_optim 1 saves what cannot be resumed"
+    [(ok, found, _)] = told(0.003, model_name_or_path="llama-rehearsal")
+    assert not ok and re.match(
+        r"0\.0\d+ GB needed \(2 x 0\.00\d+ GB of checkpoints .* 0\.0030 GB free at out", found
+    ), found
     [(_, _, fix)] = told(1, save_steps=1000)
     assert "--save_total_limit 1 keeps one beside the one being written" in fix
     for changes in ({"do_train": 0}, {"model_name_or_path": "nowhere"}):  # nothing is saved, or known

@@ -1,5 +1,6 @@
 """What a run lacks and the page makes: weights, data from a file of the user's, the demo's model."""
 
+import asyncio
 import json
 import os
 import sys
@@ -156,6 +157,23 @@ def test_what_is_no_data_or_too_large_leaves_nothing(client, monkeypatch):
     assert (
         client.put("/api/upload", params={"recipe": "x", "name": "y"}, headers={"Authorization": ""}).status_code == 401
     )
+
+
+def test_an_upload_that_its_client_cuts_off_is_no_fault(client):
+    parts = iter([{"type": "http.request", "body": ROWS[:10], "more_body": True}, {"type": "http.disconnect"}])
+    headers = [(b"host", b"127.0.0.1"), (b"authorization", b"Bearer " + b"token" * 5), (b"content-length", b"99")]
+    scope = {"type": "http", "method": "PUT", "path": "/api/upload", "headers": headers}
+    scope["query_string"] = b"recipe=lora-qwen3-8b&name=a.jsonl"
+    sent = []
+
+    async def receive() -> dict:
+        return next(parts, {"type": "http.disconnect"})
+
+    async def send(message: dict) -> None:
+        sent.append(message)
+
+    asyncio.run(client.app(scope, receive, send))
+    assert sent[0]["status"] == 499 and not list(Path().rglob("*.jsonl"))
 
 
 def test_a_model_and_the_demo_are_made_by_the_commands_of_make():
