@@ -19,7 +19,7 @@ from launch.environment.start import filled_in
 from launch.errors import UserError
 from launch.studio import trying
 from launch.studio.app import make_app
-from launch.studio.run_result import ANY_PORTS, IN_TURN, RunResult, StudioTask, result_in
+from launch.studio.run_result import ANY_PORTS, IN_TURN, RunResult, StudioTask, files_in, result_in
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial
 from tests.checkpoint.test_checkpoint_writer import write
@@ -58,6 +58,13 @@ def test_what_a_folder_has_that_has_a_name(here):
     model = RunResult.read(result_of(here / "model", "config.json"))
     assert (model.kind, model.base, list(model.tasks(""))) == ("model", "", ["export", "gguf", "serve", "push"])
     assert model.tasks("")["gguf"].command.endswith("OUTPUT=exported/model-gguf FORMAT=gguf QUANT=q8_0")
+    assert model.tasks("", quant="q4_k_m")["gguf"].arguments[-1] == "q4_k_m"
+    with pytest.raises(UserError, match="QUANT: found 'q9', allowed: f32, f16, bf16, q8_0, q4_0, q4_k_m"):
+        model.tasks("", quant="q9")
+    (here / "model/sub").mkdir()
+    (here / "model/weights").write_bytes(bytes(9))
+    assert files_in(here / "model") == [{"name": "weights", "bytes": 9}, {"name": "config.json", "bytes": 2}]
+    assert files_in(here / "model/weights") == [{"name": "weights", "bytes": 9}] and files_in(here / "none") == []
     lora = RunResult.read("run/output")
     assert (lora.kind, lora.base, lora.weights_bytes) == ("LoRA", "llama-7b", 4 * 6_738_415_616)
     assert RunResult.read("run/output", "models/mine").base == "models/mine"
