@@ -56,6 +56,17 @@ def test_every_family_is_merged_and_its_logits_agree(ranks, tmp_path, group):
         assert beside == pytest.approx(0, abs=2e-5), directory
 
 
+def test_logits_of_zeros_alone_agree_with_nothing(ranks, small):
+    """A value that is too large: the normalization behind it makes zeros of infinite ones."""
+    lora = {name: one for file in (small / "lora").glob("*.safetensors") for name, one in load_file(file).items()}
+    name = next(name for name in lora if name.endswith("lora_B"))
+    lora[name][0, 0] = 1e37
+    write_lora(small / "lora", lora)
+    [[said]] = ranks(1, *MERGE, [arguments(small)])
+    assert said["exit_code"] == 2 and "(logits are up to 0, " in said["stderr"], said
+    assert not (small / "merged").exists()
+
+
 def test_check_only_tells_a_merge_from_another_and_writes_nothing(ranks, small):
     lora = {name: one for file in (small / "lora").glob("*.safetensors") for name, one in load_file(file).items()}
     write_lora(small / "other", lora, lora_alpha=11.7, scaling=3.9)
