@@ -7,9 +7,14 @@ import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from data_tools.formats.benchmarks.files import PLACE, read_benchmark
+from data_tools.formats.errors import DataError
+from launch.errors import UserError
+from launch.evaluation.comparison import read_results
 from launch.reporting.records import TRAIN_LOG, arguments_of, read_summary
 
 LAST_BYTES = 1 << 14  # of a train_log.jsonl, for its last records
+MOST_ANSWERS = 20  # of an evaluation that are shown
 LARGEST_PART = 4 << 20  # bytes of a log that are read at once
 SHOWN = (
     "global_step",
@@ -93,6 +98,58 @@ def summary_of(folder: Path) -> dict:
             "script": str(script[str(script[0]).endswith("/recipe.py")]),
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def evaluation_of(path: Path, base_results: str) -> dict:
+    """Return the results of an evaluation beside those of the base, where there are some.
+
+    Args:
+        path: Of its file.
+        base_results: Ends the name of the base's file.
+
+    Returns:
+        "rows": their number. "measures": each with name, base (None without one) and result, 0 to 1. "answers": of the
+        first rows, each with asked, reference, base and result.
+
+    Raises:
+        UserError: If a file is no evaluation of questions.
+    """
+    beside = path.with_stem(path.stem + base_results)
+    try:
+        result = read_results(path)
+        base = read_results(beside) if beside.is_file() else None
+        [(task, samples), *_] = result["samples"].items()
+        others = {one["digest"]: one["resps"][0][0] for one in base["samples"][task]} if base else {}
+        names = samples[0]["metrics"]
+        found = [report and report["results"][task] for report in (base, result)]
+        first = samples[:MOST_ANSWERS]
+        docs = _questions(task, {one["place"].rpartition(":")[0] for one in first})
+        return {
+            "rows": len(samples),
+            "measures": [
+                {
+                    "name": name,
+                    **{of: by and by[f"{name},none"] for of, by in zip(("base", "result"), found, strict=True)},
+                }
+                for name in names
+            ],
+            "answers": [
+                docs.get(one["place"], {"asked": one["place"], "reference": ""})
+                | {"base": others.get(one["digest"]), "result": one["resps"][0][0]}
+                for one in first
+            ],
+        }
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        raise UserError(f"{path}: no results of questions that the model answers ({error!r}). Evaluate anew.") from None
+
+
+def _questions(form: str, files: set[str]) -> dict[str, dict]:
+    """Return questions and right answers by their places; {} of files that are no longer there or are others now."""
+    try:
+        rows = read_benchmark([Path(file) for file in sorted(files)], form)
+        return {row[PLACE]: {"asked": row["question"], "reference": row["answers"][0]} for row in rows}
+    except (DataError, OSError, LookupError, TypeError):
         return {}
 
 

@@ -34,6 +34,7 @@ ANY_PORTS = ("--port", "0", "--grpc_port", "0")  # free ones
 SHARED_NAMES = ("model", "lora")  # of the folders of every demo
 # Two commands after each other, of which the one that goes on gets the signal to end.
 IN_TURN = "trap 'kill $!' TERM; {} & wait $! && {{ {} & wait $!; }}"
+BASE_RESULTS = "-base"  # ends the name of the base's results, beside those of its adapter
 BYTES = {"cpu": 4, "gpu": 2}  # of a weight, as launch/commands/serve.py keeps most models
 
 
@@ -162,33 +163,43 @@ class RunResult:
         given = {"MODEL": self.folder, "OUTPUT": target, "ARGS": shlex.join(other_base)}
         found = {"export": _task("export", given, arguments)}
         target = target if output else f"{exported}-gguf"
-        found["gguf"] = self._merged_gguf(target, quant) if self.kind == LORA else _gguf(self.folder, target, quant)
+        merge = self._merge(_free(f"{target}-merged"))  # of a LoRA first, into a new folder beside the target
+        lora = self.kind == LORA
+        found["gguf"] = (
+            _in_turn(merge, _gguf(str(merge.output), target, quant)) if lora else _gguf(self.folder, target, quant)
+        )
         form, held_out = self._held_out()
         if held_out:
-            target, task = _free(f"evaluations/{self.name}", ".json"), f"{form}={held_out}"
-            model = {"MODEL": self.base, "ADAPTER": self.folder} if self.base else {"MODEL": self.folder}
-            chat = ["--apply_chat_template"] if form == "chat" else []
-            given = model | {"TASKS": task, "OUTPUT": target, "ARGS": " ".join(chat)}
-            flags = ["--model_name_or_path", model["MODEL"], "--tasks", task]
-            flags += ["--adapter_path", self.folder] if self.base else []
-            found["evaluate"] = _task("evaluate", given, ["evaluate.py", *flags, "--output_file", target, *chat])
+            found["evaluate"] = self._evaluate(form, held_out)
         if self.kind == LORA:
             found["merge"] = self._merge(os.path.expanduser(output) if output else f"models/{self.name}-merged")
         to = to or "hf:OWNER/NAME"
         push = _task("push", {"MODEL": exported, "TO": to}, ["push.py", exported, to], to)
         return found | serve | {"push": replace(push, source=Path(exported))}
 
+    def _evaluate(self, form: str, held_out: str) -> StudioTask:
+        """Return the task that measures a model; of an adapter, the base without it first."""
+        target = _free(f"evaluations/{self.name}", ".json", BASE_RESULTS)
+        chat = ["--apply_chat_template"] if form == "chat" else []
+
+        def measured(model: dict[str, str], output: str) -> StudioTask:
+            given = model | {"TASKS": f"{form}={held_out}", "OUTPUT": output, "ARGS": " ".join(chat)}
+            flags = ["--model_name_or_path", model["MODEL"], "--tasks", given["TASKS"]]
+            flags += ["--adapter_path", self.folder] if "ADAPTER" in model else []
+            return _task("evaluate", given, ["evaluate.py", *flags, "--output_file", output, *chat])
+
+        if not self.base:
+            return measured({"MODEL": self.folder}, target)
+        base = {"MODEL": self.base}
+        return _in_turn(
+            measured(base, str(Path(target).with_stem(Path(target).stem + BASE_RESULTS))),
+            measured(base | {"ADAPTER": self.folder}, target),
+        )
+
     def _merge(self, target: str) -> StudioTask:
         given = {"ADAPTER": self.folder, "MODEL": self.base, "OUTPUT": target}
         flags = ["--model_name_or_path", self.base, "--adapter_path", self.folder, "--output_dir", target]
         return _task("merge", given, ["merge.py", *flags])
-
-    def _merged_gguf(self, target: str, quant: str) -> StudioTask:
-        """Return the task that merges a LoRA into a new folder beside the target, and exports that."""
-        merge = self._merge(_free(f"{target}-merged"))
-        export = _gguf(str(merge.output), target, quant)
-        both = IN_TURN.format(shlex.join(merge.arguments), shlex.join(export.arguments))
-        return replace(export, command=f"{merge.command} && {export.command}", arguments=["bash", "-c", both])
 
     def _served_name(self) -> str:
         """Return the name of the result for clients, which is not that of its base."""
@@ -227,10 +238,17 @@ def _gguf(model: str, target: str, quant: str) -> StudioTask:
     return _task("export", given, ["export.py", model, target, "--format", "gguf", "--quant", quant])
 
 
-def _free(name: str, suffix: str = "") -> str:
-    """Return a name that no file has: this one, or with the first free number."""
-    names = (f"{name}{f'-{number}' if number > 1 else ''}{suffix}" for number in count(1))
-    return next(one for one in names if not Path(one).exists())
+def _in_turn(first: StudioTask, then: StudioTask) -> StudioTask:
+    both = IN_TURN.format(shlex.join(first.arguments), shlex.join(then.arguments))
+    return replace(then, command=f"{first.command} && {then.command}", arguments=["bash", "-c", both])
+
+
+def _free(name: str, suffix: str = "", beside: str = "") -> str:
+    """Return a name that no file has: this one, or with the first free number. beside: ends one that is free, too."""
+    names = (f"{name}{f'-{number}' if number > 1 else ''}" for number in count(1))
+    return next(
+        f"{one}{suffix}" for one in names if not any(Path(f"{one}{end}{suffix}").exists() for end in ("", beside))
+    )
 
 
 def _task(target: str, given: Mapping[str, str], arguments: list[str], output: str = "") -> StudioTask:

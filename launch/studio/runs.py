@@ -39,8 +39,8 @@ from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG
 from launch.serving.rest_requests import Text
 from launch.studio.needs import demo
 from launch.studio.planning import RecipeChoice, method_title
-from launch.studio.run_records import progress_of, records_of, summary_of
-from launch.studio.run_result import StudioTask, result_in
+from launch.studio.run_records import evaluation_of, progress_of, records_of, summary_of
+from launch.studio.run_result import BASE_RESULTS, StudioTask, result_in
 
 STARTED = Path("build/studio")
 WHERE = ("checkpoints", "build")  # below these runs are found, as by make dashboard
@@ -287,6 +287,10 @@ class Runs:
     def records(self, output: str, offset: int = 0, identity: str = "") -> dict:
         """Return what records_of does of a run's folder."""
         return records_of(self._known(output), offset, identity)
+
+    def evaluation(self, output: str) -> dict:
+        """Return what evaluation_of does of an evaluation's file."""
+        return evaluation_of(self._known(output), BASE_RESULTS)
 
     def log(self, output: str, of: str) -> str:
         """Return the end of a log. of: "console", or the number of a rank."""

@@ -154,6 +154,10 @@ def add_requests(api: APIRouter, trial: Trial, runs: Runs) -> None:
     def held_out(given: Given) -> dict:
         return _result(given).held_out()
 
+    @api.get("/evaluation")
+    def evaluation(output: Text) -> dict:
+        return runs.evaluation(output)
+
     @api.post("/task/{target}")
     def perform(target: str, given: Given) -> str:
         tasks = _tasks(_result(given), given)

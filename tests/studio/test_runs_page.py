@@ -116,6 +116,35 @@ def test_whether_a_run_learns_is_said_after_enough_steps_and_not_against_the_hel
         browser.wait(f"document.querySelector('#curves .legend')?.textContent == {words!r}")
 
 
+def test_an_evaluation_is_told_in_words_beside_the_base_with_its_answers(page):
+    folder, browser, url = page
+    write_run(folder / "build/chats", 40, {1: 3.0, 40: 1.5}, {}, dataset_name_or_path="['data']")
+    (folder / "build/chats/config.json").write_text((folder / "launch/families/configs/llama-tiny.json").read_text())
+    (folder / "data").mkdir()
+    (folder / "data/dev.json").write_text('{"src": "Where?", "tgt": "In Fort Quill."}\n')
+    (folder / "evaluations").mkdir()
+    for name, answer, f1 in (("", "Fort Quill.", 0.8), ("-base", "<b>No</b>", 0.25)):
+        sample = {"digest": "d", "place": "data/dev.json:1", "resps": [[answer]], "metrics": ["exact_match", "f1"]}
+        report = {"results": {"pairs": {"exact_match,none": 0.0, "f1,none": f1}}, "samples": {"pairs": [sample]}}
+        (folder / f"evaluations/chats{name}.json").write_text(json.dumps(report))
+    command = "make evaluate MODEL=build/chats TASKS=pairs=data/dev.json OUTPUT=evaluations/chats.json"
+    write_start(folder, "measured", action="evaluate", command=command, output="evaluations/chats.json")
+    (folder / "build/studio/measured.exit").write_text("0")
+    (folder / "build/studio/measured.log").write_text("")
+    go(browser, url, {"view": "try", "result": "build/chats"})
+    rows = "[...document.querySelectorAll('#task_evaluate tr')].map(row => [...row.cells].map(one => one.textContent))"
+    browser.wait(f"{rows}.length == 5")
+    assert browser.run(rows) == [
+        ["Measure", "Base", "Result"],
+        ["answers that are the reference, letter by letter", "0.0%", "0.0%"],
+        ["F1, words shared with the reference", "25.0%", "80.0%"],
+        ["Question", "Reference", "Base", "Result"],
+        ["Where?", "In Fort Quill.", "<b>No</b>", "Fort Quill."],
+    ]
+    words = "Held-out rows: 1, better than the base; so few rows say little: the difference may be chance"
+    assert words in text(browser, "task_evaluate")
+
+
 FAILED = """error: launch: stopped after step 5: the gradient is 0 in 3 records in a row: the weights do not change.
 Likely causes, the likeliest first:
   1. the learning rate is too high: found 90, try 0.0001; also --max_grad_norm 1.0

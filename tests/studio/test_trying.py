@@ -19,6 +19,7 @@ from launch.environment.start import filled_in
 from launch.errors import UserError
 from launch.studio import trying
 from launch.studio.app import make_app
+from launch.studio.run_records import evaluation_of
 from launch.studio.run_result import ANY_PORTS, IN_TURN, RunResult, StudioTask, files_in, result_in
 from launch.studio.runs import Runs
 from launch.studio.trying import Trial
@@ -100,6 +101,12 @@ def test_a_folder_without_a_result(here, folder, said):
         RunResult.read(folder)
 
 
+def test_results_of_another_kind_are_named(here):
+    (here / "scores.json").write_text('{"samples": {"wiki": [{"bits_per_byte": [1, 2]}]}}')
+    with pytest.raises(UserError, match="scores.json: no results of questions that the model answers"):
+        evaluation_of(here / "scores.json", "-base")
+
+
 def test_commands_are_those_of_make(here):
     found = RunResult.read("run/output", "my base").tasks("")
     assert {name: one.command for name, one in found.items()} == {
@@ -123,22 +130,29 @@ def test_commands_are_those_of_make(here):
     roles = ({"role": "system", "content": "short"}, *chat["messages"])
     (here / "run/train.json").write_text(2 * (json.dumps({"messages": roles}) + "\n"))
     assert RunResult.read("run/output").held_out() == {"system": "short", "questions": [first]}
+    command = found["evaluate"].command
+    assert command.startswith(
+        f"make evaluate MODEL='my base' TASKS=chat={here}/run/dev.json OUTPUT=evaluations/run-base.json"
+    )
+    assert " && make evaluate MODEL='my base' ADAPTER=run/output TASKS=" in command
     target = found["evaluate"].output
     target.parent.mkdir()
-    target.touch()
+    (here / "evaluations/run-base.json").touch()
     again = RunResult.read("run/output").tasks("")["evaluate"].output
     assert (str(target), str(again)) == ("evaluations/run.json", "evaluations/run-2.json")
     both = found.pop("gguf")
     (here / "exported/run-gguf-merged").mkdir(parents=True)
     assert " MODEL=exported/run-gguf-merged-2 " in RunResult.read("run/output").tasks("")["gguf"].command
     for name, task in found.items():  # what make starts for it
-        typed = shlex.split(task.command)[1:]
-        dry = ["make", "-n", "--no-print-directory", "-o", "setup", *typed]
-        said = subprocess.run(dry, cwd=root, capture_output=True, text=True, check=True).stdout
-        words = shlex.split(said.replace("\\\n", ""))
-        variables = dict(word.split("=", 1) for word in typed[1:])
-        started = list(filled_in(words[words.index(f"launch/commands/{name}.py") :], variables))
-        assert started == [f"launch/commands/{name}.py", *task.arguments[2:]]
+        started = task.arguments[2] if task.arguments[0] == "bash" else [shlex.join(task.arguments[2:])]
+        for command in task.command.split(" && "):
+            typed = shlex.split(command)[1:]
+            dry = ["make", "-n", "--no-print-directory", "-o", "setup", *typed]
+            said = subprocess.run(dry, cwd=root, capture_output=True, text=True, check=True).stdout
+            words = shlex.split(said.replace("\\\n", ""))
+            variables = dict(word.split("=", 1) for word in typed[1:])
+            path, *arguments = filled_in(words[words.index(f"launch/commands/{name}.py") :], variables)
+            assert path == f"launch/commands/{name}.py" and shlex.join(arguments) in started
     merged, steps = "exported/run-gguf-merged", both.arguments[2]
     assert shlex.join(found["merge"].arguments).replace("models/run-merged", merged) in steps
     assert f"export.py {merged} {both.output} --format gguf --quant q8_0" in steps

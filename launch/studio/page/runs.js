@@ -231,7 +231,7 @@ function buttonsOf(row) {
   }
   if (row.page) found.push(element("a", {href: row.page, target: "_blank", textContent: t("Open its page"), id: `page${row.output}`}));
   const anew = row.action === "demo" ? row.command.includes("grpo") : !row.result;  // no checkpoint is there
-  if (row.can_resume) found.push(button(t(anew ? "Start anew" : "Resume"), `resume${row.output}`, "resume", {output: row.output}, true));
+  if (row.can_resume) found.push(button(t(anew ? "Start anew" : "Resume"), `resume${row.output}`, "resume", {output: row.output}, !(anew && row.state === "failed")));
   if (row.result && !rehearsed(row)) found.push(link(t(row.result === row.output ? "Try" : "Try its newest checkpoint"), `try${row.output}`, toTry(row.result)));
   if (row.result && isRun(row) && row.state === "finished" && !row.rehearses) found.push(element("button", {textContent: t("Keep: merge, export, serve"), id: `keep${row.output}`, onclick: () => go({...toTry(row.result), keep: "1"})}));
   if (/^make download /.test(row.command) && row.state === "finished") found.push(link(t("Plan with it"), `with${row.output}`, {view: "plan", MODEL: row.output}));

@@ -13,7 +13,7 @@ const actions = () => ({evaluate: t("Evaluate on the held-out rows"), gguf: t(ab
 const lacking = () => ({export: t("It sends the export, which is not there yet: export first."), folder: t("Its folder is there already. To make it again, name another one above."),
                          to: t("Name the repository above, as TO.")});
 const {folder, base} = $("of_result").elements, output = $("new_folder"), to = $("to"), quant = $("quant");
-const LOGGED = ["evaluate", "push"];  // whose logs say more than that they have ended
+const LOGGED = ["push"];  // whose logs say more than that they have ended
 let typing, timer, looking = false, panel = null, language = "", about = null;  // the result that is named, and what its run had
 
 const chosen = () => ({folder: folder.value.trim(), base: base.value.trim(), output: output.value.trim(), to: to.value.trim(), quant: quant.value || parameters().quant || ""});
@@ -113,7 +113,7 @@ function taskOf(target, task, before) {
   const text = element("pre", {tabIndex: 0}), made = element("div", {className: "made", hidden: true}), told = element("p", {className: "small"});
   const copying = button("Copy", "copy"), starting = button("Start", "start"), stopping = button("Stop", "stop");
   const bar = element("progress", {ariaLabel: actions()[target], hidden: true}), links = element("p", {className: "buttons", hidden: true});
-  const log = element("pre", {tabIndex: 0, hidden: true});
+  const log = element("pre", {tabIndex: 0, hidden: true}), scored = element("div");
   told.setAttribute("role", "status");
   stopping.hidden = true;
   const hint = element("p", {className: "hint"});
@@ -160,6 +160,7 @@ function taskOf(target, task, before) {
     log.hidden = row.state !== "failed" && !(row.state === "finished" && LOGGED.includes(target));
     if (!log.hidden) log.textContent = await call(`log?${new URLSearchParams({output: row.output, of: "console"})}`);
     log.scrollTop = log.scrollHeight;
+    if (target === "evaluate" && row.state === "finished") scored.replaceChildren(...evaluated(await call(`evaluation?${new URLSearchParams({output: row.output})}`)));
     show(row);  // with what the log names
     if (first.state === "running" && row.state === "finished" && told.isConnected) await describe(true);  // what can be done now
   };
@@ -176,7 +177,24 @@ function taskOf(target, task, before) {
   stopping.addEventListener("click", () => attemptHere(() => call("stop", {name})));
   if (before) attemptHere(() => toItsEnd(before));
   return element("div", {id: `task_${target}`, renew}, element("h3", {textContent: actions()[target]}),
-    element("div", {className: "command"}, text, element("div", {className: "buttons"}, copying, " ", starting, " ", stopping)), hint, bar, told, made, links, log);
+    element("div", {className: "command"}, text, element("div", {className: "buttons"}, copying, " ", starting, " ", stopping)), hint, bar, told, scored, made, links, log);
+}
+
+// An evaluation in words, as a table of measures and as the first answers; base: null without one.
+const measures = () => ({exact_match: t("answers that are the reference, letter by letter"), f1: t("F1, words shared with the reference")});
+const FEW_ROWS = 30;
+
+function evaluated({rows, measures: found, answers}) {
+  const based = found.some(({base}) => base !== null), share = value => typeof value === "number" ? `${(100 * value).toFixed(1)}%` : "–";
+  const table = (head, lines) => element("div", {className: "scroll"}, element("table", {}, element("tr", {}, ...head.map(text => element("th", {scope: "col", textContent: text}))),
+    ...lines.map(cells => element("tr", {}, ...cells.map(text => element("td", {textContent: text}))))));
+  const columns = (first, ...more) => [...first, ...(based ? [t("Base")] : []), t("Result"), ...more], cells = ({base, result}, write) => [...(based ? [write(base)] : []), write(result)];
+  const better = found.filter(({base, result}) => result > base).length, worse = found.filter(({base, result}) => result < base).length;
+  const verdict = !based ? "" : better && worse ? t("by one measure better than the base, by another worse") : better ? t("better than the base") : worse ? t("worse than the base") : t("no better than the base");
+  const told = listed(labelled("Held-out rows", rows.toLocaleString("en")), verdict) + (rows < FEW_ROWS ? `${document.documentElement.lang === "zh" ? "；" : "; "}${t("so few rows say little: the difference may be chance")}` : "");
+  return [element("p", {textContent: told}), table(columns([t("Measure")]), found.map(one => [measures()[one.name] || one.name, ...cells(one, share)])),
+    element("details", {}, element("summary", {textContent: `${t("Answers")} (${answers.length})`}),
+      table(columns([t("Question"), t("Reference")]), answers.map(one => [one.asked, one.reference, ...cells(one, text => text ?? "–")])))];
 }
 
 // ---- the server
