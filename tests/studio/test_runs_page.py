@@ -167,6 +167,7 @@ def test_a_failed_run_names_the_likeliest_cause_and_starts_anew_where_it_has_no_
     )
     buttons = "[...document.querySelectorAll('#list .buttons button')].map(one => one.textContent)"
     assert "Start anew" in browser.run(buttons) and "Resume" not in browser.run(buttons)
+    assert browser.run("document.querySelector('#list .buttons .main').textContent") == "Change and run again"
 
 
 def test_a_finished_run_leads_to_what_comes_after_and_a_rehearsal_to_the_real_run(page):

@@ -237,7 +237,7 @@ function buttonsOf(row) {
   if (/^make download /.test(row.command) && row.state === "finished") found.push(link(t("Plan with it"), `with${row.output}`, {view: "plan", MODEL: row.output}));
   if (/^make demo( |$)/.test(row.command) && row.state === "finished") found.push(link(t("Fine-tune it"), `tune${row.output}`, {view: "plan", recipe: "lora-tiny"}));
   if (row.state === "failed" && row.action.startsWith("data-")) found.push(link(t("Mend it in the plan"), `mend${row.output}`, {view: "plan", DATA: given(row.command)}));
-  if (row.choice && row.state !== "running") found.push(element("button", {textContent: t("Change and run again"), id: `plan${row.output}`, onclick: () => go({...Object.fromEntries(Object.keys(parameters()).filter(name => name !== "language").map(name => [name, ""])), view: "plan", ...row.choice})}));
+  if (row.choice && row.state !== "running") found.push(element("button", {textContent: t("Change and run again"), id: `plan${row.output}`, className: anew && row.state === "failed" ? "main" : "", onclick: () => go({...Object.fromEntries(Object.keys(parameters()).filter(name => name !== "language").map(name => [name, ""])), view: "plan", ...row.choice})}));
   found.push(element("button", {textContent: t("Name and notes"), id: `note${row.output}`, onclick: () => items.get(row.output).edit(row)}));
   return found;
 }
