@@ -104,6 +104,8 @@ TERMS = (
     *("form: {0}", "keys that are not used: {0}", "{0} repeated dialogues dropped", "{0} repeated rows dropped"),
     *("{0} broken rows left out", "next, on a card: {0}; here: {1}", "{0} row", "{0} rows", "`{0}` lists all"),
     *("the following arguments are required: {0}", "argument {0}: {1}", "unknown argument {0}, did you mean {1}?"),
+    *("expected a whole number above 0", "expected a whole number, 0 or more", "expected a port, 0 to 65535"),
+    *("expected a number above 0", "expected a number from 0 to 1", "expected a number from 0 to 100"),
     *("unknown argument {0}", "expected one argument", "expected at least one argument"),
     *(
         "rehearsing {0}: {1} on the CPU, all as in the recipe except",

@@ -14,6 +14,7 @@ from data_tools.dialogues.samples import Cuts
 from data_tools.language import CATALOG, PLACE, is_chinese, localized, read_catalog, read_po, translated
 from data_tools.terminal import CLOSING, columns, wrapped
 from docs.tools.messages import ROOT, messages
+from launch.environment.targets import help_text
 from launch.plan.plan_report import _row
 from tests.fuzzing import FEW_AND_MANY, cases, texts
 from tests.recipes.machine import Machine
@@ -205,3 +206,12 @@ def test_plan_preflight_and_errors_are_printed_in_chinese_with_the_same_numbers(
         assert len(CHINESE.findall(chinese)) > 20, chinese
         numbers = [Counter(re.findall(r"\d+", text)) for text in (english, chinese)]
         assert numbers[0] == numbers[1], chinese
+
+
+def test_the_chinese_help_has_no_english_left_but_names(monkeypatch):
+    """Nor does a line end in an opening mark."""
+    monkeypatch.setenv("LAUNCH_LANG", "zh")
+    monkeypatch.chdir(ROOT)
+    lines = help_text().replace("（prefix tuning）", "").splitlines()
+    assert len(lines) > 100
+    assert [line for line in lines if re.search(r"[a-z]{2,} [a-z]{2,}|\d (card|process)|（$", line)] == []
