@@ -11,7 +11,7 @@ tests/plan/test_published.py.
 import argparse
 import statistics
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -28,6 +28,7 @@ from launch.plan.hardware import CARDS, GIB
 from launch.plan.job import BFLOAT16, FLOAT16, Job, Lora
 from launch.plan.memory_model import plan_memory
 from launch.plan.shards import stage_layers
+from launch.plan.time_plan import plan_time
 
 NODES = """\
 E, F and G are Megatron-LM of 2021 and 2022 on machines with `ib-hdr`, H is Megatron-LM of 2024, for which `ib-ndr`
@@ -165,6 +166,54 @@ ROWS = [
 ]
 
 
+LONG = """\
+A class of its own, with which nothing was fitted: samples whose tokens ranks share, on 8 cards, all layers computed
+again, planned with `--sep_parallel_degree` and stage 3. J is torchtitan's table of context parallel (a ring) with
+torch.compile and float8 products on H100 of 96 GB; float8 is not planned, and the published speeds contain it. K is
+ms-swift's table of full tuning of Qwen2.5-3B on samples of 65,536 tokens (2 ranks by heads as here, the others in a
+ring, since it has 2 key/value heads; this repository would refuse more); its cards are taken for 8 A100-80G, its
+stage for 3, as in its examples. Whole logits are what the sources have, or nearly; in chunks is what a run here has,
+by default."""
+TORCHTITAN = "https://github.com/pytorch/torchtitan/blob/main/benchmarks/llama3_h100_202412_torchtitan.md"
+MS_SWIFT = "https://github.com/modelscope/ms-swift"
+QWEN_3B = {
+    "hidden_size": 2048,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 2,
+    "intermediate_size": 11008,
+}
+# Source, ranks of a sample, its tokens, GiB of a card, tokens/s of a card
+LONG_ROWS = (
+    *(("J", *row) for row in ((1, 32768, 83.9, 3890), (2, 65536, 84.2, 2540), (4, 131072, 84.0, 1071))),
+    ("J", 8, 262144, 84.5, 548),
+    *(("K", ranks, 65536, memory, 0) for ranks, memory in ((1, 75.35), (2, 48.5), (4, 27.78), (8, 17.92))),
+)
+
+
+def long_markdown() -> str:
+    """Return the table of runs whose ranks share samples."""
+    lines = [
+        "| source | run | published GiB | planned, whole logits | in chunks | published tokens/s | planned |",
+        "| --- " * 2 + "| ---: " * 5 + "|",
+    ]
+    for source, ranks, length, memory, speed in LONG_ROWS:
+        layout = Layout(1, 8, 1, 1, "stage3", sep_parallel_degree=ranks)
+        model, card = ("llama-3.1-8b", CARDS["H100"]) if source == "J" else ("qwen2.5-0.5b", CARDS["A100-80G"])
+        sizes = {} if source == "J" else QWEN_3B
+        job = _job(model, layout, 1, 1, length, compute=BFLOAT16, fused_rope=True, recompute="full", sizes=sizes)
+        jobs = (job, replace(job, loss_chunk_tokens="auto"))
+        whole, chunked = (plan_memory(one, card).stages[0].peak.total_bytes / GIB for one in jobs)
+        planned = plan_time(job, card).tokens_per_second_per_card
+        speeds = f"{speed:,} | {planned:,.0f} ({planned / speed - 1:+.0%})" if speed else "|"
+        name, address = ("Llama-3.1-8B", TORCHTITAN) if source == "J" else ("Qwen2.5-3B", MS_SWIFT)
+        lines.append(
+            f"| [{source}]({address}) | {name}, {length:,} tokens, {ranks} to a sample | {memory:.1f} | "
+            f"{whole:.1f} ({whole / memory - 1:+.0%}) | {chunked:.1f} | {speeds} |"
+        )
+    return "\n".join(lines)
+
+
 def markdown() -> str:
     """Return the table for the page."""
     lines = ["| source | run | counted by | published GiB | planned GiB | error |", "| --- " * 3 + "| ---: " * 3 + "|"]
@@ -217,7 +266,9 @@ def main(argv: list[str]) -> None:
 
 def page() -> str:
     """Return the page of the results."""
-    return f"## Memory on one node\n\n{markdown()}\n\n## Speed on several nodes\n\n{NODES}\n\n{nodes_markdown()}"
+    nodes = f"## Speed on several nodes\n\n{NODES}\n\n{nodes_markdown()}"
+    shared = f"## Long samples over several ranks\n\n{LONG}\n\n{long_markdown()}"
+    return f"## Memory on one node\n\n{markdown()}\n\n{nodes}\n\n{shared}"
 
 
 if __name__ == "__main__":
