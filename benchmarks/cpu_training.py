@@ -77,8 +77,8 @@ class Contender:
     compiled: bool = False
     bfloat16: bool = False
     packages: str = ""
-    warm_up: int = 2
-    steps: int = 5
+    warm_up: int = 1
+    steps: int = 3
 
 
 # torch's MKL asks this function whether the processor is Intel's, and takes its slower kernels where it is not.
@@ -146,7 +146,7 @@ def measured_rows(skipped: list[str], newer_torch: Path | None) -> list[Contende
     found = [package.version for package in distributions(name="torch", path=[str(newer_torch)])]
     if not found:
         raise UserError(f"--newer-torch {newer_torch}: no torch there; pip install --target {newer_torch} torch")
-    best = [row for row in ROWS if row.mkl_fast]
+    best = [row for row in rows if row.mkl_fast]
     return rows + [replace(row, name=f"{row.name} ({found[0]})", packages=str(newer_torch.resolve())) for row in best]
 
 

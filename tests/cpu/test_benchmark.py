@@ -1,6 +1,9 @@
 """The benchmark's arithmetic and its refusals; nothing is trained or timed here."""
 
+import pytest
+
 from benchmarks import cpu_training
+from launch.errors import UserError
 
 
 def seconds(ours: list[float], theirs: list[float]) -> dict:
@@ -28,3 +31,15 @@ def test_a_row_is_compared_with_ours_of_its_precision():
         [half.name, "1024", ""],
         [row.name, "683", "1.50 x"],
     ]
+
+
+def test_rows_of_another_torch_follow_those_that_are_not_skipped(tmp_path):
+    (tmp_path / "torch-9.9.dist-info").mkdir()
+    (tmp_path / "torch-9.9.dist-info" / "METADATA").write_text("Name: torch\nVersion: 9.9\n")
+    compiled = cpu_training.COMPILED.name
+    skipped = [row.name for row in cpu_training.ROWS[1:] if row.name not in (compiled, cpu_training.OURS_BFLOAT16.name)]
+    names = [row.name for row in cpu_training.measured_rows(skipped, tmp_path)]
+    assert names == [cpu_training.OURS.name, compiled, cpu_training.OURS_BFLOAT16.name, f"{compiled} (9.9)"]
+    for skip, folder in (["none"], None), ([cpu_training.OURS.name], None), ([], tmp_path / "none"):
+        with pytest.raises(UserError, match=r"found '(none|Paddle, cpu_fast, fused_ln)', allowed: rows|no torch there"):
+            cpu_training.measured_rows(skip, folder)
