@@ -34,6 +34,11 @@ class Worker:
             preexec_fn=lambda: os.sched_setaffinity(0, cores),
         )  # fmt: skip
 
+    @property
+    def process_id(self) -> int:
+        """Number of the process."""
+        return self._process.pid
+
     def answer(self):
         """Return the next line.
 
