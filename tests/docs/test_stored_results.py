@@ -10,7 +10,7 @@ from docs.tools.pages import ROOT, read
 
 BENCHMARKS = (
     *("bare_card", "checkpoint_stall", "cpu_step", "cpu_training", "grpo"),
-    *("restart", "rms_norm_cpu", "serving", "serving_real", "startup", "tokenizing"),
+    *("optimizers", "restart", "rms_norm_cpu", "serving", "serving_real", "startup", "tokenizing"),
 )
 
 
