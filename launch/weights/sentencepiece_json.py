@@ -24,6 +24,7 @@ PROBES = 1000
 OTHERS = (
     *("  two  spaces ", "\tline\r\n\n", "\uff26\uff35\uff2c\uff2c width \ufb01", "nai\u0308ve", "x\u00b2\u00bd"),
     *("\u4e2d\u6587\uff0c\u6c49\u5b57\u3002", "\u65e5\u672c\u8a9e \ud55c\uad6d\uc5b4", "\U0001f99c \U0001f600"),
+    *("\uff8a\uff9f \u304b\u3099 A\u0301 \u1112\u1161\u11ab", "\u3000\u3000\u4e2d\u6587"),
 )
 
 
@@ -90,7 +91,9 @@ def _convert(model: sentencepiece.SentencePieceProcessor, message: bytes, each_b
     if rules.get(CHARACTERS):
         # The library takes these two as one character, whose first one alone has a rule.
         line_end = model.normalize("x\r\nx").replace(SPACE, " ").strip()[1:-1]
-        normal += [normalizers.Replace("\r\n", line_end), normalizers.Precompiled(rules[CHARACTERS])]
+        # It joins no letter and mark of 6 bytes or more, and leaves out the mark of a letter that has a rule alone.
+        joined = [normalizers.NFC()] if model.normalize("\u304b\u3099").endswith("\u304c") else []
+        normal += [normalizers.Replace("\r\n", line_end), *joined, normalizers.Precompiled(rules[CHARACTERS]), *joined]
     if rules.get(SPACES_REMOVED, 1):
         for pattern, kept in ((r"\A +| +\z", ""), (" {2,}", " ")):
             normal.append(normalizers.Replace(Regex(pattern), kept))

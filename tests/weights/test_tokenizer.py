@@ -235,6 +235,11 @@ def test_unigrams_and_normalized_texts_have_the_same_ids_in_a_tokenizer_json(tmp
         "\u6c49\u5b57",
         "\U0001f99c",
         "\u2460",
+        "A\u0301",
+        "\u304b\u3099",
+        "\uff8a\uff9f",
+        "\u1112\u1161\u11ab",
+        "\u3000",
     ]
     for _ in range(1000):
         text = draw.choice(("", " ")).join(draw.choices(words, k=draw.randrange(1, 30)))
