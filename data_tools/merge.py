@@ -14,7 +14,7 @@ from data_tools.cli import BEGINS_ANEW, Parser, run
 from data_tools.formats.errors import DataError
 from data_tools.formats.plural import plural
 from data_tools.formats.tokens.indexed import IndexedDataset, IndexedWriter
-from data_tools.formats.tokens.summary import check_hash, read_summary, write_summary
+from data_tools.formats.tokens.summary import check_hash, read_summary, summary_path, write_summary
 from data_tools.progress import progress
 
 DOCUMENTS_AT_ONCE = 4096
@@ -55,7 +55,8 @@ def common_tokenizer(corpora: list[IndexedDataset]) -> str | None:
                 f"{corpus.prefix} has documents of several sequences, which these tools do not write. Make it again "
                 "with data_tools.tokenize."
             )
-        check_hash(corpus)  # or the result's summary would vouch for what is damaged
+        if summary_path(corpus.prefix).is_file():
+            check_hash(corpus)  # or the result's summary would vouch for what is damaged
         summary = read_summary(corpus)
         if summary and summary.made.get("tokenizer"):
             known.setdefault(summary.made["tokenizer"], corpus.prefix)
