@@ -35,3 +35,16 @@ def steps(output_dir: str) -> dict:
     except RuntimeError as error:
         return {"found": found, "error": str(error)}
     raise AssertionError("rank 10 has agreed")
+
+
+def unreachable() -> str:
+    """Return what rank 9 says where nobody listens at the address of its parent, rank 1."""
+    from launch.errors import UserError
+    from launch.training import agreement
+
+    agreement.rank, agreement.gather = lambda: 9, lambda place: [("127.0.0.1", 1)] * 10
+    try:
+        agreement.Agreement()
+    except UserError as error:
+        return str(error)
+    return ""

@@ -7,3 +7,9 @@ def test_all_learn_at_once_what_a_rank_requests_and_that_one_has_ended(ranks, tm
     assert [one["found"] for one in of_ranks] == [[[], *[["SIGTERM"]] * 12, []]] * 12
     error = "another rank has ended before the end of this step: "
     assert [one["error"][: len(error)] for one in of_ranks] == [error] * 10 + ["", error]
+
+
+def test_a_rank_that_cannot_be_reached_is_named(ranks):
+    """Such as behind a firewall that lets the launcher's ports through alone."""
+    [said] = ranks(1, "tests.training.agreement_ranks:unreachable")
+    assert said.startswith("rank 9 cannot reach rank 1 at 127.0.0.1: Connection refused. Open the ports between")
