@@ -143,7 +143,7 @@ def test_from_my_chats_to_a_chat_and_all_that_comes_after(hub, page, ranks, tmp_
     browser.wait(f"!window.before && {its_page}?.startsWith({address!r})")
     click(browser, "#stop_serve")
     browser.wait("document.getElementById('stop_serve').hidden")
-    assert "stopped" in browser.run(said_of("serve"))
+    browser.wait(f"{said_of('serve')}.includes('stopped')")
 
     assert "Name the repository above, as TO." in browser.run(said_of("push"))
     assert browser.run("document.getElementById('start_push').disabled")
