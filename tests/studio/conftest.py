@@ -20,6 +20,7 @@ def page(tmp_path, monkeypatch, request):
     studio = start(["-c", getattr(request, "param", "") + STUDIO], r"http://127\.0\.0\.1:(\d+)/#token=.*ready", folder)
     (tmp_path / "profile").mkdir()
     browser = Browser(path, tmp_path / "profile", f"{studio.url}/")
+    browser.wait("!document.getElementById('token_form').hidden")  # the answer to its first request, without a token
     browser.run(f"localStorage.setItem('studio-token', {TOKEN!r})")
     browser.watch()
     browser.faults.clear()  # before it had the token
