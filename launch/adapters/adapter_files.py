@@ -24,7 +24,7 @@ from safetensors.numpy import load_file, save
 
 from launch.adapters.add import PrefixModel, prefix_config, trained_whole
 from launch.adapters.dora import DoraConfig, make_lora
-from launch.adapters.lora_files import TOKEN_IDS, read_lora, require_adapter, target_modules
+from launch.adapters.lora_files import TOKEN_IDS, LoraFiles, read_lora, require_adapter, target_modules
 from launch.adapters.token_rows import RowsConfig, write_rows
 from launch.checkpoint.local_tensors import local_tensors, parts_of_ranks, whole_values
 from launch.checkpoint.model_loader import Fill, Plan, agree, run_fills
@@ -62,24 +62,23 @@ def _load_lora(model, directory: Path) -> LoRAModel:
         trainable_modules=trained_whole(model),
     )
     lora = make_lora(model, config)
-    fill_lora(lora, directory)
+    fill_lora(lora, stored)
     if stored.rows:
         setattr(lora.lora_config, TOKEN_IDS, stored.token_ids)
         write_rows(model, stored)
     return lora
 
 
-def fill_lora(lora: LoRAModel, directory: Path) -> None:
-    """Fill adapters from the directory of one with the same layers.
+def fill_lora(lora: LoRAModel, files: LoraFiles) -> None:
+    """Fill adapters from the files of one with the same layers.
 
     Raises:
         UserError: If it has others.
     """
-    lora_files, parts = read_lora(directory), {}
-    stored = {name: tensor for name, tensor in lora_files.tensors.items() if name not in lora_files.rows}
+    stored, parts = {name: tensor for name, tensor in files.tensors.items() if name not in files.rows}, {}
     if lora.lora_config.tensor_parallel_degree > 1:
         parts = lora._get_tensor_parallel_convert_actions(list(stored), is_split=True)
-    _fill(directory, lora.get_trainable_state_dict(), stored, parts)
+    _fill(files.directory, lora.get_trainable_state_dict(), stored, parts)
 
 
 def _load_prefix(model, directory: Path) -> PrefixModel:

@@ -52,12 +52,12 @@ def begin_pissa(lora: LoRAModel, checkpoint: Path | None, training_args) -> str:
     else:
         on_rank_zero(lambda: shutil.rmtree(start, ignore_errors=True))
         if before:
-            fill_lora(lora, before)
+            fill_lora(lora, read_lora(before))
         elif training_args.dataset_rank == 0:
             _decompose(layers)
         save_adapter(lora, start, training_args)
     barrier()
-    fill_lora(lora, start)  # the same numbers on all ranks
+    fill_lora(lora, read_lora(start))  # the same numbers on all ranks
     for layer in layers:
         product = layer.scaling * paddle.matmul(layer.lora_A.astype("float32"), layer.lora_B.astype("float32"))
         layer.weight.set_value((layer.weight.astype("float32") - product).astype(layer.weight.dtype))
