@@ -19,7 +19,7 @@ from launch.config.paddleformers import REFUSED as FORMERS_REFUSED
 from launch.guard import guarded
 from launch.preflight.rules import RULES, Rule
 from launch.preflight.rules.model_limits import FAMILY_RULES
-from launch.preflight.rules.rule import ANNOUNCE
+from launch.preflight.rules.rule import ANNOUNCE, REFUSE, WARN
 from launch.reporting.markdown import markdown
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "flags.md"
@@ -46,8 +46,8 @@ Names and meanings are PaddleNLP's; `--help` of a recipe or a method lists all o
 ## What does not go together
 
 Checked before every run, by recipe and by hand. A name in pointed brackets stands for the value that is found; an empty
-cell is the value itself. A row without a fix is announced, and the run starts. Sources are files of paddlenlp 3.0.0b4
-and Paddle 3.3.1; "measured" was run on CPUs.
+cell is the value itself. Only a refused run does not start. Sources are files of paddlenlp 3.0.0b4 and Paddle 3.3.1;
+"measured" was run on CPUs.
 
 <!-- flags -->
 
@@ -144,8 +144,8 @@ def _found(rule: Rule) -> str:
 
 
 def _action(rule: Rule) -> str:
-    reason = _plain(rule.reason)
-    return f"announced: {reason}" if rule.action == ANNOUNCE else f"refused: {reason}. Fix: {_plain(rule.fix)}"
+    done = {REFUSE: "refused", WARN: "warned", ANNOUNCE: "announced"}[rule.action]
+    return f"{done}: {_plain(rule.reason)}" + (f". Fix: {_plain(rule.fix)}" if rule.fix else "")
 
 
 def _plain(text: str) -> str:
