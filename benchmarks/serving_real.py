@@ -180,8 +180,10 @@ def rows(report: dict) -> list[list[str]]:
 
 def page(report: dict) -> str:
     """Return the page of a report."""
-    counted = {"cpu": "CPU seconds of the answering process", "wall": "seconds"}[report["clock"]]
-    about = f"Tokens by {counted}, {report['machine']['threads']} thread(s) each."
+    shared = "CPU seconds of the answering process, on a machine that did other work"
+    counted = {"cpu": shared, "wall": "seconds"}[report["clock"]]
+    rounds = len(report["rates"][str(CLIENTS[0])][OURS])
+    about = f"Tokens by {counted}; {report['machine']['threads']} thread(s) each, {rounds} round(s)."
     return f"{about}\n\n{markdown(headings(), rows(report), range(1, len(headings())))}\n\n{conditions(report)}"
 
 
