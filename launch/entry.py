@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import MutableMapping
+from pathlib import Path
 
 from data_tools.language import localized
 from launch import preflight
@@ -74,19 +75,20 @@ def start_paddle(on_cpu: bool, cpu_fast: str = "auto") -> list[str]:
 
 
 def _give_home(environment: MutableMapping[str, str]) -> None:
-    """Name an empty folder as paddlenlp's where it cannot make its own in HOME, which it does when it is imported.
+    """Name empty folders where paddlenlp and visualdl cannot make theirs in HOME, as they do when they are imported.
 
     Raises:
-        UserError: If a folder is named by PPNLP_HOME and cannot be made.
+        UserError: If a folder is named by PPNLP_HOME and cannot be written.
     """
     named = environment.get("PPNLP_HOME")
-    try:
-        os.makedirs(os.path.join(named or os.path.expanduser("~/.paddlenlp"), "models"), exist_ok=True)
-    except OSError as error:
-        if named:
-            raise UserError(f"PPNLP_HOME={named}: {error.strerror}. Name a folder you may write to.") from None
-        environment["PPNLP_HOME"] = tempfile.mkdtemp(prefix="paddlenlp-")
-        atexit.register(shutil.rmtree, environment["PPNLP_HOME"], ignore_errors=True)
+    for name, folder in (("PPNLP_HOME", named or "~/.paddlenlp"), ("HOME", "~/.visualdl")):
+        path = Path(folder).expanduser()
+        if os.access(next(found for found in (path, *path.absolute().parents) if found.exists()), os.W_OK | os.X_OK):
+            continue
+        if named and name == "PPNLP_HOME":
+            raise UserError(f"PPNLP_HOME={named}: cannot be written. Name a folder you may write to.")
+        environment[name] = tempfile.mkdtemp(prefix="home-")
+        atexit.register(shutil.rmtree, environment[name], ignore_errors=True)
 
 
 def check(run: RunConfig) -> None:

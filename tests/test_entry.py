@@ -179,12 +179,14 @@ def test_faults_are_told_once_a_node(capsys, monkeypatch):
     assert capsys.readouterr() == ("", "")
 
 
-def test_paddlenlp_has_a_folder_where_home_cannot_be_written(monkeypatch, tmp_path):
+def test_there_is_a_home_where_it_cannot_be_written(monkeypatch, tmp_path):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     environment = {}
     entry._give_home(environment)
-    assert os.listdir(environment["PPNLP_HOME"]) == [] and "file" not in environment["PPNLP_HOME"]
-    os.rmdir(environment["PPNLP_HOME"])
-    with pytest.raises(UserError, match="PPNLP_HOME=.*/file/x: Not a directory. Name a folder you may write to"):
+    assert environment.keys() == {"HOME", "PPNLP_HOME"} and all(os.listdir(one) == [] for one in environment.values())
+    with pytest.raises(UserError, match="PPNLP_HOME=.*/file/x: cannot be written. Name a folder you may write to"):
         entry._give_home({"PPNLP_HOME": str(tmp_path / "file" / "x")})
+    monkeypatch.setenv("HOME", str(tmp_path))
+    entry._give_home(kept := {"PPNLP_HOME": str(tmp_path / "new")})
+    assert kept == {"PPNLP_HOME": str(tmp_path / "new")} and not (tmp_path / "new").exists()

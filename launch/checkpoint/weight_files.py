@@ -62,7 +62,7 @@ def checked_manifest(directory: Path, share: tuple[int, int] | None) -> Manifest
     Raises:
         UserError: If they do not agree.
     """
-    if not (directory / MANIFEST).is_file():
+    if not (directory / MANIFEST).exists():
         return None
     manifest, fault = examine(directory, hashes=False)
     if manifest is None:

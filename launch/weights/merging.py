@@ -7,6 +7,7 @@ check_weights compares a directory with what merging gives, tensor by tensor, pi
 """
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -27,6 +28,7 @@ from data_tools.dialogues.chat_template import (
 from data_tools.formats.json_files import read_object
 from data_tools.progress import progress
 from launch.adapters.lora_files import SMALLEST, LoraFiles, LoraLayer, require_fit
+from launch.checkpoint.manifest import MANIFEST, RUN
 from launch.checkpoint.safetensors_file import NewTensor, write_safetensors
 from launch.checkpoint.stored_tensor import FLOATS, convert
 from launch.checkpoint.weight_files import Misfits, Weight, difference, find_weights
@@ -42,7 +44,8 @@ from launch.weights.whole import written_whole
 PIECE_BYTES = 4 << 20
 NOTHING = BeyondLora()
 # What a model directory has beside configuration and tokenizer: weights in any form, records of the run that made it.
-NOT_COPIED = (".safetensors", ".pdparams", ".index.json", ".bin", "best.json", "run.lock", TRAIN_LOG, RUN_SUMMARY)
+WEIGHTS = (".safetensors", ".pdparams", ".index.json", ".bin")
+OF_A_RUN = re.compile(rf"best\.json|run\.lock|rank-\d+\.json|{MANIFEST}|{RUN}|{TRAIN_LOG}|{RUN_SUMMARY}")
 
 
 def merge(
@@ -66,7 +69,7 @@ def merge(
         with progress("merging", sum(tensor.nbytes for tensor in tensors)) as advance:
             write_safetensors(directory, tensors, shard_bytes, advance)
         for file in base.iterdir():
-            if file.is_file() and not file.name.endswith(NOT_COPIED):
+            if file.is_file() and not file.name.endswith(WEIGHTS) and not OF_A_RUN.fullmatch(file.name):
                 shutil.copyfile(file, directory / file.name)
         if lora.score:
             _make_reward_model(directory)

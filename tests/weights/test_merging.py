@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 
 from data_tools.dialogues.chat_template import ChatTemplate, directory_template, trained_with
 from launch.adapters.lora_files import read_lora
+from launch.checkpoint.manifest import MANIFEST, Manifest, sha256
 from launch.checkpoint.stored_tensor import convert
 from launch.checkpoint.weight_files import find_weights
 from launch.errors import UserError
@@ -62,6 +63,17 @@ def test_a_column_of_zeros_stays_one_in_a_dora(base, adapter, target):
     write_lora(adapter, lora, use_dora=True)
     after = merged(base, adapter, target)[f"{name}.weight"]
     assert not after[:, 0].any() and after[:, 1:].all()
+
+
+def test_a_checkpoint_can_be_the_base_and_leaves_what_only_a_run_reads(base, adapter, target):
+    (base / "optimizer-00001-of-00001.safetensors").write_bytes(b"moments")
+    for name, text in (("run.json", '{"global_step": 5}'), ("rank-00000.json", "{}"), ("tokenizer_config.json", "{}")):
+        (base / name).write_text(text)
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in base.iterdir()}
+    (base / MANIFEST).write_text(Manifest(files, 5, 10, 100, {"processes": 1}).to_json())
+    merged(base, adapter, target)
+    left = sorted(path.name for path in target.iterdir())
+    assert left == ["config.json", "model.safetensors", "tokenizer_config.json"]
 
 
 def test_the_product_is_added_to_its_layers_and_all_else_stays_to_the_bit(base, adapter, target):
