@@ -120,7 +120,8 @@ class LossWatch:
 
     def fault(self, record: dict) -> TrainingFault | None:
         """Return the fault at a record of train_log.jsonl, None where there is none."""
-        step, loss, grad_norm = record["global_step"], record["loss"], record["grad_norm"]
+        step, grad_norm = record["global_step"], record["grad_norm"]
+        loss: float = record["loss"]
         if self._first is None:
             self._first, self._first_step = loss, step
         self._highest = max(self._highest, loss if math.isfinite(loss) else -math.inf)
