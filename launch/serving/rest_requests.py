@@ -281,6 +281,7 @@ EXPECTED = {
     "int": "a whole number",
     "float": "a number",
     "string": "a text",
+    "string_too_long": "at most {max_length} characters",
     "list": "a list",
     "dict": "an object",
     "model": "an object",
@@ -297,7 +298,7 @@ def first_error(error: RequestValidationError) -> tuple[str, str]:
     errors = error.errors()
     for one in errors:
         one["place"] = [part for part in one["loc"][1:] if "[" not in str(part)]  # pydantic's own: list[int]
-        one["kind"] = one["type"] if one["type"].startswith("too_") else one["type"].split("_")[0]
+        one["kind"] = one["type"] if one["type"] in EXPECTED else one["type"].split("_")[0]
     # In a union: the kind that was meant, which has come furthest.
     numbers = [[part for part in one["place"] if isinstance(part, int)] for one in errors]
     far = [(one["type"] == "too_long", len(one["place"]), at) for one, at in zip(errors, numbers, strict=True)]
@@ -306,7 +307,8 @@ def first_error(error: RequestValidationError) -> tuple[str, str]:
     if worst["type"] == "missing":
         said = "missing, and required"
     elif worst["type"] == "extra_forbidden":
-        *named, key = named
+        key = worst["loc"][-1]
+        named = named[:-1] if key in named else named
         said = f"not understood by this server: {shown(key)}"
     elif worst["type"] == "json_invalid":
         named, said = [], f"the body is no JSON: {limits['error']} at character {named[0]}"

@@ -132,7 +132,7 @@ def test_the_studio_refuses_half_a_character_and_many_keys_in_every_request():
     app = make_app("token", runs, trial, slow=None)
     studio = TestClient(app, base_url="http://127.0.0.1:8020", raise_server_exceptions=False)
     paths = [route.path for route in api_of("token", runs, trial, None).routes if "POST" in route.methods]
-    assert len(paths) == 20
+    assert len(paths) == 21
     keys = {str(key): 1 for key in range(MANY)}
     half = {"recipe": "lora-qwen3-8b", "MODEL": HALF, "ARGS": HALF}
     bodies = [

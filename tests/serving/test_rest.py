@@ -142,6 +142,7 @@ def test_a_stream_is_the_same_text_in_whole_characters_and_ends_with_usage(clien
             400,
             "stream_options: not understood by this server: all",
         ),
+        ({"model": "base", "prompt": "a", "stream_options": {"a[0]": 1}}, 400, "by this server: a[0]"),
         ({"model": "base", "prompt": "a", "n": 2, "best_of": 2, "logprobs": None, "echo": False}, 200, "<a>"),
         ({"model": "base", "prompt": "x" * 20, "max_tokens": None}, 200, '"completion_tokens":16'),
         ({"model": "base", "prompt": "a", "frequency_penalty": 0, "user": "me"}, 200, "<a>"),
