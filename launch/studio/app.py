@@ -38,21 +38,8 @@ LARGEST_BODY = 1 << 20  # bytes
 SMALL = 1 << 13  # bytes of answers that are not compressed
 UPLOAD = "/api/upload"
 # Keys of answers whose texts are messages.
-MESSAGES = {
-    "found",
-    "fix",
-    "about",
-    "verdict",
-    "notes",
-    "title",
-    "result",
-    "speed",
-    "duration",
-    "subject",
-    "summary",
-    "said",
-}
-MESSAGES |= {"unused", "template", "reason"}  # of data
+MESSAGES = {"found", "fix", "about", "verdict", "notes", "title", "result", "speed", "duration", "subject", "summary"}
+MESSAGES |= {"said", "unused", "template", "reason"}  # of a task, the others of data
 
 
 def _in_chinese(answer, is_message: bool = False):
@@ -92,8 +79,8 @@ def make_app(token: str, runs: Runs, trial: Trial, slow: SlowCalls, local: bool 
         local: Only requests for this machine's own names are answered (DNS rebinding).
     """
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.add_middleware(GZipMiddleware, minimum_size=SMALL, compresslevel=5)  # inside, where it sees whole answers
     app.add_middleware(BodyLimit, largest=LARGEST_BODY, unbounded=UPLOAD)  # `kept` bounds uploads
-    app.add_middleware(GZipMiddleware, minimum_size=SMALL, compresslevel=5)
     if local:
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=LOOPBACK)
     app.add_exception_handler(UserError, _mistake)

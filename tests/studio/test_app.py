@@ -53,8 +53,8 @@ def test_nothing_but_the_page_is_answered_without_the_token_nor_by_other_names(c
     assert client.get("/page/main.js").headers["content-security-policy"].startswith("default-src 'self'")
     assert client.get("/page/../app.py").status_code == 404
     assert "export function chat(" in client.get("/chat/chat.js").text
-    packed = client.get("/api/offered", headers=KEY)
-    assert packed.headers["content-encoding"] == "gzip"
+    packed, small = (client.get(f"/api/{path}", headers=KEY).headers for path in ("offered", "uploads"))
+    assert packed["content-encoding"] == "gzip" and "content-encoding" not in small
     assert TestClient(client.app, base_url="http://[::1]:8020").get("/").status_code == 200
     assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
     assert client.post("/api/start/rehearse", headers=KEY | {"Host": "evil.example"}, json=CHOICE).status_code == 400
@@ -97,6 +97,8 @@ def test_what_no_path_can_be_and_a_large_body_are_mistakes_of_the_request(client
         )
     big = CHOICE | {"ARGS": "x" * app.LARGEST_BODY}
     assert client.post("/api/plan", headers=KEY, json=big).status_code == 413
+    long = client.post("/api/note", headers=KEY, json={"output": "a", "name": "n" * 101}).json()["detail"]
+    assert long.startswith("name: found 'n") and long.endswith(", expected at most 100 characters")
     stated = KEY | {"Content-Length": str(app.LARGEST_BODY + 1)}
     assert client.post("/api/plan", headers=stated, json=CHOICE).status_code == 413
 
