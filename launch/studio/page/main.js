@@ -45,7 +45,8 @@ const progressOf = ({progress: {step, steps, eta_seconds: left}}) => step ? list
 
 // event: a move through the history, or a reload, leads to where one was.
 async function show(event) {
-  const now = parameters(), first = now.recipe ? "plan" : "home";
+  const now = parameters(), first = now.recipe ? "plan" : "home", address = location.search;
+  const place = sessionStorage.getItem(`scroll ${address}`);  // before what is drawn moves the page
   const view = Object.hasOwn(VIEWS, now.view) ? now.view : first;
   document.title = view === "home" ? TITLES.home : `${t(TITLES[view])} · ${TITLES.home}`;
   for (const name of Object.keys(VIEWS)) {
@@ -55,7 +56,7 @@ async function show(event) {
     name === view ? link.setAttribute("aria-current", "page") : link.removeAttribute("aria-current");
   }
   await attempt(VIEWS[view]);
-  if (event.isTrusted) scrollTo(0, sessionStorage.getItem(`scroll ${location.search}`));
+  if (event.isTrusted && location.search === address) scrollTo(0, place);
 }
 
 // A token of the address counts where none works yet: a link of somebody else changes nothing.

@@ -22,7 +22,7 @@ const unlike = values => [[t("the data"), /^(dataset_name_or_path|input_dir|spli
 // How the sentence of an error begins that says what to do.
 const FIX = /^(Add|Ask|Check|Choose|Copy|Correct|Delete|Free|Give|Import|Install|Leave|Lower|Make|Move|Name|Open|Pass|Put|Raise|Remove|Run|Set|Start|Stop|Take|Train|Try|Type|Use|Wait|Write)\b|^请/;
 const drawing = $("drawing").elements;
-let rows = [], timer, looking = false, drawn = "", reading = null;  // the step that is read, which new records leave
+let rows = [], timer, looking = null, drawn = "", reading = null;  // the step that is read, which new records leave
 
 const listed = name => (parameters()[name] || "").split("|").filter(Boolean);
 const shown = () => listed("shown");
@@ -50,22 +50,26 @@ const CHARTS = [
 ];
 
 export async function showRuns() {
-  clearTimeout(timer);
-  if (looking) return;
-  looking = true;
+  while (looking) await looking;  // it may be of another address
+  looking = look();
   try {
-    rows = await call("runs");
-    const gone = shown().filter(output => !rows.some(row => row.output === output));
-    $("gone").textContent = gone.length ? labelled("No run is there", gone.join(", ")) : "";
-    await Promise.all(shown().filter(output => !gone.includes(output)).map(read));
-    showList();
-    showCurves();
-    showDifferences();
-    await showLog();
+    await looking;
   } finally {
-    looking = false;
+    looking = null;
+    clearTimeout(timer);
     timer = setTimeout(() => { if (!$("runs").hidden) poll(showRuns); }, EVERY);
   }
+}
+
+async function look() {
+  rows = await call("runs");
+  const gone = shown().filter(output => !rows.some(row => row.output === output));
+  $("gone").textContent = gone.length ? labelled("No run is there", gone.join(", ")) : "";
+  await Promise.all(shown().filter(output => !gone.includes(output)).map(read));
+  showList();
+  showCurves();
+  showDifferences();
+  await showLog();
 }
 
 async function read(output) {
