@@ -180,17 +180,8 @@ def conversion(file: Path, choice: RecipeChoice, division: Division) -> StudioTa
     output = (file.parent if is_kept else new_folder(file.stem)) / "data"
     share = division.held_back
     share = share if share is not None else LARGE_PERCENT if file.stat().st_size > LARGE else DEV_PERCENT
-    arguments = [
-        *first,
-        "--input",
-        str(file),
-        "--output",
-        str(output),
-        "--dev_percent",
-        f"{share:g}",
-        "--dev_exact",
-        "1",
-    ]
+    arguments = [*first, "--input", str(file), "--output", str(output)]
+    arguments += ["--dev_percent", f"{share:g}", "--dev_exact", "1"]
     arguments += ["--max_broken_rows", str(division.broken)] if division.broken else []
     columns = {"--prompt_column": division.prompt, "--response_column": division.response}
     arguments += [word for pair in columns.items() if all(pair) for word in pair]

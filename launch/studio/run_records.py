@@ -16,16 +16,8 @@ from launch.reporting.records import TRAIN_LOG, arguments_of, read_summary
 LAST_BYTES = 1 << 14  # of a train_log.jsonl, for its last records
 MOST_ANSWERS = 20  # of an evaluation that are shown
 LARGEST_PART = 4 << 20  # bytes of a log that are read at once
-SHOWN = (
-    "global_step",
-    "loss",
-    "eval_loss",
-    "eval_tokens",
-    "grad_norm",
-    "learning_rate",
-    "tokens_per_second",
-    "peak_memory_bytes",
-)
+SHOWN = ("global_step", "loss", "eval_loss", "eval_tokens", "grad_norm", "learning_rate", "tokens_per_second")
+SHOWN += ("peak_memory_bytes",)
 SHOWN += ("reward", "eval_reward", "answer_tokens", "silent_groups", "entropy", "largest_log_ratio", "kl", "reverse_kl")
 REWARDS = ("reward_",)  # beginnings of names: a reward of several kinds, each by itself
 

@@ -4,7 +4,7 @@ import {element} from "./common.js";
 
 // options: which returns [{value, title, group}], of a group one after the other.
 export function searchable(input, options) {
-  const list = element("ul", {className: "options", id: `${input.name}_options`, role: "listbox", ariaLabel: input.name, hidden: true});
+  const list = element("ul", {className: "options", id: `${input.name}_options`, role: "listbox", hidden: true});
   let at = -1, typed = false;
   document.body.append(list);
   for (const [name, value] of Object.entries({role: "combobox", "aria-expanded": "false", "aria-controls": list.id, "aria-autocomplete": "list"})) input.setAttribute(name, value);
@@ -25,6 +25,7 @@ export function searchable(input, options) {
     entries().forEach((one, number) => one.addEventListener("click", () => take(found[number].value)));
     Object.assign(list.style, {left: `${place.left + scrollX}px`, top: `${place.bottom + scrollY}px`, width: `${place.width}px`});
     at = -1;
+    list.ariaLabel = input.labels[0].firstElementChild.textContent;
     list.hidden = !found.length;
     input.setAttribute("aria-expanded", String(!list.hidden));
     list.querySelector("[aria-selected=true]")?.scrollIntoView({block: "nearest"});

@@ -64,7 +64,7 @@ export async function request(path, body, signal) {
 request.headers = () => ({"Authorization": `Bearer ${localStorage.getItem(TOKEN)}`, "Content-Type": "application/json",
                           "Accept-Language": document.documentElement.lang});
 
-export const size = bytes => bytes ? bytes < 2 ** 27 ? `${Math.ceil(bytes / 2 ** 20)} MiB` : `${(bytes / 2 ** 30).toFixed(2)} GiB` : t("not known");
+export const size = bytes => bytes == null ? t("not known") : bytes < 2 ** 20 ? `${Math.ceil(bytes / 1024)} KiB` : bytes < 2 ** 27 ? `${Math.ceil(bytes / 2 ** 20)} MiB` : `${(bytes / 2 ** 30).toFixed(2)} GiB`;
 
 // "5-10", as the demos have it.
 export const minutes = range => `${range.replace("-", "–")} ${t("minutes")}`;

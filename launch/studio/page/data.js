@@ -56,7 +56,7 @@ export async function showKept() {
     }, false);
     const show = button("Show", async () => { await change({DATA: data || file}); await look(); }, false);
     const again = data && file ? [button("Divide anew", async () => { await change({DATA: file}); await divide(); }, false)] : [];
-    return element("li", {}, `${listed(file.split("/").pop() || name, bytes < 1e6 ? `${Math.ceil(bytes / 1e3)} kB` : size(bytes))} `, show, " ", ...again, " ", remove);
+    return element("li", {}, `${listed(file.split("/").pop() || name, size(bytes))} `, show, " ", ...again, " ", remove);
   }));
 }
 
@@ -108,7 +108,7 @@ function held({files, broken}) {
   if (!train || broken) return [];
   if (!dev) return [element("p", {}, `${t("No row is held back, so the run cannot measure what it learns.")} `, button("Train without measuring", () => setFlag("do_eval", "0"), false))];
   const why = t("held back: the loss on rows that it never sees shows whether the model understands, or repeats by heart.");
-  return [element("p", {textContent: `${train.toLocaleString("en")} ${t("rows train")}${t(", ")}${dev.toLocaleString("en")} ${why} ${dev < FEW ? t("So few say little: take their loss as a hint.") : ""}`})];
+  return [element("p", {textContent: `${listed(`${train.toLocaleString("en")} ${t("rows train")}`, `${dev.toLocaleString("en")} ${why}`)} ${dev < FEW ? t("So few say little: take their loss as a hint.") : ""}`})];
 }
 
 function broken({broken, faults}) {

