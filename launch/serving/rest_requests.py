@@ -111,8 +111,9 @@ class BodyLimit:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         bounded = scope["path"] != self.unbounded
-        seen, marks, coming = 0, 0, True
-        stated = int(Headers(scope=scope).get("content-length", 0))
+        headers = Headers(scope=scope)
+        stated = int(headers.get("content-length", 0))
+        seen, marks, coming = 0, 0, bool(stated) or "transfer-encoding" in headers
         deadline = time.monotonic() + BODY_SECONDS
 
         async def counted():

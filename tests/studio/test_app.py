@@ -55,6 +55,9 @@ def test_nothing_but_the_page_is_answered_without_the_token_nor_by_other_names(c
     assert "export function chat(" in client.get("/chat/chat.js").text
     packed, small = (client.get(f"/api/{path}", headers=KEY).headers for path in ("offered", "uploads"))
     assert packed["content-encoding"] == "gzip" and "content-encoding" not in small
+    script = client.get("/page/main.js")
+    unchanged = client.get("/page/main.js", headers={"If-None-Match": script.headers["etag"]})
+    assert (unchanged.status_code, unchanged.content, unchanged.headers.get("content-encoding")) == (304, b"", None)
     assert TestClient(client.app, base_url="http://[::1]:8020").get("/").status_code == 200
     assert client.get("/", headers={"Host": "evil.example"}).status_code == 400
     assert client.post("/api/start/rehearse", headers=KEY | {"Host": "evil.example"}, json=CHOICE).status_code == 400
