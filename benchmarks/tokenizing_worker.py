@@ -150,7 +150,8 @@ def megatron(job: dict) -> dict:
                 sizes.extend(lengths[key])
         pool.close()
         pool.join()
-    write_index(f"{job['output']}.idx", np.array(sizes, dtype=np.int32), dtype)
+    with open(f"{job['output']}.idx", "wb") as index:
+        write_index(index, np.array(sizes, dtype=np.int32), dtype)
     return clock.seconds() | {"sha256": file_hash(job["output"])}
 
 
