@@ -306,7 +306,7 @@ def main(argv: list[str]) -> None:
     report = {"machine": machine_facts(1), "results": {}}
     console = Console(soft_wrap=True)
     if args.peer:
-        report = json.loads(args.output.read_text()) if args.output else {}
+        report |= json.loads(args.output.read_text()) if args.output and args.output.exists() else {}
         report["peers"] = {text: peers(text) for text in args.shapes}
         console.print(peer_table(report), highlight=False)
         args.shapes = []

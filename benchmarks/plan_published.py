@@ -82,7 +82,7 @@ class PublishedMemory:
     @property
     def fits(self) -> bool:
         """Whether the plan says that the job fits."""
-        return plan_memory(self.job, CARDS[self.card]).fits
+        return bool(plan_memory(self.job, CARDS[self.card]).fits)
 
 
 def _tables_of_more_layers(job: Job, layers: int) -> int:

@@ -21,6 +21,7 @@ from tests.store import ROOT
         ("dialogues", "--chats 60 --rounds 1", ["apply_chat_template", "the same ids: 60 of 60 chats"]),
         ("checkpoint_stall", "--smoke", ["in the background", "at once", "paddlenlp's own"]),
         ("grpo", "--smoke --threads 1", ["both, sampled, tokens/s", "top_p 0.8", "equal to the bit"]),
+        ("optimizers", "adafactor --steps 2", ["adafactor {'first': 8.29"]),
         ("parity", "dp2", ["bound", "dp2"]),
         ("plan_runs", "--rows", ["mpt-7b, 8 x H100", "speeds in the range"]),
         ("plan_speed", "", ["LLaMA-13B, TP2, stage 2 x 4", "PCIe 4 x16"]),
