@@ -116,7 +116,7 @@ def evaluation_of(path: Path, base_results: str) -> dict:
         names = samples[0]["metrics"]
         found = [report and report["results"][task] for report in (base, result)]
         first = samples[:MOST_ANSWERS]
-        docs = _questions(task, {one["place"].rpartition(":")[0] for one in first})
+        docs = _questions(task, {Path(one["place"].rpartition(":")[0]) for one in first}, path.stat().st_mtime)
         return {
             "rows": len(samples),
             "measures": [
@@ -136,10 +136,12 @@ def evaluation_of(path: Path, base_results: str) -> dict:
         raise UserError(f"{path}: no results of questions that the model answers ({error!r}). Evaluate anew.") from None
 
 
-def _questions(form: str, files: set[str]) -> dict[str, dict]:
-    """Return questions and right answers by their places; {} of files that are no longer there or are others now."""
+def _questions(form: str, files: set[Path], evaluated: float) -> dict[str, dict]:
+    """Return questions and right answers by their places; {} of files that are gone, or written after `evaluated`."""
     try:
-        rows = read_benchmark([Path(file) for file in sorted(files)], form)
+        if max(file.stat().st_mtime for file in files) > evaluated:
+            return {}
+        rows = read_benchmark(sorted(files), form)
         return {row[PLACE]: {"asked": row["question"], "reference": row["answers"][0]} for row in rows}
     except (DataError, OSError, LookupError, TypeError):
         return {}

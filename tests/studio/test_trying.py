@@ -14,6 +14,7 @@ import psutil
 import pytest
 from starlette.testclient import TestClient
 
+from data_tools.formats.benchmarks.files import find_form
 from launch.checkpoint.output_directory import lock_start
 from launch.environment.start import filled_in
 from launch.errors import UserError
@@ -99,6 +100,23 @@ def test_a_folder_without_a_result(here, folder, said):
     (here / "empty").mkdir()
     with pytest.raises(UserError, match=f"folder: .*{said}"):
         RunResult.read(folder)
+
+
+def test_an_evaluation_stands_beside_the_base_with_the_questions_it_asked(here):
+    data = here / "dev.json"
+    data.write_text("".join(json.dumps({"src": f"q{n}", "tgt": f"a{n}"}) + "\n" for n in range(2)))
+    form = find_form([data])
+    for name, said, score in (("scores", "new", 0.5), ("scores-base", "old", 0.0)):
+        samples = [
+            {"digest": str(n), "place": f"{data}:{n + 1}", "metrics": ["f1"], "resps": [[f"{said}{n}"]]} for n in (0, 1)
+        ]
+        report = {"samples": {form: samples}, "results": {form: {"f1,none": score}}}
+        (here / f"{name}.json").write_text(json.dumps(report))
+    found = evaluation_of(here / "scores.json", "-base")
+    assert (found["rows"], found["measures"]) == (2, [{"name": "f1", "base": 0.0, "result": 0.5}])
+    assert found["answers"][1] == {"asked": "q1", "reference": "a1", "base": "old1", "result": "new1"}
+    os.utime(data, (2e9, 2e9))  # other rows, perhaps
+    assert evaluation_of(here / "scores.json", "-base")["answers"][1]["asked"] == f"{data}:2"
 
 
 def test_results_of_another_kind_are_named(here):
