@@ -42,6 +42,7 @@ def test_runs_of_other_lengths_and_rates_are_ranked_by_their_last_held_out_losse
     same = {"dataset_name_or_path": "['d']", "model_name_or_path": "m", "seed": 1}
     write_run(folder / "build/short", 20, {1: 3.0, 20: 2.5}, {20: 2.4}, **same, max_steps=20, learning_rate=1e-3)
     longer = {"max_steps": 40, "learning_rate": 3e-4, "num_train_epochs": 2, "seed": 2}
+    longer["dataset_name_or_path"] = "d"  # as a command names it whose summary is not yet written
     write_run(folder / "build/long", 40, {1: 3.0, 40: 1.5}, {20: 2.5, 40: 2.25}, **same | longer)
     better(browser, url, ", 2.2500 (then 2.4000; their steps differ: 40, 20)")
     assert text(browser, "better").startswith("The lowest loss on held-out rows: long")
@@ -77,6 +78,7 @@ def test_a_row_shows_step_loss_and_time_once_and_that_it_is_stopping(page):
 
 SCORES = [  # losses, losses on held-out rows, whether it goes on, what is said
     ({1: 3.061, 20: 3.229}, {}, True, "It is too early to say whether it learns."),
+    ({1: 3.061, 2: 9.2}, {}, True, "The loss has climbed: lower the learning rate. It went from 3.061 to 9.200"),
     ({1: 3.061, 2: 3.2, 40: 3.229}, {}, True, "It is too early to say whether it learns."),  # of 500
     ({1: 3.0, 20: 3.2, 60: 2.5}, {}, True, "learning: loss fell from 3.000 to 2.500"),
     ({1: 3.0, 20: 3.2, 60: 3.25}, {}, True, "not learning: loss went from 3.000 to 3.250"),

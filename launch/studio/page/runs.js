@@ -22,6 +22,7 @@ const unlike = values => [[t("the data"), /^(dataset_name_or_path|input_dir|spli
 // How the sentence of an error begins that says what to do.
 const FIX = /^(Add|Ask|Check|Choose|Copy|Correct|Delete|Free|Give|Import|Install|Leave|Lower|Make|Move|Name|Open|Pass|Put|Raise|Remove|Run|Set|Start|Stop|Take|Train|Try|Type|Use|Wait|Write)\b|^请/;
 const drawing = $("drawing").elements;
+const CLIMB = 1;  // nats above the first loss, as in launch/watch.py
 let rows = [], timer, looking = null, drawn = "", reading = null;  // the step that is read, which new records leave
 
 const listed = name => (parameters()[name] || "").split("|").filter(Boolean);
@@ -397,6 +398,7 @@ function scores(output) {
   const records = kept.get(output).records, points = records.filter(one => one.loss != null), {steps = 0} = row.progress, running = row.state === "running";
   const {warmup_steps: warmup, warmup_ratio: ratio} = row.summary.arguments || {};
   const warm = Number(warmup) || Math.ceil(steps * (Number(ratio) || 0)), needed = running ? Math.max(20, steps / 10) : 10;
+  if (losses[1] > losses[0] + CLIMB) return `${t("The loss has climbed: lower the learning rate. It went from")} ${losses[0].toFixed(3)} ${t("to")} ${losses[1].toFixed(3)}`;
   if (points.length < 3 || points.at(-1).global_step < warm + needed) return t(running ? "It is too early to say whether it learns." : "These are too few steps to say whether it has learned.");
   const mean = some => some.reduce((sum, one) => sum + one.loss, 0) / some.length, middle = Math.ceil(points.length / 2);
   const fell = losses[1] < losses[0], falls = mean(points.slice(-middle)) < mean(points.slice(0, middle));
@@ -468,7 +470,7 @@ function showDifferences() {
 // Why no run is the better one by its losses on held-out rows; "" where one is.
 function whyUnranked(some, score) {
   const values = some.map(row => row.summary.arguments || {});
-  const differ = name => values.every(one => name in one) && new Set(values.map(one => plain(one[name]))).size > 1;
+  const differ = name => values.every(one => name in one) && new Set(values.map(one => written(one[name]))).size > 1;
   const last = value => written(value).split("/").filter(Boolean).pop() || "–";
   const other = unlike(values).flatMap(([title, flags]) => {
     const name = Object.keys(values[0]).find(one => flags.test(one) && differ(one)), found = [...new Set(values.map(one => last(one[name])))];
