@@ -112,6 +112,19 @@ export async function poll(work) {
 
 export const copy = (button, source) => copyText(button, source, t);
 
+// The first press on a button asks; return whether this is a second one within five seconds.
+export function isSure(button, question) {
+  if (button.dataset.sure) return true;
+  const before = button.textContent;
+  button.dataset.sure = "yes";
+  button.textContent = question;
+  setTimeout(() => {
+    delete button.dataset.sure;
+    button.textContent = before;
+  }, 5000);
+  return false;
+}
+
 export const PRESSED = "pressed";  // the state of an entry of the history that a press on this page has made
 
 // ---- the address: ?view=plan&recipe=...&GPUS=...

@@ -2,7 +2,7 @@
 // user: kept, converted and set as the data.
 
 import {searchable} from "./choose.js";
-import {$, attempt, call, element, follow, labelled, listed, request, size, t} from "./common.js";
+import {$, attempt, call, element, follow, isSure, labelled, listed, request, size, t} from "./common.js";
 import {arrived, button, change, choice, setFlag, showPlan, step} from "./plan.js";
 
 const LARGEST = 2 ** 30;  // bytes of a dropped file, the studio's limit
@@ -49,7 +49,7 @@ export async function showKept() {
   $("kept").hidden = !kept.length;
   $("kept").querySelector("ul").replaceChildren(...kept.map(({name, file, bytes, data}) => {
     const remove = button("Delete", async () => {
-      if (!remove.dataset.asked) return Object.assign(remove, {textContent: t("Really delete? Press once more")}).dataset.asked = "true";
+      if (!isSure(remove, t("Really delete? Press once more"))) return;
       await call("forget", {name});
       await showPlan();
       await showKept();

@@ -1,7 +1,7 @@
 // The runs: a list of them; one by itself, with its charts and its log; several over each other, with what differs.
 
 import {chart, colorOf, listen} from "./curves.js";
-import {$, attempt, call, copy, element, go, isChinese, labelled, parameters, poll, remember, t, toTry} from "./common.js";
+import {$, attempt, call, copy, element, go, isChinese, isSure, labelled, parameters, poll, remember, t, toTry} from "./common.js";
 
 const EVERY = 1500;  // milliseconds between two looks
 const MOST = 30;  // runs that are listed at first
@@ -247,20 +247,11 @@ function buttonsOf(row) {
   return found;
 }
 
-// The first press asks; a second one within five seconds stops.
 function stopButton(row) {
   const saves = keeps(row), loses = isRun(row) && !saves;
   const made = element("button", {textContent: t(saves ? "Save and stop" : "Stop"), id: `stop${row.name}`});
   made.addEventListener("click", () => attempt(async () => {
-    if (!made.dataset.sure) {
-      made.dataset.sure = "yes";
-      made.textContent = t(saves ? "Press once more: it saves, stops, and can be resumed" : loses ? "Press once more: it stops, and what it has learned is lost" : "Really stop? Press once more");
-      setTimeout(() => {
-        delete made.dataset.sure;
-        made.textContent = t(saves ? "Save and stop" : "Stop");
-      }, 5000);
-      return;
-    }
+    if (!isSure(made, t(saves ? "Press once more: it saves, stops, and can be resumed" : loses ? "Press once more: it stops, and what it has learned is lost" : "Really stop? Press once more"))) return;
     made.disabled = true;
     await call("stop", {name: row.name});
     await showRuns();
@@ -527,7 +518,7 @@ $("drawing").addEventListener("input", () => {
 $("zoom_out").addEventListener("click", () => zoomTo(null));
 $("as_csv").addEventListener("click", () => {
   const names = [...new Set(shown().flatMap(output => kept.get(output)?.records.flatMap(Object.keys) || []))];
-  const lines = shown().flatMap(output => (kept.get(output)?.records || []).map(record => [JSON.stringify(output), ...names.map(name => record[name] ?? "")].join()));
+  const lines = shown().flatMap(output => (kept.get(output)?.records || []).map(record => [`"${output.replaceAll('"', '""')}"`, ...names.map(name => record[name] ?? "")].join()));
   const address = URL.createObjectURL(new Blob([["run", ...names].join(), ...lines].map(line => `${line}\n`), {type: "text/csv"}));
   element("a", {href: address, download: "runs.csv"}).click();
   setTimeout(() => URL.revokeObjectURL(address), 1000);
