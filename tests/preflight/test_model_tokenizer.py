@@ -113,7 +113,10 @@ def test_the_padding_is_compared_where_both_have_one(sentencepiece, tmp_path):
 def test_a_damaged_file_is_told(sentencepiece, tmp_path, file):
     (sentencepiece / file).write_bytes(b"{broken")
     [(ok, found)] = told(sentencepiece, tmp_path)
-    assert not ok and found.startswith(f"{sentencepiece}: a file of the tokenizer is damaged")
+    damaged = f"{sentencepiece}: a file of the tokenizer is damaged"
+    if file.endswith(".model"):
+        damaged = f"{sentencepiece / file} is not a sentencepiece model, or is damaged"
+    assert not ok and found.startswith(damaged)
 
 
 def test_a_tiktoken_file_is_left_aside_beside_a_tokenizer_json_and_named_alone(sentencepiece, tmp_path):
@@ -131,7 +134,7 @@ def test_a_tiktoken_file_is_left_aside_beside_a_tokenizer_json_and_named_alone(s
     assert read_tokenizer(folder).size == 8
     whole = (sentencepiece / "sentencepiece.bpe.model").read_bytes()
     (folder / "tokenizer.model").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(UserError, match="a file of the tokenizer is damaged"):
+    with pytest.raises(UserError, match="tokenizer.model is not a sentencepiece model, or is damaged"):
         read_tokenizer(folder)
 
 
