@@ -364,6 +364,7 @@ def _reason(error: Exception) -> str:
 
 def main() -> None:
     """Read the template, then answer requests from stdin until it closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches this process, too; the one that started it ends it
     first = json.loads(sys.stdin.buffer.readline())
     resource.setrlimit(resource.RLIMIT_AS, (first["bytes"], first["bytes"]))
     renderer, fault = None, None

@@ -1,5 +1,6 @@
 """Files that are whole or absent: written aside, flushed to disk, renamed."""
 
+import errno
 import fcntl
 import os
 import re
@@ -40,6 +41,8 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
         _remove_abandoned(path)
         file = _open_locked(aside)
     except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DataError(f"cannot write {path}: {error.strerror}. Free some and start again.") from None
         raise DataError(f"cannot write {path}: {error.strerror}. Name a folder you may write to.") from None
     try:
         with file:

@@ -20,6 +20,8 @@ from launch.errors import UserError
 from launch.preflight.report import Finding
 from launch.reporting.records import RUN_SUMMARY, TRAIN_LOG, arguments_of, read_summary, read_train_log
 
+OWN_STATE = {"adamw_8bit", "adafactor"}  # optimizers whose tensors no other has
+
 
 def check_continuation(run: RunConfig, continuation: Continuation) -> list[Finding]:
     """Check where a run starts or goes on.
@@ -134,6 +136,7 @@ def _fits(run: RunConfig, continuation: Continuation) -> list[Finding]:
     return [
         *_check_batch(run, flags, manifest, checkpoint),
         *_check_model(flags, manifest),
+        *_check_optimizer(flags, manifest),
         *_check_data(flags, manifest),
         *_check_random_state(manifest, run.processes),
     ]
@@ -206,6 +209,14 @@ def _check_model(flags: FlagValues, manifest: Manifest) -> list[Finding]:
         return [Finding(True, "resume", f"from here on another model: {', '.join(found)}")]
     fix = "give the former model; --resume_changed model, if it may be another one now"
     return [Finding(False, "resume", f"not the model of the run so far: {', '.join(found)}", fix)]
+
+
+def _check_optimizer(flags: FlagValues, manifest: Manifest) -> list[Finding]:
+    before = manifest.arguments.get("optim", flags.optim)
+    if flags.ignore_load_lr_and_optim or before == flags.optim or not {before, flags.optim} & OWN_STATE:
+        return []
+    found = f"--optim is {flags.optim}, and the checkpoint has the state of {before}, which it cannot continue"
+    return [Finding(False, "resume", found, f"--optim {before}; or --ignore_load_lr_and_optim 1, from step 0")]
 
 
 def _check_random_state(manifest: Manifest, processes: int) -> list[Finding]:

@@ -35,6 +35,7 @@ def make_checkpoint(
         topology={"processes": 2},
         data={"global_batch": 16} | (data or {}),
         model=model_identity(load_config(model) | changes),
+        arguments={"optim": "adamw"},
     )
     (checkpoint / MANIFEST).write_text(manifest.to_json())
     return checkpoint
@@ -208,6 +209,14 @@ def test_other_data_than_the_run_has_read_so_far(tmp_path, changed, told_as):
     faults = [one for one in findings(tmp_path, flags) if not one.ok]
     assert [(one.subject, told_as in one.found) for one in faults] == ([("data", True)] if told_as else [])
     assert all("--resume_changed data goes on with these" in one.fix for one in faults)
+
+
+def test_another_kind_of_optimizer_is_refused(output):
+    [fault] = [one for one in findings(output, "--optim adafactor") if not one.ok]
+    assert fault.found == "--optim is adafactor, and the checkpoint has the state of adamw, which it cannot continue"
+    assert fault.fix == "--optim adamw; or --ignore_load_lr_and_optim 1, from step 0"
+    for flags in ("--optim adamw_16bit_moment", "--optim adafactor --ignore_load_lr_and_optim 1"):
+        assert all(one.ok for one in findings(output, flags))
 
 
 def test_random_numbers_of_another_number_of_processes(output):

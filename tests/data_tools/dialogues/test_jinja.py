@@ -1,6 +1,8 @@
 """Chat templates as transformers has them: which one is taken, which tokens count, and what a template cannot do."""
 
 import json
+import os
+import signal
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -161,6 +163,9 @@ def test_a_template_is_given_up_while_forked_processes_run(capfd):
 def test_a_forked_process_renders_with_a_process_of_its_own():
     template = ChatTemplate(CHATML)
     rendered = template.render(TWO)
+    pid = template._worker._process.pid
+    os.kill(pid, signal.SIGINT)  # as Ctrl-C in a terminal, which every process gets
+    assert template.render(TWO) and template._worker._process.pid == pid
     with Workers(lambda task: (template.render(TWO), template._worker._process.pid), 2) as workers:
         found = [result for _, result in workers.in_order([SimpleNamespace(size=1)] * 40)]
     assert [turns for turns, _ in found] == [rendered] * 40
