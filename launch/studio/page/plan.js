@@ -263,8 +263,11 @@ function stages() {
     element("li", {ariaCurrent: number === now ? "step" : "false", textContent: `${number < now ? "✓" : number + 1} ${title}`})))];
 }
 
+// How much a run trains on, how long it takes, and whether it fits.
+const inShort = ({rows, steps, duration, verdict}) => rows || steps ? [element("p", {className: "small", textContent: listed(rows ? `${rows.count.toLocaleString("en")} ${t("rows")} × ${rows.epochs} ${t("epochs")}` : `${steps.toLocaleString("en")} ${t("steps")}`, rows ? rows.duration : duration, verdict)})] : [];
+
 // offers: advice for a run that does not fit.
-function showNext({needs: missing, faults: found, fits, values, rows, steps, duration, verdict}, offers = []) {
+function showNext({needs: missing, faults: found, fits, values, verdict}, offers = []) {
   const {door} = parameters(), isLearning = door === "learn", isFile = ({kind}) => ["data", "file"].includes(kind);
   const needs = door === "chats" ? [...missing.filter(isFile), ...missing.filter(one => !isFile(one))] : missing;
   const [first] = needs, need = first?.kind, run = needs.find(({kind}) => kind === "run"), key = `${location.search} ${JSON.stringify(needs)} ${found.length} ${offers.length} ${verdict}`;
@@ -278,7 +281,7 @@ function showNext({needs: missing, faults: found, fits, values, rows, steps, dur
   const cards = Number(controls.GPUS.value) || here?.count || gpus, memory = offered.cards[controls.CARD.value] || here?.memory_gb || Infinity;
   const rehearsing = main => button("Rehearse on this machine's CPU", () => alone(() => start("rehearse")), main);
   const checking = main => button("Check", check, main, "check");
-  const about = rows || steps ? [element("p", {className: "small", textContent: listed(rows ? `${rows.count.toLocaleString("en")} ${t("rows")} × ${rows.epochs} ${t("epochs")}` : `${steps.toLocaleString("en")} ${t("steps")}`, rows ? rows.duration : duration, verdict)})] : [];
+  const about = inShort(latest);
   if (need === "demo") step(`${t(DEMOS[first.name])} (${minutes(offered.demo_minutes[first.name])})`, [button(t(isLearning ? "Start" : "Make them"), () => begin("demo", {folder: first.name}))], element("p", {className: "small"}, `${labelled("Command", "")} `, element("code", {textContent: offered.demo_commands[first.name]})));
   else if (gpus && here?.fault) step("the card of this machine cannot be used yet. Mend that in a terminal, then start the studio again.", [rehearsing(false)], element("p", {className: "fault"}, here.fault.found, element("span", {className: "fix", textContent: labelled("fix", here.fault.fix)})));
   else if (faults.length) step("change what is marked below, it cannot work as it is.", [button("Show", () => {
@@ -509,9 +512,9 @@ async function check() {
     element("li", {}, `${sign} ${labelled(subject, found)}`, ...(fix ? [element("span", {className: "fix", textContent: labelled("fix", fix)})] : []))));
   const wrong = found.filter(({ok}) => !ok), warned = found.filter(({ok, warns}) => ok && warns), passed = found.filter(({ok, warns}) => ok && !warns);
   const missing = wrong.some(({subject}) => subject === "weights") && latest.needs.find(({kind}) => kind === "model");
-  const lines = [list("✗", "wrong", wrong), list("!", "", warned),
+  const lines = [list("✗", "wrong", wrong), list("!", "warned", warned),
     element("details", {}, element("summary", {className: "good", textContent: `✓ ${passed.length} ${t("checks passed")}`}), list("✓", "good", passed))];
-  if (!wrong.length) step("all that a start needs is checked.", [button("Start", () => start("run"), true, "start")], ...lines);
+  if (!wrong.length) step(t(warned.length ? "all that a start needs is there. Read the warnings, then start." : "all that a start needs is checked."), [button("Start", () => start("run"), true, "start")], ...inShort(latest), ...lines);
   else step("mend what the check has found, then check again.", [...(missing ? [button("Download", async () => downloading(missing))] : []), button("Check again", check, !missing, "check")], ...lines);
   $("next").dataset.key = "";  // another choice takes this away
   $("next").scrollIntoView({block: "nearest"});
