@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from data_tools.formats.atomic import DISK_FULL
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import shown
 from data_tools.language import localized
@@ -25,7 +26,6 @@ MOST_CARDS, MOST_NODES = 1024, 16_384  # cards of a node
 GOES_ON = "the same command goes on"
 BEGINS_ANEW = "nothing unfinished was left behind; the same command begins anew"
 EXIT_NOBODY_READS = 141
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 # Errors of a path that the user has named: it is missing, is of another kind, or may not be used.
 WRONG_PATH = (
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ENOTEMPTY),

@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 from data_tools.formats.errors import DataError
 
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 PACKED = (".gz", ".zst", ".bz2", ".xz", ".zip")
 
 
@@ -41,8 +43,9 @@ def written_aside(path: str | Path) -> Iterator[BinaryIO]:
         _remove_abandoned(path)
         file = _open_locked(aside)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DataError(f"cannot write {path}: {error.strerror}. Free some and start again.") from None
+        if error.errno in DISK_FULL:
+            error.filename = str(path)
+            raise
         raise DataError(f"cannot write {path}: {error.strerror}. Name a folder you may write to.") from None
     try:
         with file:

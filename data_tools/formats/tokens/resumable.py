@@ -18,14 +18,14 @@ from pathlib import Path
 
 import numpy as np
 
-from data_tools.formats.atomic import open_alone, write_all, written_aside
+from data_tools.formats.atomic import DISK_FULL, open_alone, write_all, written_aside
 from data_tools.formats.errors import DataError
 from data_tools.formats.json_files import read_object
 from data_tools.formats.tokens.indexed import write_index
 from data_tools.formats.tokens.summary import READ_BYTES, file_sha256, write_summary
 
 CHECK = "record_sha256"  # key of the record: the checksum of all others
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (*DISK_FULL, errno.EFBIG)
 
 
 class ResumableWriter:
